@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from longline.core.clock import Clock
-from longline.limits.backends.base import State
-from longline.limits.backends.memory import MemoryStateBackend
 from longline.limits.backends.sqlite import SqliteStateBackend, SqliteStateFile
-from longline.limits.breaker import BreakerState, StateBreakerBackend
+from longline.limits.backends.state import MemoryStateBackend, State
+from longline.limits.breaker import BreakerBackend, BreakerState
 from longline.limits.concurrency import InFlight, StateConcurrencyBackend
 from longline.limits.rate_limit import BucketState, StateRateLimitBackend
 
@@ -18,7 +17,7 @@ class MemoryRateLimitBackend(StateRateLimitBackend):
         super().__init__(MemoryStateBackend(clock))
 
 
-class MemoryBreakerBackend(StateBreakerBackend):
+class MemoryBreakerBackend(BreakerBackend):
     def __init__(self, clock: Clock) -> None:
         super().__init__(MemoryStateBackend(clock))
 
@@ -37,7 +36,7 @@ class SqliteRateLimitBackend(StateRateLimitBackend):
         await self._file.close()
 
 
-class SqliteBreakerBackend(StateBreakerBackend):
+class SqliteBreakerBackend(BreakerBackend):
     def __init__(self, path: Path, clock: Clock) -> None:
         self._file = SqliteStateFile(path, clock)
         super().__init__(self._file.backend("breaker", BreakerState), freshness=0.5)

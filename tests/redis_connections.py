@@ -13,7 +13,7 @@ from redis.exceptions import ConnectionError as NotConnected
 from redis.retry import Retry
 
 from longline.core.clock import Clock
-from longline.limits.backends.redis_connection import RedisConnection, Reply, exact
+from longline.limits.backends.redis import RedisConnection, Reply, exact
 
 _FULL_AFTER = 1000.0  # seconds after which a bucket that Redis may have forgotten is full
 _CLOCK = "local function clock() return tonumber(redis.call('GET', '{key}')) end"

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from longline.config.settings import Settings
-from longline.core.errors import BadOption, ConfigError, LonglineError
+from longline.core.errors import BadOption, ConfigError, LonglineError, RedisUnreachable
 from longline.core.model import JobState
 from longline.distributed.registry import BrokerUnusable
-from longline.limits.errors import RedisUnreachable
 from longline.orchestrator import Orchestrator
 from tests.servers import RedisServer, free_port
 

@@ -16,9 +16,8 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` do
     from longline.engine.report import BatchResult, ItemResult, JobReport
     from longline.http.messages import Page, Request
     from longline.limits.breaker import CircuitBreaker
-    from longline.limits.decorator import resilient
     from longline.limits.limiter import RateLimiter
-    from longline.limits.retry import RetryHandler
+    from longline.limits.retry import RetryHandler, resilient
     from longline.orchestrator import Orchestrator, SiteEnd
     from longline.scraper import Scraper, ScrapeResult
     from longline.sources.base import Options, Source, layer
@@ -56,7 +55,7 @@ _HOMES = {
     "SyncOrchestrator": "longline.sync",
     "Visit": "longline.sources.visit",
     "layer": "longline.sources.base",
-    "resilient": "longline.limits.decorator",
+    "resilient": "longline.limits.retry",
 }
 
 __all__ = [

@@ -29,8 +29,8 @@ from longline.core.errors import (
     LonglineError,
     Unexpected,
 )
-from longline.core.html import html_table
 from longline.core.model import OPEN_STATES, Item, ItemState, Job, JobState
+from longline.core.output import html_table
 from longline.engine.extractor import Extraction
 from longline.engine.progress import SiteProgress, is_over, progress_of
 from longline.engine.report import (

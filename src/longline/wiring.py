@@ -35,13 +35,12 @@ from longline.http.transports.aiohttp import (
 from longline.http.transports.browser.manifest import BrowserSpec
 from longline.http.transports.browser.options import BrowserOptions, is_remote
 from longline.http.transports.browser.transport import BrowserTransport, Subrequests
-from longline.limits.backends.base import StateBackend
 from longline.limits.backends.sqlite import SqliteStateFile
+from longline.limits.backends.state import StateBackend
 from longline.limits.breaker import (
     BreakerBackend,
     BreakerState,
     CircuitBreaker,
-    StateBreakerBackend,
 )
 from longline.limits.budget import Budget, Budgets, BudgetUsage
 from longline.limits.concurrency import (
@@ -104,9 +103,7 @@ async def open_limit_backends(
             ends.push_async_callback(file.close)
             yield LimitBackends(
                 StateRateLimitBackend(file.backend("pace", BucketState)),
-                StateBreakerBackend(
-                    file.backend("breaker", BreakerState), freshness=_BREAKER_FRESHNESS
-                ),
+                BreakerBackend(file.backend("breaker", BreakerState), freshness=_BREAKER_FRESHNESS),
                 StateConcurrencyBackend(file.backend("crowd", InFlight)),
                 file.backend("limits", Learned),
                 file.backend("robots", RobotsText),

@@ -11,12 +11,13 @@ from typing import TypeVar
 import click
 import pytest
 
-from longline.config.errors import HomeUnwritable, SourceIsAddress
 from longline.core.errors import (
     BadFile,
     BadOption,
     BadSource,
     DestinationUnwritable,
+    HomeUnwritable,
+    SourceIsAddress,
     StoreDamaged,
     StoreTooNew,
     StoreUnreachable,

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from longline.cli.commands.sites import cache_command
-from longline.config.errors import HomeUnwritable
+from longline.core.errors import HomeUnwritable
 from longline.http.cache.policy import CacheEntry
 from longline.http.cache.storage import HttpCache
 from tests.small_disk import read_only_view

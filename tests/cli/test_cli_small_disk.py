@@ -10,8 +10,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine
 
-from longline.config.errors import HomeUnwritable
-from longline.core.errors import StoreFull
+from longline.core.errors import HomeUnwritable, StoreFull
 from longline.storage import migrate
 from longline.storage.errors import StoreReadOnly
 from tests.cli.terminal import Terminal

@@ -10,7 +10,7 @@ from typing import Any
 import jmespath
 import pytest
 
-from longline.config.json_paths import find
+from longline.config.expressions import find
 
 PATHS = ["id", "a.b", "a.b.c", '"x y".z', '"a.b"', "a[0]", "a[].b", "@", "a.[b]", "a.*", "a.b | c"]
 VALUES: list[Any] = [

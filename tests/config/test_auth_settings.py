@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from longline.config.auth import BearerAuth, LoginAuth, OAuth2Auth, identity_hash, make_auth
-from longline.config.errors import UnknownSecret
 from longline.config.secrets import SecretRef
-from longline.core.errors import BadOption
+from longline.core.errors import BadOption, UnknownSecret
 from tests.config.messages import absent
 
 SECRET = "hunter2-7f3a"  # noqa: S105  # nobody's

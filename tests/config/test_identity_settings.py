@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from longline.config.errors import UnknownSecret
 from longline.config.identity import Cookies, Headers, check_cookies, merge_headers
 from longline.config.secrets import SecretRef
+from longline.core.errors import UnknownSecret
 from tests.config.messages import absent
 
 SECRET = "hunter2-7f3a"  # noqa: S105  # nobody's

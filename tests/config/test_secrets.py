@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from longline.config.errors import UnknownSecret
 from longline.config.secrets import SecretRef, TextOrRef, reveal
-from longline.core.errors import MissingExtra
+from longline.core.errors import MissingExtra, UnknownSecret
 from tests.config.messages import absent
 
 SECRET = "hunter2-7f3a"  # noqa: S105  # nobody's

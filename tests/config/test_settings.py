@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from longline.config.errors import HomeUnwritable
 from longline.config.settings import Settings, load_settings, prepare_home
-from longline.core.errors import BadOption
+from longline.core.errors import BadOption, HomeUnwritable
 from longline.storage.store import open_store
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from longline.config.patterns import user_pattern
+from longline.config.expressions import user_pattern
 from longline.core.errors import BadOption, UnexpectedShape
 from longline.core.model import ItemState
 from longline.orchestrator import Orchestrator

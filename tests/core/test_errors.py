@@ -16,7 +16,9 @@ from longline.core.errors import (
     BadFile,
     BadOption,
     BadStatus,
+    CircuitOpen,
     ConnectFailed,
+    Deferred,
     FailureKind,
     FetchError,
     Gone,
@@ -29,8 +31,7 @@ from longline.core.errors import (
     bad_status,
     kind_of,
 )
-from longline.limits.errors import CircuitOpen, Deferred
-from longline.pipeline.errors import ValidationFailed
+from longline.pipeline.stages import ValidationFailed
 
 VALUES: dict[str, Any] = {
     "str": "https://naïve.test/a",

@@ -18,8 +18,8 @@ from longline.drift.profiles import (
     shape_of_failure,
 )
 from longline.http.messages import Page
-from longline.pipeline.errors import ValidationFailed
 from longline.pipeline.map import Map
+from longline.pipeline.stages import ValidationFailed
 from longline.pipeline.validate import Validate
 from longline.sources.html.fields import FieldSpec, make_readers, read_fields
 from longline.sources.html.places import whole_page

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from longline.drift.profiles import Shape, ShapeCache, shape_of, shape_of_failure
-from longline.pipeline.errors import ValidationFailed
+from longline.pipeline.stages import ValidationFailed
 from longline.pipeline.validate import Validate
 from tests.pipeline.drafts import draft
 

@@ -15,7 +15,7 @@ from longline.core.model import Record
 from longline.enrichment.local import LocalEnricher
 from longline.enrichment.phase import PhaseState
 from longline.enrichment.task_files import LocalTask
-from longline.pipeline.enrichers.base import Addition
+from longline.pipeline.enrich import Addition
 from tests.enrichment.tasks import Desk, task_of
 
 GERMAN = "Helle Zweizimmerwohnung mit Balkon, frisch renoviert, nahe am Park."

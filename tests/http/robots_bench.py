@@ -8,8 +8,7 @@ from longline.http.middleware.base import Middleware
 from longline.http.middleware.robots import RobotsMiddleware
 from longline.http.robots import RobotsText
 from longline.http.transports.aiohttp import HttpTransport
-from longline.limits.backends.base import StateBackend
-from longline.limits.backends.memory import MemoryStateBackend
+from longline.limits.backends.state import MemoryStateBackend, StateBackend
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 

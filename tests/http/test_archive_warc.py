@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from longline.core.errors import ConnectFailed, FailureKind, FetchError
+from longline.core.errors import CircuitOpen, ConnectFailed, Deferred, FailureKind, FetchError
 from longline.http.archive.files import members
 from longline.http.archive.warc import WarcArchive, open_warc
 from longline.http.errors import BadAnswer, RobotsDisallowed, TimedOut
 from longline.http.messages import Page, Request
-from longline.limits.errors import CircuitOpen, Deferred
 from tests.http.archived import (
     HTML,
     URL,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from longline.core.errors import Blocked, FailureKind, Refused
+from longline.core.errors import Blocked, CircuitOpen, FailureKind, Refused
 from longline.core.model import Usage
 from longline.http.messages import Request
 from longline.http.middleware.bans import BanMiddleware
@@ -16,7 +16,6 @@ from longline.http.middleware.retry import RetryMiddleware
 from longline.http.middleware.status import StatusMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.limits.breaker import CircuitBreaker
-from longline.limits.errors import CircuitOpen
 from longline.limits.retry import RetryHandler
 from tests.scripted_site import ScriptedSite
 from tests.virtual import EPOCH, VirtualClock

@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from longline.core.errors import ConnectFailed, FetchError
+from longline.core.errors import BudgetSpent, CircuitOpen, ConnectFailed, FetchError
 from longline.core.model import Usage
 from longline.http.errors import TimedOut
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.cache import CacheMiddleware
-from longline.limits.errors import BudgetSpent, CircuitOpen
 from tests.http.cache_given import Browser, TemporaryCache, shelf
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 from aiohttp import web
 
-from longline.core.errors import ConnectFailed, Gone, Refused, ServerFailed
+from longline.core.errors import CircuitOpen, ConnectFailed, Deferred, Gone, Refused, ServerFailed
 from longline.core.model import Usage
 from longline.http.chain import Policies, build_chain
 from longline.http.errors import BadAnswer, RobotsDisallowed
@@ -15,7 +15,6 @@ from longline.http.messages import Request
 from longline.http.middleware.base import Middleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.limits.breaker import CircuitBreaker
-from longline.limits.errors import CircuitOpen, Deferred
 from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryHandler
 from tests.scripted_site import ScriptedSite, drop

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from longline.core.errors import ConnectFailed, FailureKind, FetchError
+from longline.core.errors import ConnectFailed, Deferred, FailureKind, FetchError
 from longline.core.model import Usage
 from longline.http.errors import BadAnswer, BodyCut, TimedOut, UnknownHost
 from longline.http.messages import Page, Request
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
-from longline.limits.errors import Deferred
 from tests.scripted_site import ScriptedSite, drop
 from tests.virtual import VirtualClock
 

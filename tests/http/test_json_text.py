@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longline.core.errors import UnexpectedShape
-from longline.core.json_text import read_json
+from longline.core.json import read_json
 from longline.http.messages import Page
 
 

@@ -27,7 +27,7 @@ from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.redirects import RedirectMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
-from longline.limits.backends.memory import MemoryStateBackend
+from longline.limits.backends.state import MemoryStateBackend
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 

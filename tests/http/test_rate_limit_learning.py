@@ -17,8 +17,7 @@ from longline.http.middleware.rate_limit import RateLimitMiddleware
 from longline.http.middleware.retry import RetryMiddleware
 from longline.http.middleware.status import StatusMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
-from longline.limits.backends.base import StateBackend
-from longline.limits.backends.memory import MemoryStateBackend
+from longline.limits.backends.state import MemoryStateBackend, StateBackend
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter
 from longline.limits.rate_limit import RateLimitBackend

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from longline.core.errors import Deferred
 from longline.core.model import ItemState, Usage
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.rate_limit import RateLimitMiddleware, RefusedUrls
-from longline.limits.backends.memory import MemoryStateBackend
-from longline.limits.errors import Deferred
+from longline.limits.backends.state import MemoryStateBackend
 from longline.limits.limiter import RateLimiter
 from longline.orchestrator import Orchestrator
 from tests.scripted_site import ScriptedSite

@@ -6,14 +6,19 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from longline.core.errors import ConnectFailed, FailureKind, RobotsUnreachable
+from longline.core.errors import (
+    CircuitOpen,
+    ConnectFailed,
+    Deferred,
+    FailureKind,
+    RobotsUnreachable,
+)
 from longline.core.model import Usage
 from longline.http.errors import RobotsDisallowed
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.robots import pause_after
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
-from longline.limits.errors import CircuitOpen, Deferred
 from tests.http.robots_bench import CLOSED, DAY, Bench, Calendar
 from tests.scripted_site import ScriptedSite, drop
 

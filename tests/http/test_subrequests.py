@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from longline.core.clock import SystemClock
-from longline.core.errors import ConnectFailed, FailureKind
+from longline.core.errors import BudgetSpent, CircuitOpen, ConnectFailed, FailureKind
 from longline.core.model import Usage
 from longline.http.messages import Request
 from longline.http.transports.browser.transport import Subrequests
-from longline.limits.backends.memory import MemoryStateBackend
+from longline.limits.backends.state import MemoryStateBackend
 from longline.limits.breaker import BreakerPolicy, CircuitBreaker
 from longline.limits.budget import Budget, Budgets
-from longline.limits.errors import BudgetSpent, CircuitOpen
 from longline.limits.limiter import RateLimiter
 from tests.http.browsing import browsing, open_shop
 from tests.scripted_site import ScriptedSite

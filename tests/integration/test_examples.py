@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from longline.config.auth import AUTH_KINDS
-from longline.config.errors import UnknownSecret
+from longline.core.errors import UnknownSecret
 from longline.core.model import ItemState, JobState
 from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from longline.core.clock import SystemClock
 from longline.limits.backends.sqlite import SqliteStateFile
-from longline.limits.breaker import BreakerPolicy, BreakerState, StateBreakerBackend
+from longline.limits.breaker import BreakerBackend, BreakerPolicy, BreakerState
 from longline.limits.rate_limit import BucketState, RateLimit, StateRateLimitBackend
 
 PACE = RateLimit(rate=0.1, capacity=5)
@@ -29,7 +29,7 @@ async def reserve(path: Path, count: int) -> None:
 
 async def probe(path: Path, count: int) -> None:
     file = SqliteStateFile(path, SystemClock())
-    backend = StateBreakerBackend(file.backend("breaker", BreakerState))
+    backend = BreakerBackend(file.backend("breaker", BreakerState))
     for _ in range(count):
         admission = await backend.admit("a.test", POLICY)
         print(int(admission.is_probe), flush=True)  # noqa: T201 - the answer of this program

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from longline.limits.backends.redis import RedisBreakerBackend
-from longline.limits.breaker import BreakerBackend, BreakerPolicy, BreakerState, Health, Phase
+from longline.limits.breaker import BreakerBackend, BreakerPolicy, Health, Phase
 from tests.limit_backends import MemoryBreakerBackend, SqliteBreakerBackend
 from tests.redis_connections import clocked_redis
 from tests.servers import RedisServer
@@ -111,12 +111,13 @@ async def test_all_are_listed_by_domain(breakers: BreakerBackend) -> None:
     assert known["a.test"] == await breakers.state("a.test")
 
 
-async def test_a_domain_that_is_forgotten_begins_anew(breakers: BreakerBackend) -> None:
-    await ban(breakers)
+async def test_a_result_returns_the_transition_that_it_caused(breakers: BreakerBackend) -> None:
+    opened = await breakers.record(DOMAIN, POLICY, Health.BANNED)
+    again = await breakers.record(DOMAIN, POLICY, Health.BANNED)
 
-    assert await breakers.forget(DOMAIN)
-    assert not await breakers.forget(DOMAIN)
-    assert await breakers.state(DOMAIN) == BreakerState()
+    assert opened.transition is not None
+    assert opened.transition.new == Phase.OPEN
+    assert again.transition is None
 
 
 async def test_a_row_of_an_older_longline_is_read(clock: VirtualClock, tmp_path: Path) -> None:

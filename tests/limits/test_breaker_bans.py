@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import Blocked, ConnectFailed, FailureKind
+from longline.core.errors import Blocked, CircuitOpen, ConnectFailed, FailureKind
 from longline.limits.breaker import BreakerPolicy, CircuitBreaker, Phase
-from longline.limits.errors import CircuitOpen
 from tests.limit_backends import SqliteBreakerBackend
 from tests.virtual import EPOCH, VirtualClock
 

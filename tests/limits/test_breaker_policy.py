@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from longline.core.errors import (
     BadOption,
     Blocked,
+    BudgetSpent,
+    CircuitOpen,
     ConnectFailed,
+    Deferred,
     FailureKind,
     Gone,
     Refused,
@@ -28,7 +31,6 @@ from longline.limits.breaker import (
     record_result,
     reset_breaker,
 )
-from longline.limits.errors import BudgetSpent, CircuitOpen, Deferred
 
 NOW = 1_800_000_000.0
 POLICY = BreakerPolicy()

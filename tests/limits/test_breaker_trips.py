@@ -15,7 +15,6 @@ from longline.core.errors import BadOption
 from longline.limits.breaker import (
     HISTORY,
     SLOTS,
-    BreakerChange,
     BreakerPolicy,
     BreakerState,
     Health,
@@ -107,7 +106,7 @@ def test_a_ban_that_goes_on_doubles_the_rest_up_to_six_hours() -> None:
     again = record_result(POLICY, probing, Health.BANNED, NOW + 901, reason="a challenge form")
 
     assert again.open_until == NOW + 901 + 1_800
-    assert POLICY.recovery_after_ban(100) == 21_600
+    assert POLICY.recovery_after(100, is_ban=True) == 21_600
 
 
 def test_a_ban_that_comes_late_makes_a_short_rest_long() -> None:
@@ -213,14 +212,6 @@ def test_the_history_has_every_transition() -> None:
 
 def test_a_reset_of_what_is_closed_is_no_change() -> None:
     assert reset_breaker(BreakerState(trips=3), NOW) == BreakerState(trips=3)
-
-
-def test_a_report_knows_what_it_brought_about() -> None:
-    opened = BreakerChange(BreakerState(), BANNED).transition
-
-    assert opened is not None
-    assert opened.new is Phase.OPEN
-    assert BreakerChange(BANNED, BANNED).transition is None
 
 
 steps = st.lists(

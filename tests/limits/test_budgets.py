@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longline.core.clock import Clock
-from longline.limits.backends.base import StateBackend
-from longline.limits.backends.memory import MemoryStateBackend
+from longline.core.errors import BudgetSpent
+from longline.limits.backends.state import MemoryStateBackend, StateBackend
 from longline.limits.budget import Budget, Budgets, BudgetUsage, exceeded_limit
-from longline.limits.errors import BudgetSpent
 from tests.limit_backends import SqliteStates
 from tests.virtual import VirtualClock
 

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from longline.core.errors import ConnectFailed, Gone
+from longline.core.errors import CircuitOpen, ConnectFailed, Gone
 from longline.limits.breaker import (
     Admission,
     BreakerBackend,
@@ -18,7 +19,6 @@ from longline.limits.breaker import (
     Phase,
     Successes,
 )
-from longline.limits.errors import CircuitOpen
 from tests.limit_backends import MemoryBreakerBackend, SqliteBreakerBackend
 from tests.virtual import EPOCH, VirtualClock
 
@@ -234,7 +234,7 @@ async def test_statistics_tell_trips_and_those_turned_away(breaker: CircuitBreak
 
     assert (statistics.trips, statistics.turned_away) == (1, 2)
     assert statistics.domains[DOMAIN].phase is Phase.OPEN
-    assert statistics.as_dict()["domains"][DOMAIN]["failures"] == 10
+    assert asdict(statistics)["domains"][DOMAIN]["failures"] == 10
 
 
 async def test_while_all_is_well_the_keeper_is_only_glanced_at(clock: VirtualClock) -> None:
@@ -300,6 +300,3 @@ class CountingKeeper(BreakerBackend):
 
     async def all(self) -> dict[str, BreakerState]:
         return await self._kept.all()
-
-    async def forget(self, domain: str) -> bool:
-        return await self._kept.forget(domain)

@@ -6,17 +6,17 @@ import asyncio
 import contextvars
 import itertools
 import threading
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 import requests
 
 from longline.core.clock import Clock
-from longline.core.errors import BadOption, Throttled
+from longline.core.errors import BadOption, CircuitOpen, Deferred, Throttled
 from longline.limits.breaker import CircuitBreaker
-from longline.limits.decorator import resilient
-from longline.limits.errors import CircuitOpen, Deferred
 from longline.limits.limiter import RateLimiter
+from longline.limits.retry import resilient
 from tests.virtual import VirtualClock
 
 
@@ -241,7 +241,7 @@ async def test_statistics_say_what_a_function_has_been_through(clock: VirtualClo
     assert (told.retry.attempts, told.retry.retries) == (3, 1)
     assert told.rate_limit is not None
     assert told.rate_limit.requests == 3
-    assert told.as_dict()["breaker"]["trips"] == 0
+    assert asdict(told)["breaker"]["trips"] == 0
 
 
 class Shop:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Never
 
@@ -310,7 +311,7 @@ async def test_a_reset_forgets_the_figures_and_keeps_the_pace(
 async def test_statistics_are_plain_values_for_json(limiter: RateLimiter) -> None:
     await limiter.acquire("a.test")
 
-    figures = limiter.get_statistics().as_dict()
+    figures = asdict(limiter.get_statistics())
 
     assert figures["requests"] == 1
     assert figures["domains"]["a.test"]["capacity"] == 5

@@ -9,8 +9,7 @@ import pytest
 
 from longline.core.errors import BadOption
 from longline.limits import learning
-from longline.limits.backends.base import Result, StateBackend, Update
-from longline.limits.backends.memory import MemoryStateBackend
+from longline.limits.backends.state import MemoryStateBackend, Result, StateBackend, Update
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter, Token
 from longline.limits.rate_limit import RateLimit

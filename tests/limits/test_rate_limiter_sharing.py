@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from longline.core.errors import Deferred
 from longline.limits import learning
-from longline.limits.backends.memory import MemoryStateBackend
-from longline.limits.errors import Deferred
+from longline.limits.backends.state import MemoryStateBackend
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter
 from longline.limits.rate_limit import BucketState, RateLimit, RateLimitBackend

@@ -13,16 +13,15 @@ import pytest
 from redis import Redis
 
 from longline.core.clock import SystemClock
-from longline.core.errors import BadOption
+from longline.core.errors import BadOption, RedisUnreachable
 from longline.limits.backends.redis import (
     RedisBreakerBackend,
     RedisConcurrencyBackend,
+    RedisConnection,
     RedisRateLimitBackend,
     open_redis_backends,
 )
-from longline.limits.backends.redis_connection import RedisConnection
 from longline.limits.breaker import BreakerPolicy, Health
-from longline.limits.errors import RedisUnreachable
 from longline.limits.rate_limit import RateLimit
 from tests.redis_connections import new_prefix
 from tests.servers import RedisServer, free_port, redis_running

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from longline.core.clock import Clock
-from longline.limits.backends.memory import MemoryStateBackend
 from longline.limits.backends.redis import (
     RedisBreakerBackend,
     RedisConcurrencyBackend,
     RedisRateLimitBackend,
 )
+from longline.limits.backends.state import MemoryStateBackend
 from longline.limits.breaker import BreakerPolicy, Health
 from longline.limits.rate_limit import (
     BucketState,

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from longline.core.clock import SystemClock
+from longline.core.errors import CircuitOpen
 from longline.limits.backends.redis import RedisBackends, open_redis_backends
 from longline.limits.breaker import BreakerPolicy, CircuitBreaker, Health, Phase
-from longline.limits.errors import CircuitOpen
 from longline.limits.rate_limit import RateLimit
 from tests.redis_connections import new_prefix
 from tests.servers import RedisServer

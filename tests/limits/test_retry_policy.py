@@ -7,9 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longline.core.errors import BadOption, ConnectFailed, FailureKind, UnexpectedShape, bad_status
+from longline.core.errors import (
+    BadOption,
+    CircuitOpen,
+    ConnectFailed,
+    Deferred,
+    FailureKind,
+    UnexpectedShape,
+    bad_status,
+)
 from longline.http.errors import BadAnswer, BodyCut, TimedOut
-from longline.limits.errors import CircuitOpen, Deferred
 from longline.limits.retry import (
     LONGEST_RETRY_AFTER,
     RetryAction,

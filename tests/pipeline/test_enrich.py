@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 
 from longline.core.errors import BadFile, BadOption
-from longline.pipeline.enrich import Enrich
-from longline.pipeline.enrichers.base import Addition
-from longline.pipeline.enrichers.currency import CurrencyEnricher
-from longline.pipeline.enrichers.geocode import GeocodeEnricher
-from longline.pipeline.manifest import Enrichers
+from longline.pipeline.enrich import Addition, Enrich, Enrichers, make_enricher
 from tests.pipeline.drafts import draft
 
 RATES: dict[str, Any] = {"to": "EUR", "rates": {"BGN": 0.51129, "USD": 0.9}, "date": "2026-01-02"}
@@ -32,11 +28,11 @@ class Shouting:
 
 
 def euros(data: dict[str, Any], **options: Any) -> Addition:
-    return CurrencyEnricher.with_options(field="price", **{**RATES, **options}).enrich(data)
+    return make_enricher("currency", {"field": "price", **RATES, **options}).enrich(data)
 
 
 def place(data: dict[str, Any], **options: Any) -> Addition:
-    return GeocodeEnricher.with_options(**{"by": "city", "table": TABLE, **options}).enrich(data)
+    return make_enricher("geocode", {"by": "city", "table": TABLE, **options}).enrich(data)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +180,7 @@ def test_enrichers_are_made_of_what_is_written() -> None:
         {"currency": {"field": "price", **RATES}, "geocode": {"by": "city", "table": TABLE}}
     )
 
-    enriched = Enrich.from_written(written)(
+    enriched = Enrich.from_manifest(written)(
         draft({"price": {"amount": 1, "currency": "USD"}, "city": "Sofia"})
     )
 
@@ -204,4 +200,4 @@ def test_an_enricher_may_come_from_a_package(
 
     written = Enrichers.model_validate({"loud": {}})
 
-    assert Enrich.from_written(written)(draft({"title": "Flat"})).data["loud"] is True
+    assert Enrich.from_manifest(written)(draft({"title": "Flat"})).data["loud"] is True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -12,14 +13,12 @@ from pydantic import BaseModel
 
 from longline.core.errors import BadFile, BadSource, NothingToStore
 from longline.core.model import Item, Note, Record
-from longline.pipeline.enrich import Enrich
-from longline.pipeline.enrichers.currency import CurrencyEnricher
-from longline.pipeline.errors import StageFailed, ValidationFailed
+from longline.pipeline.enrich import Currency, Enrich
 from longline.pipeline.filter import Filter
 from longline.pipeline.map import Map
 from longline.pipeline.material import Material
 from longline.pipeline.pipeline import Pipeline
-from longline.pipeline.stages import Draft
+from longline.pipeline.stages import Draft, StageFailed, ValidationFailed
 from longline.pipeline.validate import Validate
 from longline.sources.base import Source, layer
 from longline.sources.html.source import html_source
@@ -66,8 +65,8 @@ class Staged(Shop):
         Map({"title": "name", "amount": "price.amount", "price": "price"}),
         Filter("amount > `0`"),
         Enrich(
-            CurrencyEnricher.with_options(
-                field="amount", assume="USD", to="EUR", rates={"USD": 0.9}, date="2026-01-02"
+            Currency(
+                field="amount", assume="USD", to="EUR", rates={"USD": 0.9}, date=date(2026, 1, 2)
             )
         ),
     )

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from longline.core.errors import BadFile, BadOption
-from longline.pipeline.errors import ValidationFailed
+from longline.pipeline.stages import ValidationFailed
 from longline.pipeline.validate import Validate
 from tests.pipeline.drafts import draft
 

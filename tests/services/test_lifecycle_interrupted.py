@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from longline.config.errors import HomeUnwritable
+from longline.core.errors import HomeUnwritable
 from longline.services.cluster import ClusterOptions, cluster_running
 from longline.services.processes import Launch, find_process, launch
 from longline.services.state import ServicesState

@@ -16,8 +16,7 @@ import psutil
 import pytest
 from redis import Redis
 
-from longline.config.errors import HomeUnwritable
-from longline.core.errors import BadOption, StoreUnreachable
+from longline.core.errors import BadOption, HomeUnwritable, StoreUnreachable
 from longline.distributed.registry import BrokerUnusable
 from longline.services.errors import ServicesBusy, ServiceUnreachable
 from longline.services.processes import find_process

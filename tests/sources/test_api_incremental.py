@@ -10,8 +10,8 @@ import pytest
 
 from longline.core.errors import DiscoveryFailed
 from longline.core.model import Item
-from longline.limits.backends.memory import MemoryStateBackend
 from longline.limits.backends.sqlite import SqliteStateFile
+from longline.limits.backends.state import MemoryStateBackend
 from longline.sources.api.source import Bookmark, Bookmarks
 from tests.sources.api_bench import ApiSite, Bench
 from tests.virtual import VirtualClock

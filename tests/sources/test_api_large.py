@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from longline.core.json_text import read_json
+from longline.core.json import read_json
 from tests.scripted_site import ScriptedSite
 from tests.sources.api_bench import Bench
 from tests.virtual import VirtualClock

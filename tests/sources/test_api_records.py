@@ -8,9 +8,8 @@ import orjson
 import pytest
 from aiohttp import web
 
-from longline.core.errors import Gone, UnexpectedShape
+from longline.core.errors import Deferred, Gone, UnexpectedShape
 from longline.core.model import Item, OutcomeAction
-from longline.limits.errors import Deferred
 from tests.sources.api_bench import ApiSite, Bench
 
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from longline.core.errors import FailureKind, Refused, ServerFailed, SkipItem
+from longline.core.errors import Deferred, FailureKind, Refused, ServerFailed, SkipItem
 from longline.core.model import OutcomeAction, Usage
 from longline.http.errors import Rejected
 from longline.http.messages import Page, Request
-from longline.limits.errors import Deferred
 from longline.sources.api.requests import ApiRequest, EndpointClient
 from longline.sources.visit import Visit
 from tests.scripted_site import ScriptedSite

@@ -6,11 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
-from longline.core.errors import ConnectFailed, Throttled
+from longline.core.errors import CircuitOpen, ConnectFailed, Throttled
 from longline.core.model import Usage
 from longline.http.errors import RobotsDisallowed
 from longline.http.messages import Page, Request
-from longline.limits.errors import CircuitOpen
 from longline.sources.catalogue.n8n.source import N8n
 from longline.sources.catalogue.n8n.transcripts import FIRST_PAUSE, LONGEST_PAUSE, Transcripts
 from longline.sources.visit import Visit

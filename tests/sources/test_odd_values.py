@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from longline.core.errors import UnexpectedShape
-from longline.core.json_text import read_json
+from longline.core.json import read_json
 from longline.core.model import ItemState
 from longline.http.messages import Page
 from longline.orchestrator import Orchestrator

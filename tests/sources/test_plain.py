@@ -18,7 +18,7 @@ import pytest
 from pydantic import AnyUrl, BaseModel
 from yarl import URL
 
-from longline.core.json_values import to_json
+from longline.core.json import to_json
 
 Place = namedtuple("Place", "lat lon")  # noqa: PYI024  # as code of old has them
 

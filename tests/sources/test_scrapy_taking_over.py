@@ -18,6 +18,7 @@ from scrapy.spiders import CrawlSpider, Rule
 
 from longline.core.errors import (
     BadSource,
+    CircuitOpen,
     ConnectFailed,
     Gone,
     NothingToStore,
@@ -28,7 +29,6 @@ from longline.core.errors import (
 from longline.core.model import Item
 from longline.http.errors import TimedOut
 from longline.http.messages import Page
-from longline.limits.errors import CircuitOpen
 from longline.sources.adapters.scrapy.messages import pack, pack_request, unpack, unpack_request
 from longline.sources.adapters.scrapy.source import scrapy_source
 from longline.sources.base import Source

@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 
-from longline.core.errors import DiscoveryFailed, FetchError, ServerFailed, UnexpectedShape
+from longline.core.errors import (
+    CircuitOpen,
+    DiscoveryFailed,
+    FetchError,
+    ServerFailed,
+    UnexpectedShape,
+)
 from longline.core.model import Item
 from longline.http.errors import BodyCut, RobotsDisallowed
 from longline.http.messages import Page
-from longline.limits.errors import CircuitOpen
 from longline.sources.sitemap import Sitemap, read_sitemap
 from longline.sources.visit import Visit
 from tests.sources.manifested import SITE, source_of

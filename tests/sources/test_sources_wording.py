@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from longline.core.json_values import to_json
+from longline.core.json import to_json
 from longline.sources.parsing.values import read_value
 from tests.sources.manifested import read
 from tests.sources.scripted import notes_on

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from longline.core.errors import BadOption, FailureKind
-from longline.core.json_diff import FieldDiff
+from longline.core.json import FieldDiff
 from longline.core.model import OPEN_STATES, ItemState, Job, JobState
 from longline.storage.records.history import ItemComparison, ItemResult, RunPair
 from longline.storage.store import Store

@@ -26,7 +26,7 @@ from longline.analysis.rediscovery import (
 from longline.config.job_spec import make_spec
 from longline.core.clock import Clock
 from longline.core.errors import ConfigError, LonglineError
-from longline.core.json_diff import FieldDiff, diff_json
+from longline.core.json import FieldDiff, diff_json
 from longline.core.model import FINAL_STATES, Item, ItemState, Job, OutcomeAction, Record
 from longline.engine.extractor import Collector, Extraction
 from longline.http.archive.base import Archive

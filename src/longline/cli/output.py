@@ -17,7 +17,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from longline.core.clock import utc_datetime
-from longline.core.json_text import as_text
+from longline.core.json import as_text
 from longline.core.output import SafeStream, sanitize, sanitize_json, trusted
 
 MISSING = "—"

@@ -13,10 +13,9 @@ import click
 
 from longline.cli.options import COUNT, JOB, Command, Number, settings_of
 from longline.cli.output import print_note
-from longline.config.errors import HomeUnwritable
 from longline.config.settings import is_read_only, prepare_home
 from longline.config.validation_messages import nearest
-from longline.core.errors import BadOption
+from longline.core.errors import BadOption, HomeUnwritable
 from longline.pipeline.quality import GRADES
 from longline.storage.errors import UnknownRecord
 from longline.storage.records.query import (

@@ -110,6 +110,19 @@ def read_content(path: Path) -> bytes:
     return content
 
 
+def read_json_file(path: Path) -> Any:
+    """Return the values of a JSON file.
+
+    Raises:
+        BadFile: it cannot be read, or is not JSON.
+    """
+    try:
+        return orjson.loads(read_content(path))
+    except orjson.JSONDecodeError as error:
+        problem = f"it is not JSON: {error.msg}"
+        raise BadFile(str(path), problem, error.lineno, error.colno) from None
+
+
 def parse_document(
     content: bytes, path: Path, *, environment: Mapping[str, str] | None = None
 ) -> Document:

@@ -21,35 +21,9 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 from yarl import URL
 
-from longline.config.errors import UnknownSecret
 from longline.config.strict_model import invalid
-from longline.core.errors import MissingExtra
-
-
-def _read_keyring(name: str) -> str:
-    """Return the secret of `service/name` in the system keyring.
-
-    Raises:
-        MissingExtra: the library `keyring` is not installed.
-        UnknownSecret: there is no such entry, or the keyring cannot be opened.
-    """
-    try:
-        keyring = importlib.import_module("keyring")
-    except ImportError as error:
-        raise MissingExtra("keyring", f"the secret keyring:{name}") from error
-    service, _, entry = name.rpartition("/")
-    reference = f"keyring:{name}"
-    try:
-        secret = keyring.get_password(service, entry)
-    except Exception as error:
-        # Backends raise errors of any type; their names are safe to show.
-        problem = f"the keyring cannot be read ({type(error).__name__})"
-        raise UnknownSecret(reference, problem) from error
-    if not secret:
-        problem = f"it is not in the keyring; add it with: keyring set {service} {entry}"
-        raise UnknownSecret(reference, problem)
-    return str(secret)
-
+from longline.core.errors import MissingExtra, UnknownSecret
+from longline.core.redaction import KNOWN_SECRETS
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MAX_BYTES = 65536  # a larger file is not a secret
@@ -87,9 +61,14 @@ class SecretRef:
             UnknownSecret: it is missing, empty, or not text.
             MissingExtra: it is in a keyring, and the library is not installed.
         """
-        if self.kind == "keyring":
-            return SecretStr(_read_keyring(self.name))
-        return SecretStr(self._read_variable() if self.kind == "env" else self._read_file())
+        readers = {
+            "env": self._read_variable,
+            "file": self._read_file,
+            "keyring": self._read_keyring,
+        }
+        secret = readers[self.kind]()
+        KNOWN_SECRETS.add(secret)
+        return SecretStr(secret)
 
     def check(self) -> None:
         """Check that the secret can be read.
@@ -161,6 +140,23 @@ class SecretRef:
         if not text:
             raise UnknownSecret(str(self), "the file is empty; write the secret into it")
         return text
+
+    def _read_keyring(self) -> str:
+        try:
+            keyring = importlib.import_module("keyring")
+        except ImportError as error:
+            raise MissingExtra("keyring", f"the secret {self}") from error
+        service, _, entry = self.name.rpartition("/")
+        try:
+            secret = keyring.get_password(service, entry)
+        except Exception as error:
+            # Backends raise errors of any type; their names are safe to show.
+            problem = f"the keyring cannot be read ({type(error).__name__})"
+            raise UnknownSecret(str(self), problem) from error
+        if not secret:
+            problem = f"it is not in the keyring; add it with: keyring set {service} {entry}"
+            raise UnknownSecret(str(self), problem)
+        return str(secret)
 
 
 def reveal(value: SecretRef | str) -> str:

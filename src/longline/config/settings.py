@@ -21,11 +21,10 @@ from pydantic_settings import (
 )
 
 from longline.config.documents import Document, check, read_document
-from longline.config.errors import HomeUnwritable
 from longline.config.identity import PrivateHosts
 from longline.config.strict_model import StrictModel
-from longline.config.validation_messages import nearest
-from longline.core.errors import BadFile, BadOption, StoreFull
+from longline.config.validation_messages import did_you_mean
+from longline.core.errors import BadFile, BadOption, HomeUnwritable, StoreFull
 from longline.core.files import make_private_folder
 from longline.core.redaction import redact_server_url, redact_url
 
@@ -179,8 +178,7 @@ def _environment_layer(kind: type[BaseSettings]) -> Layer:
 
 
 def _no_profile(profile: str, known: list[str], path: Path) -> str:
-    meant = nearest(profile, known)
-    hint = f"did you mean {meant!r}? " if meant else ""
+    hint = did_you_mean(profile, known, after=" ")
     return f"{path} has no profile {profile!r}; {hint}known: {', '.join(known) or 'none'}"
 
 

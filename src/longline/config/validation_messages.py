@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -21,21 +22,15 @@ Detail = Mapping[str, Any]
 """One error of pydantic's `ValidationError.errors()`."""
 Location = tuple[str | int, ...]
 
-_TYPES = {  # how the types of pydantic's errors begin: what is expected, with an example
-    "string": ("text", "put it in quotes"),
-    "int": ("a whole number", "for example 5"),
-    "float": ("a number", "for example 2.5"),
-    "decimal": ("a number", "for example 2.5"),
-    "bool": ("true or false", ""),
-    "list": ("a list", "for example [one, two]"),
-    "tuple": ("a list", "for example [one, two]"),
-    "set": ("a list", "for example [one, two]"),
-    "frozen_set": ("a list", "for example [one, two]"),
-    "dict": ("names and values", "each in its own line, indented"),
-    "mapping": ("names and values", "each in its own line, indented"),
-    "model": ("names and values", "each in its own line, indented"),
-    "byte_size": ("a size", "for example 50MB"),
-    "none_required": ("nothing", ""),
+_TYPES = {  # how the types of pydantic's errors begin: what is expected
+    "string": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "decimal": "a number",
+    "bool": "true or false",
+    "byte_size": "a size such as 50MB",
+    **dict.fromkeys(("list", "tuple", "set", "frozen_set"), "a list such as [one, two]"),
+    **dict.fromkeys(("dict", "mapping", "model"), "names and values, indented below it"),
 }
 _BOUNDS = {
     "greater_than_equal": ("at least", "ge"),
@@ -43,59 +38,46 @@ _BOUNDS = {
     "less_than_equal": ("at most", "le"),
     "less_than": ("less than", "lt"),
 }
+_TYPE_ENDING = re.compile(r"(_attributes)?(_type|_parsing|_parsing_size|_from_float)$")
 
 
 def describe_error(detail: Detail, node: Node | None, model: type[BaseModel]) -> str:
     """Return what is wrong and what is expected."""
-    kind: str = detail["type"]
-    about = _description(model, detail["loc"])
-    expected = _expected_type(kind)
+    kind, about = detail["type"], _description(model, detail["loc"])
     if kind in {"unknown_name", "extra_forbidden"}:
         return _describe_unknown_name(detail, model)
-    if kind in {"literal_error", "enum"} or kind.endswith("_kind"):
-        return _describe_choices(_expected_words(detail), node)
+    if choices := _expected_words(detail):
+        written = node.content if node is not None and isinstance(node.content, str) else ""
+        return f"it must be {_either(choices)}{did_you_mean(written, choices, '; ')}"
     if kind == "string_pattern_mismatch" and about:
         return f"it has the wrong format; {about}"
-    if kind in _BOUNDS:
-        problem = _describe_bound(detail)
-    elif expected is not None:
-        problem = _describe_wrong_type(*expected, node)
-    elif kind == "missing":
-        problem = "it is missing"
-    else:
-        return _describe_other(kind, detail["msg"])
-    return f"{problem} ({about})" if about else problem
-
-
-def _describe_other(kind: str, message: str) -> str:
     if kind in {"string_too_short", "too_short"}:
         return "it must not be empty"
-    return message.removeprefix("Value error, ").removeprefix("Assertion failed, ").rstrip(".")
+    wanted = "missing" if kind == "missing" else _expected(detail)
+    if wanted is None:
+        message: str = detail["msg"]
+        return message.removeprefix("Value error, ").removeprefix("Assertion failed, ").rstrip(".")
+    problem = "it is missing" if kind == "missing" else f"it must be {wanted}"
+    return f"{problem} ({about})" if about else problem
 
 
 def describe_value_error(detail: Detail, model: type[BaseModel]) -> str:
     """Return the same for a value of a command line or variable, and show the value."""
-    expected = _expected_type(detail["type"])
-    if expected is None and detail["type"] not in {*_BOUNDS, "literal_error", "enum"}:
+    wanted = _expected(detail) or _either(_expected_words(detail))
+    if not wanted:
         return describe_error(detail, None, model).removeprefix("it ")
-    if expected is None:
-        problem = describe_error({**detail, "loc": ()}, None, model)
-    else:
-        problem = f"must be {expected[0]}"
-    return f"{problem.removeprefix('it ')}, not {detail['input']!r:.80}"
-
-
-def _describe_union(details: Sequence[Detail]) -> str:
-    """Return what a union accepts, when no member came close."""
-    types = dict.fromkeys(found for one in details if (found := _expected_type(one["type"])))
-    words = [f"{name}, {example}" if len(types) == 1 else name for name, example in types]
-    choices = [name for one in details for name in _expected_words(one)]
-    return f"it must be {_either([*words, *dict.fromkeys(choices)])}"
+    return f"must be {wanted}, not {detail['input']!r:.80}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is most similar; None if none is."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
+
+
+def did_you_mean(name: str, known: Iterable[str], before: str = "", after: str = "") -> str:
+    """Return the question for the most similar known name; "" if none is similar."""
+    meant = nearest(name, known)
+    return f"{before}did you mean '{meant}'?{after}" if meant else ""
 
 
 def _describe_unknown_name(detail: Detail, model: type[BaseModel]) -> str:
@@ -105,20 +87,19 @@ def _describe_unknown_name(detail: Detail, model: type[BaseModel]) -> str:
     else:
         name = str(detail["loc"][-1])
         known = _field_names(model) if len(detail["loc"]) == 1 else []
-    meant = nearest(name, known)
-    hint = f"did you mean '{meant}'? " if meant else ""
     listed = f"known: {', '.join(known)}" if known else "remove it"
-    return f"there is no such setting; {hint}{listed}"
+    return f"there is no such setting; {did_you_mean(name, known, after=' ')}{listed}"
 
 
-def _describe_bound(detail: Detail) -> str:
-    words, name = _BOUNDS[detail["type"]]
-    bound = detail["ctx"][name]
-    return (
-        f"it must be {words} {bound:g}"
-        if isinstance(bound, float)
-        else f"it must be {words} {bound}"
-    )
+def _expected(detail: Detail) -> str | None:
+    """Return the expected type or bound; None for an error of another kind."""
+    kind = detail["type"]
+    if kind in _BOUNDS:
+        words, name = _BOUNDS[kind]
+        bound = detail["ctx"][name]
+        return f"{words} {bound:g}" if isinstance(bound, float) else f"{words} {bound}"
+    stem = _TYPE_ENDING.sub("", kind)
+    return _TYPES.get(stem) if stem != kind or kind == "byte_size" else None
 
 
 def _expected_words(detail: Detail) -> list[str]:
@@ -129,36 +110,6 @@ def _expected_words(detail: Detail) -> list[str]:
     elif detail["type"] not in {"literal_error", "enum"} or not expected:
         return []
     return [part.strip().strip("'") for part in expected.replace(" or ", ", ").split(",")]
-
-
-def _describe_choices(names: list[str], node: Node | None) -> str:
-    written = node.content if node is not None and isinstance(node.content, str) else ""
-    meant = nearest(written, names)
-    hint = f"; did you mean '{meant}'?" if meant else ""
-    return f"it must be {_either(names)}{hint}"
-
-
-def _expected_type(kind: str) -> tuple[str, str] | None:
-    for ending in ("_type", "_parsing", "_parsing_size", "_from_float"):
-        if kind.removesuffix(ending) in _TYPES and kind.endswith(ending):
-            return _TYPES[kind.removesuffix(ending)]
-    return _TYPES.get(kind) or _TYPES.get(kind.partition("_attributes")[0])
-
-
-def _describe_wrong_type(name: str, example: str, node: Node | None) -> str:
-    is_collection = node is not None and isinstance(node.content, dict | list)
-    shown = f", {example}" if example and not (name == "text" and is_collection) else ""
-    found = _type_name(node)
-    return f"it must be {name}{shown}{f'; here it is {found}' if found else ''}"
-
-
-def _type_name(node: Node | None) -> str:
-    if node is None:
-        return ""
-    if isinstance(node.content, bool):
-        return "true or false"
-    names = {str: "text", int: "a number", float: "a number", list: "a list", NoneType: "empty"}
-    return names.get(type(node.content), "names and values")
 
 
 def _either(words: Sequence[str]) -> str:
@@ -241,9 +192,10 @@ def select_problem(error: ValidationError, tree: Node, model: type[BaseModel]) -
     found = [_locate(detail, tree) for detail in error.errors(include_url=False)]
     first = min(_group_by_union(found), key=lambda group: _order(group, tree))
     best = _best_match(first)
-    if best is None:
-        loc = first[0].loc
-        return FileProblem(loc, _describe_union([one.detail for one in first]), loc)
+    if best is None:  # no member of a union came close
+        words = [w for one in first for w in (_expected(one.detail), *_expected_words(one.detail))]
+        problem = f"it must be {_either(list(dict.fromkeys(filter(None, words))))}"
+        return FileProblem(first[0].loc, problem, first[0].loc)
     name = _setting_name(best.detail)
     loc = best.loc if name is None else (*best.loc, name)
     problem = describe_error(best.detail, _node_at(tree, loc), model)

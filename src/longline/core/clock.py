@@ -162,3 +162,13 @@ class SharedClock(Clock):
             await asyncio.sleep(_FOLLOW)
             with contextlib.suppress(StoreError):  # the work itself reports it
                 await self.follow(store)
+
+
+# ---------------- Exponential backoff
+
+_MAX_EXPONENT = 64  # a float overflows past 2.0**1023
+
+
+def backoff(failures: int, *, base: float, ceiling: float, multiplier: float = 2.0) -> float:
+    """Return the seconds to wait after this many failures in a row, without jitter."""
+    return min(base * multiplier ** min(max(failures - 1, 0), _MAX_EXPONENT), ceiling)

@@ -12,7 +12,10 @@ An error is its fields, a message template and a hint; the base does the rest. F
 from __future__ import annotations
 
 import inspect
+import math
+import shlex
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, ClassVar, dataclass_transform
 from urllib.parse import urlsplit
@@ -352,6 +355,26 @@ def kind_of(error: BaseException) -> FailureKind:
     return FailureKind.NETWORK if isinstance(error, OSError) else FailureKind.BUG
 
 
+def check_range(
+    option: str,
+    value: float,
+    wanted: str,
+    *,
+    above: float = -math.inf,
+    at_least: float = -math.inf,
+    at_most: float = math.inf,
+    is_whole: bool = False,
+) -> None:
+    """Check a number; `wanted` describes the range.
+
+    Raises:
+        BadOption: it is out of range.
+    """
+    is_other = is_whole and isinstance(value, bool | float)
+    if is_other or not (above < value < math.inf and at_least <= value <= at_most):
+        raise BadOption(option, f"must be {wanted}, not {value!r}")
+
+
 _SERVER_FLOOR = 500
 _GONE = frozenset({404, 410})
 _OVERLOAD = frozenset({429, 503})
@@ -366,3 +389,95 @@ def bad_status(url: str, status: int, retry_after: float | None = None) -> BadSt
     if status >= _SERVER_FLOOR:
         return ServerFailed(url, status, retry_after)
     return Refused(url, status)
+
+
+# ---------------- Errors of the home, its files and secrets
+
+
+class HomeUnwritable(ConfigError):
+    path: str
+    problem: str
+    message = "the data folder {path} cannot be written ({problem})"
+    hint = "Make it writable, or set LONGLINE_HOME or --home to another folder."
+
+
+class UnknownSecret(ConfigError):
+    """A reference to a secret (`env:NAME`, `file:PATH`) cannot be resolved."""
+
+    reference: str
+    problem: str
+    message = "the secret {reference} cannot be used: {problem}"
+
+
+class SourceIsAddress(ConfigError):
+    address: str
+    message = "{address} is the address of a site, not a source"
+    hint = "Propose a manifest for it with `longline sources new {quoted}`, then run that file."
+
+    @property
+    def quoted(self) -> str:
+        return shlex.quote(self.address)
+
+
+# ---------------- Errors of requests that a limit does not allow now
+
+
+class RedisUnreachable(StoreUnreachable):
+    message = "Redis at {address} does not answer, so no request is sent: {problem}"
+    hint = "Requests need the limits that workers share on Redis."
+
+
+class BudgetSpent(FetchError):
+    kind = FailureKind.BUDGET
+    limit: str
+    message = "not requested: {limit} is exhausted"
+
+
+class CircuitOpen(FetchError):
+    """The circuit breaker of the domain is open until `until`, in seconds since the epoch.
+
+    `kind` is blocked for a ban, and `reason` its evidence.
+    """
+
+    until: float
+    reason: str = ""
+    kind: FailureKind = FailureKind.NETWORK  # type: ignore[misc]  # each error has its own
+    message = "{domain} {problem}; its circuit breaker is open until {until_utc}"
+
+    @property
+    def domain(self) -> str:
+        return self.host or self.url
+
+    @property
+    def problem(self) -> str:
+        reason = f" ({self.reason})" if self.reason else ""
+        is_ban = self.kind is FailureKind.BLOCKED
+        return f"{'blocks us' if is_ban else 'failed too often'}{reason}"
+
+    @property
+    def until_utc(self) -> str:
+        return datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
+
+
+class Deferred(FetchError):
+    """The item is deferred until `until`, in seconds since the epoch.
+
+    `kind` is that of the failure behind it; `is_for_domain` says that every other request to
+    this host would fail until then, too.
+    """
+
+    until: float
+    problem: str
+    kind: FailureKind  # type: ignore[misc]  # each error has its own
+    is_for_domain: bool = False
+    message = "{problem}; deferred until {until_utc}"
+
+    @property
+    def until_utc(self) -> str:
+        return datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
+
+
+class NotNow(Deferred):
+    """The same where there is no job that could fetch the page later."""
+
+    message = "{problem}; try again later"

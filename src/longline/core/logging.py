@@ -22,7 +22,7 @@ import orjson
 
 from longline.core.files import make_private_file
 from longline.core.output import sanitize
-from longline.core.redaction import REDACTED, redact_url
+from longline.core.redaction import KNOWN_SECRETS, REDACTED, redact_url
 
 ROOT = "longline"
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
@@ -41,13 +41,14 @@ _CREDENTIALS = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
 class LogOptions:
     """What is logged where.
 
-    `verbosity` is 0 for warnings, 1 for requests and jobs, 2 for debugging. The file gets requests
-    and jobs at least.
+    `verbosity` is 0 for warnings, 1 for requests and jobs, 2 for debugging (retries, waits, cache,
+    leases, breakers). The file gets requests and jobs at least. `worker` is on every line.
     """
 
     verbosity: int = 0
     file: str | None = None
     as_json: bool = False
+    worker: str | None = None
 
 
 @contextmanager
@@ -76,7 +77,9 @@ def configure_logging(options: LogOptions) -> None:
         )
     for handler, verbosity in handlers:
         handler.setLevel(_LEVELS[min(verbosity, len(_LEVELS) - 1)])
-        handler.setFormatter(JsonFormatter() if options.as_json else TextFormatter())
+        # Not as context: threads that a library starts have none.
+        fields = {"worker": options.worker} if options.worker else {}
+        handler.setFormatter((JsonFormatter if options.as_json else TextFormatter)(fields))
         logger.addHandler(handler)
     logger.setLevel(min(handler.level for handler, _ in handlers))
 
@@ -94,16 +97,29 @@ def reset_logging() -> None:
 class TextFormatter(logging.Formatter):
     """One line per record: time, level, message, then context and fields as name=value."""
 
+    def __init__(self, fields: Mapping[str, Any] = _EMPTY) -> None:
+        super().__init__()
+        self._fields = fields
+
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
-        fields = "".join(f" {name}={_text(value)}" for name, value in _fields(record).items())
+        fields = "".join(f" {name}={_text(one)}" for name, one in self.fields(record).items())
         line = f"{time} {record.levelname} {redact(record.getMessage())}{fields}"
         if record.exc_info:
             line += f"\n{redact(self.formatException(record.exc_info))}"
-        return line
+        return KNOWN_SECRETS.text(line)
+
+    def fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        """Return the fields of all lines, the context of this task and the fields of `extra`."""
+        own = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        return {
+            name: redact(value) if isinstance(value, str) else value
+            for name, value in {**self._fields, **_CONTEXT.get(), **own}.items()
+            if value is not None
+        }
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(TextFormatter):
     """One JSON object per record; times are UTC."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -112,11 +128,11 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": redact(record.getMessage()),
-            **_fields(record),
+            **self.fields(record),
         }
         if record.exc_info:
             values["exception"] = redact(self.formatException(record.exc_info))
-        return orjson.dumps(values, default=str).decode()
+        return KNOWN_SECRETS.text(orjson.dumps(values, default=str).decode())
 
 
 def redact(text: str) -> str:
@@ -124,16 +140,6 @@ def redact(text: str) -> str:
     text = _URL.sub(lambda found: redact_url(found[0]), text)
     text = _PARAMETER.sub(rf"\1{REDACTED}", text)
     return _CREDENTIALS.sub(rf"\1 {REDACTED}", text)
-
-
-def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    """Return the context of this task and the fields of `extra`."""
-    own = {name: value for name, value in vars(record).items() if name not in _STANDARD}
-    return {
-        name: redact(value) if isinstance(value, str) else value
-        for name, value in {**_CONTEXT.get(), **own}.items()
-        if value is not None
-    }
 
 
 def _text(value: Any) -> str:

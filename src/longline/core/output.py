@@ -12,8 +12,9 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from html import escape
 from typing import Any, BinaryIO, TextIO, cast
 
 _REPLACEMENT = "�"
@@ -221,3 +222,15 @@ class _SafeBytes(io.RawIOBase):
 
     def close(self) -> None:
         """Keep the stream open: it belongs to the interpreter."""
+
+
+# ---------------- HTML tables, for notebooks
+
+
+def html_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return an HTML table; every text is escaped."""
+    names = "".join(f"<th>{escape(name)}</th>" for name in head)
+    lines = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
+    )
+    return f"<table><thead><tr>{names}</tr></thead><tbody>{lines}</tbody></table>"

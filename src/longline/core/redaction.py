@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
-from urllib.parse import quote, quote_plus, unquote_plus, urlsplit
+from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
 
 import orjson
 
@@ -55,9 +56,25 @@ def _redact_parameter(pair: re.Match[str]) -> str:
 class SecretRedactor:
     """Replaces known secrets in all their forms: plain, in an address, in JSON, in base 64."""
 
-    def __init__(self, secrets: Iterable[str]) -> None:
-        forms = {form for one in secrets if len(one) >= _SHORTEST for form in _forms(one)}
-        self._forms = sorted(forms, key=len, reverse=True)  # a longer one may contain a shorter
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets: set[str] = set()
+        self._forms: list[str] = []
+        for one in secrets:
+            self.add(one)
+
+    def add(self, secret: str | None) -> None:
+        """Add a secret; one that is too short to be told from ordinary words is ignored."""
+        if secret is None or len(secret) < _SHORTEST or secret in self._secrets:
+            return
+        self._secrets.add(secret)
+        # A longer form may contain a shorter one. Another thread may use the old list meanwhile.
+        self._forms = sorted({*self._forms, *_forms(secret)}, key=len, reverse=True)
+
+    def add_password(self, url: str | None) -> None:
+        """Add the password of a URL, if it has one."""
+        with suppress(ValueError):
+            password = urlsplit(url or "").password
+            self.add(password and unquote(password))
 
     @property
     def is_empty(self) -> bool:
@@ -87,6 +104,10 @@ class SecretRedactor:
         if isinstance(value, list | tuple):
             return type(value)(self.data(one) for one in value)
         return value
+
+
+KNOWN_SECRETS = SecretRedactor()
+"""The secrets that this process has read: log lines never contain them."""
 
 
 def _forms(secret: str) -> Iterator[str]:

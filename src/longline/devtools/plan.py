@@ -12,12 +12,11 @@ from typing import Any
 
 from longline.config.settings import Settings
 from longline.core.clock import Clock
-from longline.core.errors import DiscoveryFailed
+from longline.core.errors import BudgetSpent, DiscoveryFailed
 from longline.core.model import Item, OutcomeAction
 from longline.devtools.session import Exchange, SourceSession, find_items
 from longline.engine.extractor import Extraction
 from longline.http.messages import origin_of
-from longline.limits.errors import BudgetSpent
 from longline.limits.rate_limit import BucketState, RateLimit
 from longline.wiring import open_limit_backends
 

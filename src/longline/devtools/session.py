@@ -11,7 +11,14 @@ from longline.config.job_spec import JobSpec, make_spec
 from longline.config.secrets import SecretRef
 from longline.config.settings import Settings, prepare_home
 from longline.core.clock import Clock
-from longline.core.errors import DiscoveryFailed, FetchError, LonglineError
+from longline.core.errors import (
+    BudgetSpent,
+    Deferred,
+    DiscoveryFailed,
+    FetchError,
+    LonglineError,
+    NotNow,
+)
 from longline.core.model import Item, Usage
 from longline.core.redaction import SecretRedactor
 from longline.engine.extractor import Collector
@@ -19,7 +26,6 @@ from longline.http.chain import ClientIdentity
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.transports.browser.page import BrowserPage
-from longline.limits.errors import BudgetSpent, Deferred, NotNow
 from longline.sources.base import Source
 from longline.sources.job_files import merge_spec
 from longline.sources.loader import check_needs

@@ -16,7 +16,7 @@ from longline.core.errors import BadOption, LonglineError
 from longline.core.model import JobState
 from longline.core.redaction import redact_server_url
 from longline.engine.progress import SiteProgress, SiteStatus
-from longline.limits.backends.redis_connection import REDIS_URL, permanent_cause
+from longline.limits.backends.redis import REDIS_URL, permanent_cause
 
 # ---------------- Errors of the broker that workers share
 

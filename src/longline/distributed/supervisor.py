@@ -26,8 +26,7 @@ from longline.distributed.sweeper import Children, Sweeper
 from longline.engine.owner import this_host, this_run
 from longline.engine.progress import Pictures
 from longline.engine.runtime import first_of, handling_signals
-from longline.limits.backends.redis import open_redis_backends
-from longline.limits.backends.redis_connection import permanent_cause
+from longline.limits.backends.redis import open_redis_backends, permanent_cause
 from longline.storage.store import Store, open_store
 
 _LOG = logging.getLogger(__name__)

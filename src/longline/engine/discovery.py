@@ -11,14 +11,21 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from longline.core.clock import Clock, WaitTimer
-from longline.core.errors import DiscoveryFailed, FailureKind, LonglineError, StoreError
+from longline.core.errors import (
+    BudgetSpent,
+    CircuitOpen,
+    Deferred,
+    DiscoveryFailed,
+    FailureKind,
+    LonglineError,
+    StoreError,
+)
 from longline.core.model import Cursor, Item
 from longline.engine.extractor import Collector, is_of_the_process, no_stray_cancellation
 from longline.engine.owner import dead_among
 from longline.engine.pause_policy import TimeLimit
 from longline.engine.runtime import HEARTBEAT, LEASE, beside
 from longline.http.errors import RobotsDisallowed
-from longline.limits.errors import BudgetSpent, CircuitOpen, Deferred
 from longline.sources.visit import Visit
 from longline.storage.events import event_row
 from longline.storage.queue.enqueue import Discovered

@@ -16,6 +16,9 @@ from typing import Any, TypeVar
 from longline.core.clock import Clock
 from longline.core.errors import (
     Blocked,
+    BudgetSpent,
+    CircuitOpen,
+    Deferred,
     ExtractError,
     FailureKind,
     FetchError,
@@ -38,7 +41,6 @@ from longline.core.model import (
 )
 from longline.http.messages import origin_of
 from longline.http.middleware.base import Middleware
-from longline.limits.errors import BudgetSpent, CircuitOpen, Deferred
 from longline.pipeline.material import Material
 from longline.pipeline.pipeline import Pipeline
 from longline.sources.base import Layer, Source

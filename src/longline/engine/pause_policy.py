@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from longline.core.errors import FailureKind
+from longline.core.errors import BudgetSpent, FailureKind
 from longline.core.model import JobState
 from longline.engine.runtime import RunOptions
 from longline.limits.budget import Budget, BudgetUsage, exceeded_limit
-from longline.limits.errors import BudgetSpent
 from longline.storage.queue.queue import Waiting
 from longline.storage.store import Store
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from longline.core.html import html_table
 from longline.core.model import OPEN_STATES, Caveats, ItemState, Job, JobState
+from longline.core.output import html_table
 from longline.engine.owner import dead_among
 from longline.engine.progress import Progress
 from longline.export.export import ExportRequest

@@ -13,9 +13,8 @@ from longline.enrichment.enricher import Answer, Enricher
 from longline.enrichment.prompts import question_for, with_id
 from longline.enrichment.task_files import AnyTask, LocalTask
 from longline.http.errors import BadAnswer
-from longline.pipeline.enrich import make_enricher
-from longline.pipeline.enrichers.base import Addition
-from longline.pipeline.enrichers.base import Enricher as PipelineEnricher
+from longline.pipeline.enrich import Addition, make_enricher
+from longline.pipeline.enrich import Enricher as PipelineEnricher
 from longline.storage.records.enrichment import LOCAL_MODEL, Question, QuestionRequest
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {})

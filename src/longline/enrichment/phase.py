@@ -10,12 +10,18 @@ from enum import StrEnum
 from typing import Any
 
 from longline.core.clock import Clock, utc_datetime
-from longline.core.errors import FailureKind, FetchError, LonglineError, UnexpectedShape, kind_of
+from longline.core.errors import (
+    Deferred,
+    FailureKind,
+    FetchError,
+    LonglineError,
+    UnexpectedShape,
+    kind_of,
+)
 from longline.core.model import QuestionState
 from longline.enrichment.enricher import Answer, Enricher, read_answer
 from longline.enrichment.task_files import AnyTask, EnrichBudget
 from longline.http.messages import origin_of
-from longline.limits.errors import Deferred
 from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryPolicy
 from longline.storage.records.enrichment import (

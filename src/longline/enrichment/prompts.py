@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from longline.config.templates import fill, names_in
+from longline.config.expressions import fill, names_in
 from longline.enrichment.task_files import EnrichTask
 from longline.storage.records.enrichment import Question, QuestionRequest
 

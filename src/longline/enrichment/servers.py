@@ -21,7 +21,7 @@ from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.rate_limit import RateLimitMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
-from longline.limits.backends.base import StateBackend
+from longline.limits.backends.state import StateBackend
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter
 from longline.limits.rate_limit import RateLimitBackend

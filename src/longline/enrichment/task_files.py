@@ -13,12 +13,11 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from longline.config.auth import check_secret_url
 from longline.config.documents import check, read_document
-from longline.config.errors import UnknownSecret
+from longline.config.expressions import names_in
 from longline.config.secrets import SecretRef
 from longline.config.strict_model import StrictModel, invalid
-from longline.config.templates import names_in
-from longline.core.errors import BadFile
-from longline.pipeline.manifest import Currency, Enrichers, Geocode, Language
+from longline.core.errors import BadFile, UnknownSecret
+from longline.pipeline.enrich import Currency, Enrichers, Geocode, Language
 
 Dialect = Literal["ollama", "openai"]
 _BRACES = re.compile(r"\{\{|\}\}|\{[A-Za-z_][A-Za-z0-9_.]*\}|([{}])")
@@ -92,7 +91,7 @@ class LocalTask(_Task):
     @field_validator("enricher")
     @classmethod
     def _one_of_ours(cls, enrichers: Enrichers) -> Enrichers:
-        names = list(enrichers.written())
+        names = list(enrichers.options())
         # Which fields enrichers of plugins read is unknown, so questions would repeat.
         if len(names) != 1 or names[0] not in Enrichers.model_fields:
             raise invalid(f"name one of {', '.join(Enrichers.model_fields)}")
@@ -101,12 +100,12 @@ class LocalTask(_Task):
     @property
     def name(self) -> str:
         """The name of the enricher."""
-        return next(iter(self.enricher.written()))
+        return next(iter(self.enricher.options()))
 
     @property
     def options(self) -> Currency | Geocode | Language:
         """Its options."""
-        options: Currency | Geocode | Language = self.enricher.written()[self.name]
+        options: Currency | Geocode | Language = self.enricher.options()[self.name]
         return options
 
     @property

@@ -11,7 +11,7 @@ from typing import Any
 
 from longline.core.clock import utc_datetime
 from longline.core.errors import BadOption
-from longline.core.json_text import as_text
+from longline.core.json import as_text
 from longline.storage.records.records import ENRICHMENTS
 
 # ---------------- Records as every export format writes them

@@ -17,7 +17,7 @@ import orjson
 
 from longline.config.plugins import EXPORTERS, load_plugin, plugin_names
 from longline.core.errors import BadOption
-from longline.core.json_text import as_bytes, as_text
+from longline.core.json import as_bytes, as_text
 from longline.export.arrow import load_pyarrow, write_duckdb, write_parquet
 from longline.export.atomic_files import folder_of, working_folder
 from longline.export.columns import Column, ColumnType, Row, Rows, distinct_names, quote_identifier

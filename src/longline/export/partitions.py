@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from longline.core.errors import BadOption, DestinationUnwritable
-from longline.core.json_text import as_text
+from longline.core.json import as_text
 from longline.export.atomic_files import (
     atomic_write,
     check_parent_folder,

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from longline.config.documents import read_document
-from longline.config.errors import HomeUnwritable, UnknownSecret
 from longline.config.secrets import SecretRef, is_reference
 from longline.config.settings import Settings
-from longline.core.errors import MissingExtra
+from longline.core.errors import HomeUnwritable, MissingExtra, UnknownSecret
 from longline.core.model import Job
 from longline.export.atomic_files import temporary_sibling
 from longline.export.columns import Row

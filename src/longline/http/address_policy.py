@@ -29,7 +29,7 @@ from longline.core.model import Usage
 from longline.http.errors import PrivateAddress
 from longline.http.messages import Page, Request, origin_of
 from longline.http.middleware.base import Middleware
-from longline.limits.backends.base import StateBackend
+from longline.limits.backends.state import StateBackend
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 

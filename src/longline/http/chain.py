@@ -48,7 +48,7 @@ from longline.http.middleware.robots import RobotsMiddleware
 from longline.http.middleware.status import StatusMiddleware
 from longline.http.robots import AGENT, RobotsText
 from longline.http.transports.aiohttp import ConnectionLimit
-from longline.limits.backends.base import StateBackend
+from longline.limits.backends.state import StateBackend
 from longline.limits.breaker import CircuitBreaker
 from longline.limits.budget import Budgets
 from longline.limits.concurrency import ConcurrencyLimiter

@@ -15,7 +15,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from longline.core.errors import UnexpectedShape
 from longline.core.http_headers import parse_retry_after
-from longline.core.json_text import read_json, takes_too_much_memory
+from longline.core.json import read_json, takes_too_much_memory
 from longline.http.charset import Decoded, decode
 from longline.http.css import Selectors
 

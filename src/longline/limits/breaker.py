@@ -10,16 +10,22 @@ import asyncio
 import contextlib
 import math
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from longline.core.backoff import backoff
-from longline.core.clock import Clock, SystemClock
-from longline.core.errors import BadOption, Blocked, FailureKind, StoreError, Throttled, kind_of
-from longline.limits.backends.base import StateBackend
-from longline.limits.backends.memory import MemoryStateBackend
-from longline.limits.errors import CircuitOpen, Deferred
+from longline.core.clock import Clock, SystemClock, backoff
+from longline.core.errors import (
+    Blocked,
+    CircuitOpen,
+    Deferred,
+    FailureKind,
+    StoreError,
+    Throttled,
+    check_range,
+    kind_of,
+)
+from longline.limits.backends.state import MemoryStateBackend, StateBackend
 
 # ---------------- Failure rate: requests counted by slots of time, so that old ones drop out
 
@@ -171,27 +177,23 @@ class BreakerPolicy:
     ramp: float = 5.0
 
     def __post_init__(self) -> None:
-        _check_range("threshold", self.threshold, "1 failure or more", at_least=1)
-        _check_range("least_requests", self.least_requests, "1 request or more", at_least=1)
+        check_range("threshold", self.threshold, "1 failure or more", at_least=1)
+        check_range("least_requests", self.least_requests, "1 request or more", at_least=1)
         for name in ("recovery", "window", "ban_recovery"):
-            _check_range(name, getattr(self, name), "above 0 seconds", above=0)
-        _check_range("failure_rate", self.failure_rate, "above 0, up to 1", above=0, at_most=1)
-        _check_range("ramp", self.ramp, "from 0 to 60 seconds", at_least=0, at_most=_LONGEST_RAMP)
+            check_range(name, getattr(self, name), "above 0 seconds", above=0)
+        check_range("failure_rate", self.failure_rate, "above 0, up to 1", above=0, at_most=1)
+        check_range("ramp", self.ramp, "from 0 to 60 seconds", at_least=0, at_most=_LONGEST_RAMP)
 
     @classmethod
     def for_apis(cls) -> BreakerPolicy:
         """Return the policy for APIs, which fail all at once and recover soon."""
         return cls(threshold=5)
 
-    def recovery_after(self, trips_in_a_row: int) -> float:
-        """Return how long the breaker is open after this many trips without a recovery."""
-        ceiling = max(self.recovery, self.longest_recovery)
-        return backoff(trips_in_a_row, base=self.recovery, ceiling=ceiling)
-
-    def recovery_after_ban(self, bans_in_a_row: int) -> float:
-        """Return how long the breaker is open after this many bans without a success."""
-        ceiling = max(self.ban_recovery, self.longest_ban)
-        return backoff(bans_in_a_row, base=self.ban_recovery, ceiling=ceiling)
+    def recovery_after(self, in_a_row: int, *, is_ban: bool = False) -> float:
+        """Return how long the breaker is open after this many trips (or bans) in a row."""
+        base = self.ban_recovery if is_ban else self.recovery
+        longest = self.longest_ban if is_ban else self.longest_recovery
+        return backoff(in_a_row, base=base, ceiling=max(base, longest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,16 +262,10 @@ class BreakerState:
 
 @dataclass(frozen=True, slots=True)
 class BreakerChange:
-    """The effect of one recorded result."""
+    """The state after a recorded result, and the change of phase that the result caused."""
 
-    before: BreakerState
     after: BreakerState
-
-    @property
-    def transition(self) -> Transition | None:
-        """The change of phase that this result caused; None when it did not."""
-        is_same = self.after.history == self.before.history
-        return None if is_same else self.after.history[-1]
+    transition: Transition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +337,7 @@ def reset_breaker(state: BreakerState, now: float) -> BreakerState:
         return state
     return BreakerState(
         trips=state.trips,
-        history=_with_transition(state, now, state.phase(now), Phase.CLOSED, "closed by hand"),
+        history=_with_transition(state, now, state.phase(now), Phase.CLOSED, "closed by a user"),
     )
 
 
@@ -420,7 +416,7 @@ def _trip(
     policy: BreakerPolicy, state: BreakerState, now: float, reason: str, *, is_ban: bool = False
 ) -> BreakerState:
     bans, trips = state.bans_in_a_row + is_ban, state.trips_in_a_row + (not is_ban)
-    seconds = policy.recovery_after_ban(bans) if is_ban else policy.recovery_after(trips)
+    seconds = policy.recovery_after(bans if is_ban else trips, is_ban=is_ban)
     return BreakerState(
         failures=state.failures,
         trips=state.trips + 1,
@@ -441,19 +437,6 @@ def _with_transition(
     return (*state.history, Transition(now, old, new, reason))[-HISTORY:]
 
 
-def _check_range(
-    name: str,
-    value: float,
-    wanted: str,
-    *,
-    above: float = -math.inf,
-    at_least: float = -math.inf,
-    at_most: float = math.inf,
-) -> None:
-    if not (math.isfinite(value) and above < value and at_least <= value <= at_most):
-        raise BadOption(name, f"must be {wanted}, not {value!r}")
-
-
 _Part = TypeVar("_Part")
 
 
@@ -464,47 +447,18 @@ def _restored(kind: type[_Part], value: Any) -> _Part:
 # ---------------- Backends
 
 
-class BreakerBackend(Protocol):
-    """The breakers of all domains; each call is one atomic step."""
+class BreakerBackend:
+    """The breakers of all domains in a StateBackend; each call is one atomic step.
 
-    freshness: float
-    """Seconds for which a result of `state` may be reused; 0 is never."""
-
-    async def admit(self, domain: str, policy: BreakerPolicy) -> Admission:
-        """Decide on one request; in half-open, one request of all processes is the probe."""
-
-    async def record(
-        self,
-        domain: str,
-        policy: BreakerPolicy,
-        health: Health,
-        *,
-        reason: str = "",
-        successes: Successes = (),
-    ) -> BreakerChange:
-        """Record the result of a request, and successes that were not recorded before."""
-
-    async def reset(self, domain: str) -> BreakerState:
-        """Close the breaker."""
-
-    async def state(self, domain: str) -> BreakerState:
-        """Return the breaker of a domain; the initial state when it had no requests."""
-
-    async def all(self) -> dict[str, BreakerState]:
-        """Return all breakers by domain."""
-
-    async def forget(self, domain: str) -> bool:
-        """Delete the breaker of a domain; return False when there was none."""
-
-
-class StateBreakerBackend(BreakerBackend):
-    """Breakers in a StateBackend."""
+    A result of `state` may be reused for `freshness` seconds; 0 is never.
+    """
 
     def __init__(self, states: StateBackend[BreakerState], *, freshness: float = 0.0) -> None:
         self._states = states
         self.freshness = freshness
 
     async def admit(self, domain: str, policy: BreakerPolicy) -> Admission:
+        """Decide on one request; in half-open, one request of all processes is the probe."""
         return await self._states.change(
             domain, lambda state, now: admit_request(policy, state or BreakerState(), now)
         )
@@ -518,14 +472,19 @@ class StateBreakerBackend(BreakerBackend):
         reason: str = "",
         successes: Successes = (),
     ) -> BreakerChange:
+        """Record the result of a request, and successes that were not recorded before."""
+
         def update(state: BreakerState | None, now: float) -> tuple[BreakerState, BreakerChange]:
             before = state or BreakerState()
             after = record_result(policy, before, health, now, reason=reason, successes=successes)
-            return after, BreakerChange(before, after)
+            is_same = after.history == before.history
+            return after, BreakerChange(after, None if is_same else after.history[-1])
 
         return await self._states.change(domain, update)
 
     async def reset(self, domain: str) -> BreakerState:
+        """Close the breaker."""
+
         def update(state: BreakerState | None, now: float) -> tuple[BreakerState, BreakerState]:
             closed = reset_breaker(state or BreakerState(), now)
             return closed, closed
@@ -533,14 +492,12 @@ class StateBreakerBackend(BreakerBackend):
         return await self._states.change(domain, update)
 
     async def state(self, domain: str) -> BreakerState:
-        state, _now = await self._states.read(domain)
-        return state or BreakerState()
+        """Return the breaker of a domain; the initial state when it had no requests."""
+        return (await self._states.read(domain))[0] or BreakerState()
 
     async def all(self) -> dict[str, BreakerState]:
+        """Return all breakers by domain."""
         return await self._states.all()
-
-    async def forget(self, domain: str) -> bool:
-        return await self._states.forget(domain)
 
 
 # ---------------- All domains
@@ -576,10 +533,6 @@ class BreakerStatistics:
     turned_away: int
     domains: Mapping[str, BreakerStatus]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return asdict(self)
-
 
 class CircuitBreaker:
     """A breaker for each domain.
@@ -606,7 +559,7 @@ class CircuitBreaker:
     ) -> None:
         self._policy = policy or BreakerPolicy(threshold, recovery)
         self._clock = clock or SystemClock()
-        self._backend = backend or StateBreakerBackend(MemoryStateBackend(self._clock))
+        self._backend = backend or BreakerBackend(MemoryStateBackend(self._clock))
         self._seen: dict[str, tuple[BreakerState, float]] = {}
         self._successes: dict[str, SuccessCounter] = {}
         self._probes: set[str] = set()

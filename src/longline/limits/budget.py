@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from longline.core.clock import Clock
-from longline.limits.backends.base import StateBackend
-from longline.limits.errors import BudgetSpent
+from longline.core.errors import BudgetSpent
+from longline.limits.backends.state import StateBackend
 
 _SHARE = 64  # one part in this many of what is left is reserved at a time
 _MOST_RESERVED = 32  # requests reserved at a time

@@ -13,11 +13,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import uuid4
 
-from longline.core.backoff import backoff
-from longline.core.clock import Clock, SystemClock, sleep_or_wake
-from longline.core.errors import BadOption, StoreError
-from longline.limits.backends.base import StateBackend
-from longline.limits.backends.memory import MemoryStateBackend
+from longline.core.clock import Clock, SystemClock, backoff, sleep_or_wake
+from longline.core.errors import StoreError, check_range
+from longline.limits.backends.state import MemoryStateBackend, StateBackend
 from longline.limits.limiter import PriorityLock
 
 LEASE = 30.0
@@ -123,8 +121,7 @@ class ConcurrencyLimiter:
         clock: Clock | None = None,
         backend: ConcurrencyBackend | None = None,
     ) -> None:
-        if isinstance(limit, (bool, float)) or limit < 1:
-            raise BadOption("max_in_flight", f"must be a whole number from 1, not {limit!r}")
+        check_range("max_in_flight", limit, "a whole number from 1", at_least=1, is_whole=True)
         self._limit = limit
         self._clock = clock or SystemClock()
         self._backend = backend or StateConcurrencyBackend(MemoryStateBackend(self._clock))

@@ -13,12 +13,13 @@ rate comes to it, the slower it grows.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import pairwise
 
-from longline.core.errors import BadOption
+from longline.core.errors import check_range
+from longline.limits.backends.state import StateBackend
 from longline.limits.rate_limit import RateLimit
 
 SLOWEST = 0.05
@@ -200,9 +201,8 @@ def pin(state: Learned | None, rate: float, burst: int, now: float) -> Learned:
     Raises:
         BadOption: a value is out of range.
     """
-    if not SLOWEST <= rate <= FASTEST:
-        wanted = f"from {SLOWEST:g} to {FASTEST:g} requests per second"
-        raise BadOption("rate", f"must be {wanted}, not {rate!r}")
+    wanted = f"from {SLOWEST:g} to {FASTEST:g} requests per second"
+    check_range("rate", rate, wanted, at_least=SLOWEST, at_most=FASTEST)
     RateLimit(rate, burst)
     known = state or Learned()
     return replace(known, rate=rate, burst=burst, is_pinned=True, changed_at=now)
@@ -299,3 +299,162 @@ def _first_caution(ceiling: float | None, proven: float) -> Caution:
 
 def _bounded(rate: float) -> float:
     return min(max(rate, SLOWEST), FASTEST)
+
+
+# ---------------- The limit of one domain: declared, learned, published or pinned
+
+_LEARNING_SYNC = 0.5  # seconds between two syncs of a learning process with the others
+_PIN_SYNC = 2.0  # seconds between two checks whether a limit was pinned or deleted
+_MANY_OUTSTANDING = 8  # requests without a response; a slow site is not asked faster
+_NOTABLE_CHANGE = 1.2  # times a rate: a change worth an event
+
+
+class DomainLimit:
+    """The effective rate limit of one domain.
+
+    Args:
+        domain: the domain.
+        declared: the limit that its source declares; None is unlimited, or to be learned.
+        learned: where processes share learned limits.
+        is_learning: whether to learn the limit.
+        respects_pins: whether a pinned limit overrides the declared one.
+    """
+
+    def __init__(
+        self,
+        domain: str,
+        declared: RateLimit | None,
+        learned: StateBackend[Learned],
+        *,
+        is_learning: bool,
+        respects_pins: bool = True,
+    ) -> None:
+        self.limit: RateLimit | None = None
+        self.rate: float | None = None
+        self.is_learning = is_learning
+        self._domain = domain
+        self._declared = declared
+        self._respects_pins = respects_pins
+        self._backend = learned
+        self._learned = start_run(None, 0.0) if is_learning else None
+        self._published: float | None = None
+        self._cap: float | None = None
+        self._accepted: list[float] = []
+        self._synced_at = 0.0
+        self._reported_rate: float | None = None
+        self._outstanding = 0
+        self._update_limit()
+
+    async def load(self, now: float) -> None:
+        """Load the known limit; a learning process starts its run with it."""
+        self._synced_at = now
+        if self.is_learning:
+            self._set_learned(await self._change(start_run))
+            self._reported_rate = self.rate
+        else:
+            self._set_learned((await self._backend.read(self._domain))[0])
+
+    def cap_rate(self, rate: float) -> bool:
+        """Never exceed this rate; return False when that was known."""
+        if self._cap is not None and self._cap <= rate:
+            return False
+        self._cap = rate
+        self._update_limit()
+        return True
+
+    def record_accepted(self, sent_at: float, outstanding: int) -> None:
+        """Record an accepted request, while this many others had no response yet."""
+        self._accepted.append(sent_at)
+        self._outstanding = max(self._outstanding, outstanding)
+
+    async def sync(self, now: float) -> None:
+        """Exchange what was learned with other processes, if the last sync is old enough."""
+        if now - self._synced_at < (_LEARNING_SYNC if self.is_learning else _PIN_SYNC):
+            return
+        self._synced_at = now  # before awaiting, so that no other task syncs meanwhile
+        if not self.is_learning:
+            self._set_learned((await self._backend.read(self._domain))[0])
+            return
+        sent, self._accepted = self._accepted, []
+        is_eager, self._outstanding = self._outstanding <= _MANY_OUTSTANDING, 0
+
+        def update(state: Learned | None, now: float) -> Learned:
+            known = state or start_run(state, now)
+            return count_accepted(known, sent, now, is_eager=is_eager)
+
+        self._set_learned(await self._change(update))
+
+    async def record_refused(self, sent_at: float, now: float) -> None:
+        """Share immediately that a request was refused."""
+        if not self.is_learning:
+            return
+        self._synced_at = now
+        sent, self._accepted = self._accepted, []
+
+        def update(state: Learned | None, now: float) -> Learned:
+            known = state or start_run(state, now)
+            counted = count_accepted(known, sent, now, is_eager=False)
+            return count_refused(counted, sent_at, now)
+
+        self._set_learned(await self._change(update))
+
+    async def set_published(self, rate: float) -> bool:
+        """Record a limit that the site declares; return True when it had declared none before.
+
+        Some sites declare a different limit on every page: the lowest counts.
+        """
+        if self._published is not None and self._published <= rate:
+            return False
+        self._published = rate
+        is_first = self._learned is None or self._learned.published is None
+        self._set_learned(
+            await self._change(lambda state, now: set_published(state or Learned(), rate, now))
+        )
+        return is_first
+
+    async def store_cap(self) -> None:
+        """Store the cap, so that `longline limits` shows it."""
+        rate = self._cap
+        if rate is not None:
+            self._set_learned(
+                await self._change(lambda state, now: set_restraint(state or Learned(), rate, now))
+            )
+
+    def changed_rate(self) -> float | None:
+        """Return the learned rate if it has changed by a fifth since the last call."""
+        rate, reported = self.rate, self._reported_rate
+        if not self.is_learning or rate is None:
+            return None
+        if reported is not None and reported / _NOTABLE_CHANGE < rate < reported * _NOTABLE_CHANGE:
+            return None
+        self._reported_rate = rate
+        return rate
+
+    async def _change(self, update: Callable[[Learned | None, float], Learned]) -> Learned:
+        def change(state: Learned | None, now: float) -> tuple[Learned, Learned]:
+            changed = update(state, now)
+            return changed, changed
+
+        return await self._backend.change(self._domain, change)
+
+    def _set_learned(self, state: Learned | None) -> None:
+        self._learned = state
+        if state is None or state.published is None:
+            self._published = None  # deleted by a user: adopted again when next declared
+        self._update_limit()
+
+    def _update_limit(self) -> None:
+        limit, known = self._declared, self._learned
+        rate = limit.rate if limit else math.inf
+        if known is not None and (self.is_learning or (known.is_pinned and self._respects_pins)):
+            limit, rate = limit_of(known), effective_rate(known)
+        elif known is not None and known.published:
+            # The site may have declared a higher one to another process since.
+            published = BELOW * min(known.published, self._published or math.inf)
+            if published < rate:
+                limit, rate = spread(published), published
+        if self._cap is not None:
+            rate = min(rate, self._cap)
+            limit = cap(limit, rate) if limit else RateLimit(rate, 1)
+        self.limit = limit
+        self.rate = rate if limit else None

@@ -17,12 +17,11 @@ have to be spread further apart.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from longline.core.errors import BadOption
-from longline.limits.backends.base import StateBackend
+from longline.core.errors import check_range
+from longline.limits.backends.state import StateBackend
 
 LONGEST_MARGIN = 5.0
 """Lateness never raises the margin above this many seconds."""
@@ -44,12 +43,9 @@ class RateLimit:
     margin: float = 0.1
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.rate) and self.rate > 0):
-            raise BadOption("rate", f"must be above 0 requests per second, not {self.rate!r}")
-        if isinstance(self.capacity, float) or self.capacity < 1:
-            raise BadOption("capacity", f"must be a whole number from 1, not {self.capacity!r}")
-        if not (math.isfinite(self.margin) and self.margin >= 0):
-            raise BadOption("margin", f"must be 0 seconds or more, not {self.margin!r}")
+        check_range("rate", self.rate, "above 0 requests per second", above=0)
+        check_range("capacity", self.capacity, "a whole number from 1", at_least=1, is_whole=True)
+        check_range("margin", self.margin, "0 seconds or more", at_least=0)
 
     @property
     def interval(self) -> float:

@@ -1,30 +1,428 @@
-"""The stage that adds derived fields, and its enrichers by name."""
+"""The stage that adds derived fields, and its enrichers: currency, geocode, language."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from functools import cached_property, lru_cache
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Protocol, Self
 
-from longline.config.plugins import ENRICHERS, load_plugin
-from longline.core.errors import BadOption
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from longline.config.documents import read_content, read_json_file
+from longline.config.plugins import ENRICHERS, load_plugin, plugin_names
+from longline.config.strict_model import StrictModel, invalid
+from longline.core.errors import BadFile, BadOption, MissingExtra
 from longline.core.model import Note
-from longline.pipeline.enrichers.base import Enricher
-from longline.pipeline.enrichers.currency import CurrencyEnricher
-from longline.pipeline.enrichers.geocode import GeocodeEnricher
-from longline.pipeline.enrichers.language import LanguageEnricher
-from longline.pipeline.manifest import Enrichers
-from longline.pipeline.stages import Draft
+from longline.pipeline.stages import Draft, checked_step
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """The fields that an enricher adds, notes on empty ones, and their origin."""
+
+    fields: Mapping[str, Any]
+    notes: tuple[Note, ...] = ()
+    origin: str = ""
+
+
+class Enricher(Protocol):
+    """Adds fields to a record, deterministically and without I/O.
+
+    An unknown value is None with a note, never a guess. An enricher whose results may change has a
+    `version`: that of its library, its rates or its table.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name in manifests."""
+
+    def enrich(self, data: Mapping[str, Any]) -> Addition:
+        """Return what to add to this data, which is immutable."""
+
+
+def _empty(field: str, why: str, origin: str) -> Addition:
+    return Addition({field: None}, (Note(field, why),), origin)
+
+
+# ---------------- Currency
+
+Code = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Currency(StrictModel):
+    """Convert amounts to another currency by a table of rates with a date."""
+
+    name: ClassVar = "currency"
+
+    field: str
+    """A field of type money, or a number."""
+    currency: str | None = None
+    """The field that names the currency of a number."""
+    assume: Code | None = None
+    """The currency of amounts that name none."""
+    to: Code
+    into: str | None = None
+    """The new field; without it `price_eur` for `price` and EUR."""
+    rates: dict[Code, Positive] = Field(min_length=1)
+    """What one unit of each currency is worth in `to`."""
+    date: date
+    """The day of the rates."""
+    digits: int = Field(default=2, ge=0, le=8)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The fields that it reads."""
+        return (self.field, self.currency) if self.currency else (self.field,)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The fields without which it adds nothing."""
+        return (self.field,)
+
+    @property
+    def version(self) -> str:
+        """The date of the rates."""
+        return f"rates of {self.date}"
+
+    def enrich(self, data: Mapping[str, Any]) -> Addition:
+        """Return the converted amount; None for an unknown currency."""
+        target = self.into or f"{self.field}_{self.to.lower()}"
+        origin = f"currency, {self.field} by the {self.version}"
+        amount, code = self._money(data)
+        if amount is None:
+            return _empty(target, f"{self.field} is not an amount", origin)
+        if code is None:
+            return _empty(target, f"{self.field} names no currency", origin)
+        rate = 1 if code == self.to else self.rates.get(code)
+        if rate is None:
+            return _empty(
+                target, f"there is no rate for {code} in the table of {self.date}", origin
+            )
+        try:
+            step = Decimal(1).scaleb(-self.digits)
+            worth = (amount * Decimal(str(rate))).quantize(step, ROUND_HALF_UP)
+        except InvalidOperation:
+            return _empty(target, f"{self.field} is too large", origin)
+        return Addition({target: float(worth)}, (), origin)
+
+    def _money(self, data: Mapping[str, Any]) -> tuple[Decimal | None, str | None]:
+        value: Any = data.get(self.field)
+        code = data.get(self.currency) if self.currency else None
+        if isinstance(value, Mapping):
+            value, code = value.get("amount"), value.get("currency") or code
+        is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+        amount = Decimal(str(value)) if is_number else None
+        if amount is not None and not amount.is_finite():
+            amount = None
+        code = code if isinstance(code, str) and code else self.assume
+        return amount, code.strip().upper() if code else None
+
+
+# ---------------- Geocode
+
+_BOUNDS = {"lat": 90.0, "lon": 180.0}
+PlaceName = tuple[str, ...]
+
+
+class Geocode(StrictModel):
+    """Look up places in a table, by city or by city and country, ignoring case."""
+
+    name: ClassVar = "geocode"
+
+    by: Annotated[
+        dict[str, str],
+        BeforeValidator(lambda one: {one: one} if isinstance(one, str) else one),
+        Field(min_length=1),
+    ]
+    """The columns that find a row, each with the field it is compared with."""
+    table: tuple[dict[str, Any], ...] | None = None
+    file: str | None = None
+    """A CSV file with a line of names, or a JSON file with a list of objects."""
+    into: str = "place"
+    """The new field: an object of all other columns."""
+
+    @model_validator(mode="after")
+    def _one_table(self) -> Self:
+        if (self.table is None) == (self.file is None):
+            raise invalid("write the rows under table, or the name of a file under file")
+        for row in self.table or ():
+            _check_row(row, self.by)
+        return self
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The fields that it reads."""
+        return tuple(self.by.values())
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The fields without which it adds nothing: all of them."""
+        return self.reads
+
+    @cached_property
+    def places(self) -> dict[PlaceName, Mapping[str, Any] | None]:
+        """The rows by name; None for a name of several places.
+
+        Raises:
+            BadFile: the table cannot be read.
+        """
+        places: dict[PlaceName, Mapping[str, Any] | None] = {}
+        for row in _read_table(Path(self.file), self.by) if self.file else self.table or ():
+            name = _place_name(row[column] for column in self.by)
+            place = {column: value for column, value in row.items() if column not in self.by}
+            if places.setdefault(name, place) != place:
+                places[name] = None
+        return places
+
+    @property
+    def version(self) -> str:
+        """A hash of the table."""
+        written = json.dumps(list(self.places.items()), default=str)
+        return f"table {sha256(written.encode()).hexdigest()[:12]}"
+
+    def enrich(self, data: Mapping[str, Any]) -> Addition:
+        """Return the place; None for an unknown or ambiguous name."""
+        origin = f"geocode, by {', '.join(self.reads)}"
+        missing = [field for field in self.reads if data.get(field) in (None, "")]
+        if missing:
+            return _empty(self.into, f"{missing[0]} is empty", origin)
+        name = _place_name(data[field] for field in self.reads)
+        if name not in self.places:
+            return _empty(self.into, f"the table has no {', '.join(name)}", origin)
+        if (place := self.places[name]) is None:
+            return _empty(
+                self.into, f"the table has several places called {', '.join(name)}", origin
+            )
+        return Addition({self.into: place}, (), origin)
+
+
+def _place_name(parts: Iterable[Any]) -> PlaceName:
+    return tuple(" ".join(str(part).split()).casefold() for part in parts)
+
+
+def _check_row(row: Mapping[str, Any], by: Mapping[str, str]) -> None:
+    if missing := [name for name in by if row.get(name) in (None, "")]:
+        raise invalid(f"a row has no {missing[0]}: {str(dict(row))[:80]}")
+    for name, most in _BOUNDS.items():
+        value = row.get(name)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (is_number and -most <= value <= most):
+            raise invalid(f"{name} must be a number from -{most:g} to {most:g}, not {value!r:.40}")
+
+
+def _read_table(path: Path, by: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+    rows = _json_rows(path) if path.suffix == ".json" else _csv_rows(path)
+    for number, row in enumerate(rows, start=1):
+        try:
+            _check_row(row, by)
+        except PydanticCustomError as error:
+            raise BadFile(str(path), f"row {number}: {error}") from None
+        yield row
+
+
+def _json_rows(path: Path) -> list[Mapping[str, Any]]:
+    rows = read_json_file(path)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise BadFile(str(path), "a table in JSON is a list of objects")
+    return rows
+
+
+def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    try:
+        text = read_content(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadFile(str(path), "it is not UTF-8 text; save it as UTF-8") from None
+    for row in csv.DictReader(io.StringIO(text, newline="")):
+        # Missing cells of a short line are None; extra cells of a long one are under None.
+        yield {name: _parse_cell(name, cell) for name, cell in row.items() if name is not None}
+
+
+def _parse_cell(name: str, text: str | None) -> Any:
+    if not text or name not in _BOUNDS:
+        return text or None
+    try:
+        return float(text)
+    except ValueError:
+        return text  # `_check_row` reports it
+
+
+# ---------------- Language
+
+_LIBRARY = "py3langid"
+# Addresses have no language, and look English by their letters. The pattern of a mail address
+# starts at a word boundary; inside a long word it would take quadratic time.
+_ADDRESSES = re.compile(r"(?:https?://|www\.)\S+|(?<!\S)\S[^\s@]*+@\S+")
+_MAX_LENGTH = 2_000  # characters; more do not improve the result
+_NO_LANGUAGE = "zxx"
+_TWO_LETTERS = 2
+_CERTAIN = 0.6  # when all languages are possible
+_CERTAIN_AMONG = 0.9  # with few candidates, a high certainty means less
+
+
+class Language(StrictModel):
+    """Detect the main language of texts as an ISO 639-1 code; null when it is uncertain."""
+
+    name: ClassVar = "language"
+
+    fields: Annotated[
+        tuple[str, ...],
+        Field(min_length=1),
+        BeforeValidator(lambda one: (one,) if isinstance(one, str) else one),
+    ]
+    """The fields with text, evaluated together; a single one needs no list."""
+    into: str = "language"
+    """The new field."""
+    among: tuple[Annotated[str, Field(pattern=r"^[a-z]{2}$")], ...] = ()
+    """The possible languages; fewer are distinguished more reliably."""
+    letters: int = Field(default=20, ge=1)
+    """Minimum number of letters in the text."""
+    least: float | None = Field(default=None, gt=0, le=1)
+    """Minimum certainty; by default 0.6, and 0.9 with `among`."""
+
+    @model_validator(mode="after")
+    def _several_languages(self) -> Self:
+        if len(set(self.among)) == 1:  # every text would be in it
+            raise invalid("among: write at least two languages")
+        return self
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The fields that it reads."""
+        return self.fields
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The fields without which it adds nothing; of several, any is enough."""
+        return self.fields if len(self.fields) == 1 else ()
+
+    @cached_property
+    def identifier(self) -> Any:
+        """The library.
+
+        Raises:
+            ConfigError: it is not installed, or does not know a language in `among`.
+        """
+        identifier = _load_identifier()
+        if unknown := sorted(set(self.among) - set(identifier.labels)):
+            raise BadOption("among", f"{_LIBRARY} knows no language {unknown[0]!r}")
+        return identifier
+
+    @cached_property
+    def version(self) -> str:
+        """The version of the library."""
+        return f"{_LIBRARY} {version(_LIBRARY)}"
+
+    def enrich(self, data: Mapping[str, Any]) -> Addition:
+        """Return the language; None for a short or ambiguous text."""
+        origin = f"language, machine-made of {', '.join(self.fields)} by {self.version}"
+        texts = (data.get(field) for field in self.fields)
+        whole = "\n".join(one for one in texts if isinstance(one, str))
+        text = _ADDRESSES.sub(" ", whole)[:_MAX_LENGTH]
+        letters = sum(map(str.isalpha, text))
+        if letters < self.letters:
+            why = f"too little text: {letters} of at least {self.letters} letters"
+            return _empty(self.into, why, origin)
+        code, doubt = self._detect(text)
+        return (
+            _empty(self.into, doubt, origin) if doubt else Addition({self.into: code}, (), origin)
+        )
+
+    def _detect(self, text: str) -> tuple[str, str | None]:
+        """Return the most likely language, and why it is not accepted."""
+        likely: dict[str, float] = dict(self.identifier.rank(text))
+        code, share = next(iter(likely.items()))
+        among, least = self.among, self.least
+        least = least or (_CERTAIN_AMONG if among else _CERTAIN)
+        is_other = bool(among) and code not in among and share >= _CERTAIN
+        if among and not is_other:
+            shares = {one: likely.get(one, 0.0) for one in among}
+            code = max(shares, key=shares.__getitem__)
+            share = shares[code] / (sum(shares.values()) or 1.0)
+        if share < least and not is_other:
+            shown = f"{share:.2f} of at least {least:g}"
+            return code, f"no language is certain: {code} is most likely, {shown}"
+        if code == _NO_LANGUAGE:
+            return code, "it is not in a language"
+        if len(code) != _TWO_LETTERS:
+            return code, f"it looks like {code}, which has no code of two letters"
+        if is_other:
+            return code, f"it looks like {code}, which is not among {', '.join(among)}"
+        return code, None
+
+
+def _load_identifier() -> Any:
+    try:
+        from py3langid import langid  # type: ignore[import-untyped]  # noqa: PLC0415  # ships no types; an extra
+    except ImportError as error:
+        raise MissingExtra("language", "language detection") from error
+    return _load_model(langid.LanguageIdentifier, langid.MODEL_FILE)
+
+
+@lru_cache(maxsize=1)
+def _load_model(kind: Any, file: str) -> Any:
+    """Load the model once per process; it takes a second."""
+    return kind.from_model_file(file, norm_probs=True)
+
+
+# ---------------- The stage
+
+_BUILT_IN: dict[str, type[Currency | Geocode | Language]] = {
+    "currency": Currency,
+    "geocode": Geocode,
+    "language": Language,
+}
+
+
+class Enrichers(StrictModel):
+    """What is added to a record, by the name of the enricher; others come from plugins."""
+
+    model_config = ConfigDict(extra="allow")
+
+    currency: Currency | None = None
+    geocode: Geocode | None = None
+    language: Language | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_names(cls, values: Any) -> Any:
+        others = set(values) - set(cls.model_fields) if isinstance(values, Mapping) else set()
+        known = [*cls.model_fields, *(plugin_names(ENRICHERS) if others else ())]
+        for name in sorted(others - set(known)):
+            raise invalid(f"there is no enricher {name!r}; known are {', '.join(known)}")
+        return values
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of each enricher that is used, by name and in this order."""
+        given = {**self.__dict__, **(self.__pydantic_extra__ or {})}
+        return {name: options for name, options in given.items() if options is not None}
 
 
 def make_enricher(name: str, options: Any) -> Enricher:
-    """Make a built-in enricher, or that of a plugin.
+    """Make a built-in enricher, or that of a plugin, ready to be used.
 
     Raises:
-        ConfigError: it is unknown, does not accept the options, or lacks its library.
+        ConfigError: it is unknown, does not accept the options, or lacks its library or table.
     """
-    for built_in in (CurrencyEnricher, GeocodeEnricher, LanguageEnricher):
-        if name == built_in.name:
-            return built_in(options)
+    if name in _BUILT_IN:
+        is_made = isinstance(options, StrictModel)
+        built_in = options if is_made else checked_step(_BUILT_IN[name], **options)
+        if isinstance(built_in, Geocode):
+            _ = built_in.places
+        elif isinstance(built_in, Language):
+            _ = built_in.identifier
+        return built_in
     make = load_plugin(ENRICHERS, name)
     if make is None:
         raise BadOption("enrich", f"there is no enricher {name!r}")
@@ -43,21 +441,21 @@ class Enrich:
         self._enrichers = enrichers
 
     @classmethod
-    def from_written(cls, written: Enrichers) -> Enrich:
+    def from_manifest(cls, enrichers: Enrichers) -> Enrich:
         """Make one from the `enrich` step of a manifest.
 
         Raises:
             ConfigError: an enricher is unknown, or does not accept its options.
         """
-        return cls(*(make_enricher(name, options) for name, options in written.written().items()))
+        return cls(*(make_enricher(name, one) for name, one in enrichers.options().items()))
 
     def __call__(self, draft: Draft) -> Draft:
         for enricher in self._enrichers:
-            draft = _enriched(draft, enricher)
+            draft = _add_fields(draft, enricher)
         return draft
 
 
-def _enriched(draft: Draft, enricher: Enricher) -> Draft:
+def _add_fields(draft: Draft, enricher: Enricher) -> Draft:
     addition = enricher.enrich(draft.data)
     taken = [name for name in addition.fields if draft.data.get(name) is not None]
     fields = {name: value for name, value in addition.fields.items() if name not in taken}

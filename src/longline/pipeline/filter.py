@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from longline.config.patterns import user_pattern
+from longline.config.expressions import user_pattern
 from longline.core.errors import NothingToStore, UnexpectedShape
 from longline.pipeline.manifest import Condition, Step
 from longline.pipeline.map import find_in_data

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import orjson
 from jsonschema import Draft202012Validator, FormatChecker, validators
 from jsonschema.exceptions import SchemaError, ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
-from longline.config.documents import read_content
-from longline.config.patterns import user_pattern
+from longline.config.documents import read_json_file
+from longline.config.expressions import user_pattern
 from longline.core.errors import BadFile, BadOption
 
 # ---------------- JSON Schemas that users write: Draft 2020-12, sound, and with nothing that
@@ -114,12 +113,7 @@ def read_schema(path: Path) -> dict[str, Any]:
     Raises:
         BadFile: it cannot be read, or holds none.
     """
-    try:
-        schema = orjson.loads(read_content(path))
-    except orjson.JSONDecodeError as error:
-        raise BadFile(
-            str(path), f"it is not JSON: {error.msg}", error.lineno, error.colno
-        ) from None
+    schema = read_json_file(path)
     if not isinstance(schema, dict):
         raise BadFile(str(path), 'a JSON Schema is an object, such as {"type": "object"}')
     return schema

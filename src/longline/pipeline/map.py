@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from longline.config.json_paths import compile_path, find
+from longline.config.expressions import compile_path, find
 from longline.core.errors import UnexpectedShape
 from longline.core.model import Note
 from longline.pipeline.manifest import REST, Step

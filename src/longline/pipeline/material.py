@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from longline.core.errors import text_of
-from longline.core.json_values import NoData, kind_of_value, to_json
+from longline.core.json import NoData, kind_of_value, to_json
 from longline.core.model import Note
-from longline.pipeline.errors import ValidationFailed
+from longline.pipeline.stages import ValidationFailed
 
 _FORMAT = 2  # format 1 had only the results, without a name for them
 _NO_DATA, _SHOWN = "longline.no_data", "shown"  # how a value that is not data is stored

@@ -12,16 +12,15 @@ from pydantic import BaseModel
 
 from longline.config.plugins import STAGES, load_plugin
 from longline.core.errors import BadOption, BadSource, LonglineError, text_of
-from longline.core.json_values import to_json
+from longline.core.json import to_json
 from longline.core.model import Item, Record
 from longline.pipeline.enrich import Enrich
-from longline.pipeline.errors import StageFailed, ValidationFailed
 from longline.pipeline.filter import Filter
 from longline.pipeline.manifest import Step
 from longline.pipeline.map import Map
 from longline.pipeline.material import Material
 from longline.pipeline.quality import ScoredSource, score
-from longline.pipeline.stages import Draft, Stage
+from longline.pipeline.stages import Draft, Stage, StageFailed, ValidationFailed
 from longline.pipeline.validate import Validate, validated
 
 
@@ -127,7 +126,7 @@ def _from_step(step: Step) -> Stage:
         return Validate(step.rules)
     if step.stage is not None:
         return _plugin_stage(*next(iter(step.stage.items())))
-    return Enrich.from_written(step.enrich) if step.enrich is not None else Enrich()
+    return Enrich.from_manifest(step.enrich) if step.enrich is not None else Enrich()
 
 
 def _plugin_stage(name: str, options: Mapping[str, Any]) -> Stage:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from longline.core.errors import BadOption
+from longline.core.errors import BadOption, LayerFailed, LonglineError, UnexpectedShape
 from longline.core.model import Note
 
 
@@ -97,3 +97,27 @@ def checked_step(model: type[M], **values: Any) -> M:
         first = error.errors(include_url=False)[0]
         name = ".".join(str(part) for part in first["loc"]) or next(iter(values))
         raise BadOption(name, first["msg"]) from None
+
+
+# ---------------- Errors of the pipeline
+
+_MAX_SHOWN = 3  # problems of one record in a message; all of them are stored with it
+
+
+class ValidationFailed(UnexpectedShape):
+    """The data of a record breaks rules of its source; `problems` lists each with its place."""
+
+    problems: tuple[str, ...]
+
+    def __init__(self, where: str, problems: tuple[str, ...]) -> None:
+        rest = len(problems) - _MAX_SHOWN
+        more = f" and {rest} more" if rest > 0 else ""
+        shown = "; ".join(problems[:_MAX_SHOWN]) + more
+        LonglineError.__init__(self, where, shown, problems)
+        self.args = (where, problems)  # pickle calls this __init__ with them
+
+
+class StageFailed(LayerFailed):
+    """A stage raised an exception; `layer` is its name."""
+
+    message = "stage {layer} raised {problem}"

@@ -9,9 +9,8 @@ from typing import Any
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from longline.core.json_values import to_json
-from longline.pipeline.errors import ValidationFailed
-from longline.pipeline.stages import Draft
+from longline.core.json import to_json
+from longline.pipeline.stages import Draft, ValidationFailed
 
 Rules = type[BaseModel] | Mapping[str, Any] | Path
 

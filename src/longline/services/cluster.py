@@ -10,9 +10,8 @@ from pathlib import Path
 from sqlalchemy import create_engine, inspect, literal, select
 from sqlalchemy.exc import DBAPIError
 
-from longline.config.errors import HomeUnwritable
 from longline.config.settings import Settings, prepare_home
-from longline.core.errors import BadOption, LonglineError, StoreFull
+from longline.core.errors import BadOption, HomeUnwritable, LonglineError, StoreFull
 from longline.core.redaction import redact_server_url
 from longline.services import postgres, redis, workers
 from longline.services.base import OnStep, Service, ServiceStatus, has_cluster, sqlite_status

@@ -18,7 +18,7 @@ from redis.retry import Retry
 from longline.core.errors import BadOption
 from longline.core.redaction import redact_server_url
 from longline.distributed.registry import BrokerUnusable
-from longline.limits.backends.redis_connection import permanent_cause
+from longline.limits.backends.redis import permanent_cause
 from longline.services.advisories import Version, parse_version
 from longline.services.base import LOOPBACK, ServiceStatus, start_on_free_port
 from longline.services.errors import ServiceUnreachable

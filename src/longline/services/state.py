@@ -13,9 +13,8 @@ from typing import Any
 
 import orjson
 
-from longline.config.errors import HomeUnwritable
 from longline.config.settings import SERVICES_FILE, home_error
-from longline.core.errors import BadFile
+from longline.core.errors import BadFile, HomeUnwritable
 from longline.services.errors import ServicesBusy
 
 _PRIVATE = 0o600  # the file holds passwords

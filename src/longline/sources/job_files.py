@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from longline.config.documents import Document, read_document
-from longline.config.errors import SourceIsAddress
 from longline.config.job_spec import JobSpec, make_spec, read_spec
+from longline.core.errors import SourceIsAddress
 from longline.core.redaction import redact_url
 from longline.sources.library import SUFFIXES, check_is_job
 from longline.sources.manifest import KIND, absolute_path, parse_manifest, resolve_files

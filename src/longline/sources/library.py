@@ -9,13 +9,12 @@ from types import MappingProxyType
 from typing import Any
 
 from longline.config.documents import Document, check, read_document
-from longline.config.errors import UnknownSecret
 from longline.config.job_spec import JobSpec, make_spec
 from longline.config.secrets import SecretRef
 from longline.config.settings import Explained, Settings
 from longline.config.validation_messages import Location, format_location, nearest
-from longline.core.errors import BadFile, BadOption, ConfigError, MissingExtra
-from longline.core.json_diff import diff_json
+from longline.core.errors import BadFile, BadOption, ConfigError, MissingExtra, UnknownSecret
+from longline.core.json import diff_json
 from longline.sources.manifest import KIND, Manifest, parse_manifest
 
 SUFFIXES = (".yaml", ".yml")

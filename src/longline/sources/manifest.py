@@ -15,11 +15,11 @@ from pydantic_core import PydanticCustomError
 
 from longline.config.auth import Auth
 from longline.config.documents import Document, check, read_document
+from longline.config.expressions import check_braces, fill_all, names_in
 from longline.config.identity import Cookies, Headers, PrivateHosts
 from longline.config.job_spec import RATE_PROBLEM, Rate, RetrySpec
 from longline.config.plugins import MIDDLEWARES, plugin_names
 from longline.config.strict_model import StrictModel, invalid
-from longline.config.templates import check_braces, fill_all, names_in
 from longline.core.errors import BadFile, BadOption, DiscoveryFailed
 from longline.core.model import Cursor, Item
 from longline.pipeline.manifest import Pipeline

@@ -29,7 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.types import TypeEngine
 
-from longline.core.json_values import to_json
+from longline.core.json import to_json
 from longline.storage.columns import sanitize_value
 
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # not after an escaped backslash

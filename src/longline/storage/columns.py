@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import JSON, Column, Dialect, Double, Text, TypeDecorator
 
 from longline.core.errors import StoreDamaged
-from longline.core.json_values import to_json
+from longline.core.json import to_json
 
 _FIRST_TIME, _LAST_TIME = -62_135_596_800.0, 253_402_300_799.0  # the years 1 to 9999
 _REMEDY = "Nothing was changed. Restore a backup of the database, or correct that value"

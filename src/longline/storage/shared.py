@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, insert, or_, select, text, update
 
 from longline.core.clock import Clock
-from longline.limits.backends.base import Result, State, StateBackend, Update
+from longline.limits.backends.state import Result, State, StateBackend, Update
 from longline.storage.bulk import upsert
 from longline.storage.columns import decoding
 from longline.storage.database import Database, Repository, writes

@@ -10,7 +10,7 @@ from typing import Self
 from sqlalchemy import Connection, func, select
 
 from longline.core.clock import Clock
-from longline.limits.backends.base import State
+from longline.limits.backends.state import State
 from longline.storage.database import Database, open_database
 from longline.storage.events import EventLog
 from longline.storage.jobs import Jobs

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longline.core.errors import BadOption
-from longline.core.json_diff import diff_json, value_at
+from longline.core.json import diff_json, value_at
 from longline.storage.errors import UnknownRecord
 from longline.storage.records.history import History
 from longline.storage.records.query import RecordQuery

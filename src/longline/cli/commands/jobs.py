@@ -25,7 +25,7 @@ from longline.cli.output import (
 from longline.cli.queries import with_store
 from longline.core.clock import SystemClock
 from longline.core.errors import FailureKind, NoJobsYet
-from longline.core.json_text import as_text
+from longline.core.json import as_text
 from longline.core.model import OPEN_STATES, ItemState, Job
 from longline.core.output import sanitize
 from longline.drift.monitor import accept_profile

@@ -35,7 +35,7 @@ from longline.cli.output import (
 from longline.cli.queries import with_store
 from longline.core.clock import SystemClock
 from longline.core.errors import FailureKind
-from longline.core.json_diff import FieldDiff
+from longline.core.json import FieldDiff
 from longline.core.output import sanitize
 from longline.pipeline.material import unpack_material
 from longline.storage.queue.quarantine import Group, QuarantinedItem

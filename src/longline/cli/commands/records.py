@@ -48,8 +48,7 @@ from longline.cli.queries import (
     with_store,
 )
 from longline.core.errors import BadOption
-from longline.core.json_diff import FieldDiff, value_at
-from longline.core.json_text import as_text
+from longline.core.json import FieldDiff, as_text, value_at
 from longline.core.output import sanitize
 from longline.export.columns import export_row
 from longline.storage.records.fields import path_of

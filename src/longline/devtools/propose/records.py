@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
-from longline.config.json_paths import find
+from longline.config.expressions import find
 from longline.devtools.propose.fields import MAX_FIELDS, ProposedField, without_clashes
 from longline.devtools.propose.values import field_name
 from longline.http.messages import Page

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pydantic import SecretStr
 
 from longline.config.auth import BasicAuth, BearerAuth, HeaderAuth, QueryAuth
-from longline.config.errors import UnknownSecret
 from longline.config.secrets import SecretRef, reveal
+from longline.core.errors import UnknownSecret
 from longline.core.model import Usage
 from longline.http.auth.base import StaticScheme
 from longline.http.headers import Redacted, with_header

@@ -6,8 +6,8 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from longline.config.auth import Auth, BasicAuth, BearerAuth, HeaderAuth, OAuth2Auth, QueryAuth
-from longline.config.errors import UnknownSecret
 from longline.core.clock import Clock
+from longline.core.errors import UnknownSecret
 from longline.core.model import Usage
 from longline.http.auth.base import AuthScheme
 from longline.http.auth.fixed import (

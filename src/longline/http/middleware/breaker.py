@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 
 from longline.core.clock import Clock
-from longline.core.errors import FailureKind, StoreError, bad_status
+from longline.core.errors import CircuitOpen, FailureKind, StoreError, bad_status
 from longline.core.model import Usage
 from longline.http.messages import FIRST_ERROR, Page, Request
 from longline.http.middleware.base import Middleware
 from longline.limits.breaker import BreakerChange, CircuitBreaker, Health, Phase, health_of
-from longline.limits.errors import CircuitOpen
 
 _BAD = frozenset({Health.DOWN, Health.BANNED})
 

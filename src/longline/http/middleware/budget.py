@@ -6,11 +6,11 @@ that cannot go does not wait, and when it goes, where the count is shared and ex
 
 from __future__ import annotations
 
+from longline.core.errors import BudgetSpent
 from longline.core.model import Usage
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.limits.budget import Budgets
-from longline.limits.errors import BudgetSpent
 
 
 class BudgetCheckMiddleware(Middleware):

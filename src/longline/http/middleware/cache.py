@@ -15,7 +15,7 @@ from urllib.parse import urldefrag, urljoin
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from longline.core.clock import Clock
-from longline.core.errors import FetchError, LonglineError, StoreError
+from longline.core.errors import BudgetSpent, FetchError, LonglineError, StoreError
 from longline.core.model import Usage
 from longline.http.cache.policy import (
     FIRST_SERVER_ERROR,
@@ -37,7 +37,6 @@ from longline.http.cache.storage import HttpCache
 from longline.http.headers import Redacted, with_header
 from longline.http.messages import FIRST_ERROR, Page, Request, origin_of
 from longline.http.middleware.base import Middleware
-from longline.limits.errors import BudgetSpent
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _OK = 200

@@ -13,10 +13,9 @@ import aiohttp
 from multidict import MultiMapping
 from yarl import URL
 
-from longline.config.errors import UnknownSecret
 from longline.config.identity import COOKIE_VALUE, StartCookies
 from longline.config.secrets import SecretRef, is_loopback, reveal
-from longline.core.errors import BadOption
+from longline.core.errors import BadOption, UnknownSecret
 from longline.core.model import Usage
 from longline.http.errors import AuthFailed
 from longline.http.headers import Redacted, has_header, with_header

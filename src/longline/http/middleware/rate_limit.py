@@ -9,15 +9,13 @@ from functools import partial
 from hashlib import blake2b
 
 from longline.core.clock import Clock
-from longline.core.errors import FailureKind
+from longline.core.errors import Deferred, FailureKind
 from longline.core.model import Usage
 from longline.http.headers import Quota, read_quotas
 from longline.http.messages import FIRST_ERROR, Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.transports.aiohttp import ConnectionLimit
-from longline.limits.backends.base import StateBackend
-from longline.limits.backends.memory import MemoryStateBackend
-from longline.limits.errors import Deferred
+from longline.limits.backends.state import MemoryStateBackend, StateBackend
 from longline.limits.limiter import RateLimiter, Token
 from longline.limits.retry import LONGEST_RETRY_AFTER, LONGEST_WAIT_IN_PLACE
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
 from longline.core.clock import Clock
-from longline.core.errors import Blocked, FetchError, kind_of
+from longline.core.errors import Blocked, BudgetSpent, CircuitOpen, Deferred, FetchError, kind_of
 from longline.core.model import BANNED, Failure, Usage
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
-from longline.limits.errors import BudgetSpent, CircuitOpen, Deferred
 from longline.limits.retry import RetryHandler
-
-_LOG = logging.getLogger(__name__)
 
 
 class RetryMiddleware(Middleware):
@@ -39,7 +34,6 @@ class RetryMiddleware(Middleware):
         def on_retry(error: Exception, _attempt: int, wait: float) -> None:
             nonlocal started
             usage.retries += 1
-            _LOG.debug("retry in %.3g s: %s", wait, error, extra={"url": request.url})
             record(error, f"retried after {wait:.3g} s")
             started = self._clock.now() + wait
 

@@ -8,9 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from longline.core.backoff import backoff
-from longline.core.clock import Clock
-from longline.core.errors import FailureKind, FetchError, RobotsUnreachable
+from longline.core.clock import Clock, backoff
+from longline.core.errors import CircuitOpen, Deferred, FailureKind, FetchError, RobotsUnreachable
 from longline.core.model import Usage
 from longline.http.errors import BadAnswer, RobotsDisallowed
 from longline.http.messages import Page, Request, origin_of
@@ -28,9 +27,7 @@ from longline.http.robots import (
     explain,
     text_of,
 )
-from longline.limits.backends.base import StateBackend
-from longline.limits.backends.memory import MemoryStateBackend
-from longline.limits.errors import CircuitOpen, Deferred
+from longline.limits.backends.state import MemoryStateBackend, StateBackend
 from longline.limits.retry import RETRIED_KINDS, RetryHandler
 
 LIFETIME = 24 * 3600.0

@@ -19,7 +19,7 @@ from typing import TypeVar
 from longline.core.clock import Clock
 from longline.core.errors import StoreDamaged
 from longline.core.sqlite_files import SqliteFile, is_busy, transaction, undecodable_is_damage
-from longline.limits.backends.base import Result, State, StateBackend, Update
+from longline.limits.backends.state import Result, State, StateBackend, Update
 
 _APPLICATION = 0x6C6C6B70  # "llkp"
 _VERSION = 1

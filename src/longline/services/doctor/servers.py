@@ -277,7 +277,7 @@ def _check_redis(about: str, address: str, variable: str) -> Iterator[Finding]:
         yield problem(about, sentence, f"set it like {variable}=redis://127.0.0.1:6379/0")
         return
     connect, errors = _redis_library()
-    from longline.limits.backends.redis_connection import permanent_cause  # noqa: PLC0415
+    from longline.limits.backends.redis import permanent_cause  # noqa: PLC0415
 
     try:
         with connect(address) as server:

@@ -19,11 +19,10 @@ from typing import Any, ClassVar, Literal, Self, cast
 import orjson
 from pydantic import Field, field_validator, model_validator
 
-from longline.config.json_paths import JsonPath, find
+from longline.config.expressions import JsonPath, fill, find, names_in
 from longline.config.strict_model import invalid
-from longline.config.templates import fill, names_in
 from longline.core.errors import BadSource, UnexpectedShape
-from longline.core.json_text import read_json
+from longline.core.json import read_json
 from longline.core.model import Cursor, Item
 from longline.sources.adapters.records import RecordItems, RecordSource
 from longline.sources.base import Options, Source, layer

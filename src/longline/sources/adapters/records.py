@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from longline.core.errors import UnexpectedShape
-from longline.core.json_values import plain, to_json
+from longline.core.json import plain, to_json
 from longline.core.model import Item
 from longline.sources.base import Source, layer
 from longline.sources.visit import Visit

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urljoin
 
-from longline.config.json_paths import find
-from longline.config.templates import look_up
+from longline.config.expressions import find, look_up
 from longline.core.errors import FailureKind, FetchError, SkipItem, UnexpectedShape
-from longline.core.json_text import is_too_deep
+from longline.core.json import is_too_deep
 from longline.core.model import Cursor, Item
 from longline.core.threads import off_loop
 from longline.http.messages import Page, without_userinfo

@@ -16,11 +16,10 @@ from pydantic import (
     model_validator,
 )
 
+from longline.config.expressions import JsonPath, names_in
 from longline.config.identity import Headers
-from longline.config.json_paths import JsonPath
 from longline.config.secrets import Hosts, is_reference
 from longline.config.strict_model import StrictModel, invalid
-from longline.config.templates import names_in
 from longline.sources.api.pagination import ByCursor, ByGraphql, ByOffset, ByPage, Pagination
 from longline.sources.api.records import Fields, Key, parent_names
 from longline.sources.api.rules import Handler, Seconds, Statuses

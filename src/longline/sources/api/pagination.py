@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from longline.config.json_paths import JsonPath, find
+from longline.config.expressions import JsonPath, find
 from longline.config.strict_model import StrictModel
 from longline.core.errors import UnexpectedShape
 from longline.http.messages import Page

@@ -12,9 +12,8 @@ from typing import Annotated, Any, Self
 import orjson
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from longline.config.json_paths import check_path, find
+from longline.config.expressions import check_path, find, look_up
 from longline.config.strict_model import StrictModel
-from longline.config.templates import look_up
 from longline.core.errors import UnexpectedShape
 from longline.sources.parsing.locales import Locale, check_form
 from longline.sources.parsing.values import ValueKind, read_value

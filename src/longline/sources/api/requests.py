@@ -14,16 +14,15 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
 import orjson
 
 from longline.config.auth import QueryAuth
+from longline.config.expressions import fill, look_up, names_in
 from longline.config.identity import merge_headers
 from longline.config.secrets import Reach
-from longline.config.templates import fill, look_up, names_in
 from longline.core.clock import Clock
-from longline.core.errors import FailureKind, SkipItem, UnexpectedShape, bad_status
+from longline.core.errors import Deferred, FailureKind, SkipItem, UnexpectedShape, bad_status
 from longline.core.model import Failure
 from longline.core.threads import LARGE_BYTES, off_loop
 from longline.http.errors import Rejected
 from longline.http.messages import Page, origin_of, without_userinfo
-from longline.limits.errors import Deferred
 from longline.limits.rate_limit import BucketState, RateLimit, reserve_slot
 from longline.limits.retry import DEFAULT_RETRY
 from longline.sources.api.manifest import ApiManifest, Endpoint

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from longline.config.json_paths import JsonPath, find
-from longline.config.patterns import Pattern, user_pattern
+from longline.config.expressions import JsonPath, Pattern, find, user_pattern
 from longline.config.strict_model import StrictModel, invalid
 from longline.core.errors import UnexpectedShape, bad_status
 from longline.core.http_headers import parse_number

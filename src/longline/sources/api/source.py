@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, create_model
 
 from longline.core.errors import BadOption, SkipItem, UnexpectedShape
 from longline.core.model import Cursor, Item
-from longline.limits.backends.base import StateBackend
+from longline.limits.backends.state import StateBackend
 from longline.sources.api.discovery import ApiDiscovery, Progress, child_scope
 from longline.sources.api.manifest import ApiManifest, part_endpoints
 from longline.sources.api.pagination import (

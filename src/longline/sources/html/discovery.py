@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 from selectolax.lexbor import LexborHTMLParser
 
-from longline.config.json_paths import find
-from longline.config.patterns import user_pattern
+from longline.config.expressions import find, user_pattern
 from longline.core.errors import Gone, UnexpectedShape
 from longline.core.model import Cursor, Item
 from longline.core.threads import off_loop

@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 
 from pydantic import BeforeValidator, model_validator
 
-from longline.config.patterns import Pattern, UserPattern, user_pattern
+from longline.config.expressions import Pattern, UserPattern, user_pattern
 from longline.config.strict_model import invalid
 from longline.sources.html.places import (
     PLACES,

@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 import orjson
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from longline.config.json_paths import find
-from longline.config.patterns import user_pattern
+from longline.config.expressions import find, user_pattern
 from longline.core.model import Item
 from longline.http.messages import Page
 from longline.sources.html.fields import FieldReader, Reading, make_readers, read_fields

@@ -16,10 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from longline.config.json_paths import JsonPath
-from longline.config.patterns import Pattern
+from longline.config.expressions import JsonPath, Pattern, fill, names_in
 from longline.config.strict_model import StrictModel, invalid
-from longline.config.templates import fill, names_in
 from longline.http.transports.browser.manifest import BrowserSpec
 from longline.sources.html.fields import FieldLike, Fields, FieldSpec
 from longline.sources.html.pagination import ClickPages, MorePages, Pagination

@@ -10,10 +10,9 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from longline.config.expressions import JsonPath, fill, find, names_in
 from longline.config.identity import Headers
-from longline.config.json_paths import JsonPath, find
 from longline.config.strict_model import StrictModel, invalid
-from longline.config.templates import fill, names_in
 from longline.http.transports.browser.manifest import Selector
 from longline.sources.html.links import absolute_url, with_href
 from longline.sources.html.places import (

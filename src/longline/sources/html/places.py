@@ -14,8 +14,14 @@ from jmespath.exceptions import JMESPathError
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
-from longline.config.json_paths import JsonPath, check_path, compile_path
-from longline.config.patterns import Pattern, UserPattern, user_pattern
+from longline.config.expressions import (
+    JsonPath,
+    Pattern,
+    UserPattern,
+    check_path,
+    compile_path,
+    user_pattern,
+)
 from longline.config.strict_model import StrictModel, invalid
 from longline.http.css import Selectors as CssSelectors
 from longline.http.messages import Page, without_userinfo

@@ -8,15 +8,22 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from longline.config.patterns import UserPattern, user_pattern
-from longline.config.templates import fill
-from longline.core.errors import Blocked, DiscoveryFailed, FetchError, Gone, UnexpectedShape
+from longline.config.expressions import UserPattern, fill, user_pattern
+from longline.core.errors import (
+    Blocked,
+    BudgetSpent,
+    CircuitOpen,
+    Deferred,
+    DiscoveryFailed,
+    FetchError,
+    Gone,
+    UnexpectedShape,
+)
 from longline.core.model import Cursor, Item
 from longline.core.threads import off_loop
 from longline.http.errors import AuthFailed
 from longline.http.messages import Page
 from longline.http.robots import Rules, text_of
-from longline.limits.errors import BudgetSpent, CircuitOpen, Deferred
 from longline.limits.retry import RETRIED_KINDS
 from longline.sources.html.items import ItemFinder
 from longline.sources.html.links import absolute_url

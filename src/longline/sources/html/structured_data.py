@@ -13,7 +13,7 @@ from urllib.parse import urljoin
 import orjson
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from longline.core.json_text import decimal, read_json, whole_number
+from longline.core.json import decimal, read_json, whole_number
 from longline.sources.html.text import text_of
 
 LENIENT = json.JSONDecoder(

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from longline.core.json_text import read_json
+from longline.core.json import read_json
 from longline.http.messages import without_userinfo
 from longline.sources.parsing.dates import read_date, read_datetime
 from longline.sources.parsing.measures import read_area, read_duration, read_floor, read_floors

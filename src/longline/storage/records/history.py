@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Select, and_, select
 
 from longline.core.errors import BadOption, FailureKind
-from longline.core.json_diff import FieldDiff, diff_json, is_same_json, value_at
+from longline.core.json import FieldDiff, diff_json, is_same_json, value_at
 from longline.core.model import ItemState
 from longline.storage.database import Repository, Row, plain_rows, reads
 from longline.storage.errors import UnknownRecord

@@ -17,9 +17,8 @@ from pydantic import (
 )
 from selectolax.lexbor import LexborHTMLParser
 
-from longline.config.patterns import Pattern, user_pattern
+from longline.config.expressions import Pattern, fill, user_pattern
 from longline.config.strict_model import StrictModel, invalid
-from longline.config.templates import fill
 
 # ---------------- What a browser may do on a page: click, fill, press, select, scroll, wait; run
 

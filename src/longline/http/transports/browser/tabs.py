@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page as Tab
 
-from longline.config.patterns import user_pattern
+from longline.config.expressions import user_pattern
 from longline.core.clock import Clock
 from longline.core.errors import ConnectFailed
 from longline.core.model import Usage

@@ -13,9 +13,9 @@ import orjson
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page, Request, Response, Route
 
-from longline.config.patterns import UserPattern
+from longline.config.expressions import UserPattern
 from longline.core.errors import LonglineError
-from longline.core.json_text import read_json
+from longline.core.json import read_json
 from longline.core.model import CUT, Usage
 from longline.http.errors import PrivateAddress
 from longline.http.messages import Permit

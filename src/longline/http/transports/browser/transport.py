@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from longline.core.clock import Clock
-from longline.core.errors import FailureKind, MissingExtra
+from longline.core.errors import CircuitOpen, FailureKind, MissingExtra
 from longline.core.model import Usage
 from longline.http.address_policy import AddressPolicy
 from longline.http.errors import BadAnswer
@@ -18,7 +18,6 @@ from longline.http.middleware.base import Middleware
 from longline.http.transports.browser.options import BrowserOptions, is_remote
 from longline.limits.breaker import CircuitBreaker, Phase
 from longline.limits.budget import Budgets
-from longline.limits.errors import CircuitOpen
 from longline.limits.limiter import RateLimiter
 
 _TOO_MANY = 429

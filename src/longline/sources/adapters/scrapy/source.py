@@ -22,6 +22,9 @@ from scrapy.utils.serialize import ScrapyJSONEncoder
 
 from longline.core.errors import (
     BadSource,
+    BudgetSpent,
+    CircuitOpen,
+    Deferred,
     FetchError,
     NothingToStore,
     SkipItem,
@@ -30,7 +33,6 @@ from longline.core.errors import (
 )
 from longline.core.model import Cursor, Item
 from longline.http.messages import without_userinfo
-from longline.limits.errors import BudgetSpent, CircuitOpen, Deferred
 from longline.sources.adapters.records import RecordSource, fingerprint, first_key_field
 from longline.sources.adapters.scrapy.messages import (
     outgoing,

@@ -11,9 +11,8 @@ import requests
 import youtube_transcript_api as youtube
 from defusedxml import DefusedXmlException  # type: ignore[import-untyped]  # ships no types
 
-from longline.core.errors import FetchError, LonglineError, Throttled
+from longline.core.errors import CircuitOpen, Deferred, FetchError, LonglineError, Throttled
 from longline.http.errors import RobotsDisallowed
-from longline.limits.errors import CircuitOpen, Deferred
 from longline.sources.adapters.blocking import ThreadFetch
 from longline.sources.adapters.requests_session import chained_session
 from longline.sources.catalogue.n8n.record import TranscriptOutcome

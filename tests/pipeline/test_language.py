@@ -11,10 +11,7 @@ from typing import Any
 import pytest
 
 from longline.core.errors import BadOption, MissingExtra
-from longline.pipeline.enrich import Enrich
-from longline.pipeline.enrichers.base import Addition
-from longline.pipeline.enrichers.language import LanguageEnricher
-from longline.pipeline.manifest import Enrichers
+from longline.pipeline.enrich import Addition, Enrich, Enrichers, make_enricher
 from tests.pipeline.drafts import draft
 
 GERMAN = "Helle Zweizimmerwohnung mit Balkon, frisch renoviert, nahe am Park."
@@ -23,7 +20,7 @@ TWO_SLAVIC = "Тристаен апартамент, южно изложение
 
 
 def judged(text: Any, **options: Any) -> Addition:
-    return LanguageEnricher.with_options(**{"fields": "text", **options}).enrich({"text": text})
+    return make_enricher("language", {"fields": "text", **options}).enrich({"text": text})
 
 
 @pytest.mark.parametrize(
@@ -83,7 +80,7 @@ def test_a_word_without_an_end_is_looked_through_once() -> None:
 
 
 def test_several_fields_are_judged_together() -> None:
-    enricher = LanguageEnricher.with_options(fields=["title", "text", "price"], into="lang")
+    enricher = make_enricher("language", {"fields": ["title", "text", "price"], "into": "lang"})
 
     added = enricher.enrich({"title": "Helle Wohnung", "text": "nahe am ruhigen Park", "price": 7})
 
@@ -155,7 +152,7 @@ def test_nobody_loads_the_library_who_does_not_ask_for_it() -> None:
 
 
 def test_a_manifest_names_it_and_what_the_site_said_stays() -> None:
-    stage = Enrich.from_written(Enrichers.model_validate({"language": {"fields": "text"}}))
+    stage = Enrich.from_manifest(Enrichers.model_validate({"language": {"fields": "text"}}))
 
     new = stage(draft({"text": GERMAN}))
     old = stage(draft({"text": GERMAN, "language": "gsw"}, language="page"))

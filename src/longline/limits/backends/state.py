@@ -1,4 +1,4 @@
-"""StateBackend: named values that several tasks or processes share.
+"""StateBackend: named values that several tasks or processes share, and the one in memory.
 
 A backend has its own clock, since all processes that share a value must agree on the time; so no
 method takes the time. Times in values are seconds since the epoch on that clock.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
+
+from longline.core.clock import Clock
 
 State = TypeVar("State")
 Result = TypeVar("Result")
@@ -32,3 +34,29 @@ class StateBackend(Protocol[State]):
 
     async def forget(self, name: str) -> bool:
         """Delete a value; return False when there was none."""
+
+
+# ---------------- Shared state in this process only: for tests, and for limits that need not
+
+
+class MemoryStateBackend(StateBackend[State]):
+    """Values in a dict; atomic because no update awaits."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._values: dict[str, State] = {}
+
+    async def change(self, name: str, update: Update[State, Result]) -> Result:
+        value, result = update(self._values.get(name), self._clock.now())
+        if value is not None:
+            self._values[name] = value
+        return result
+
+    async def read(self, name: str) -> tuple[State | None, float]:
+        return self._values.get(name), self._clock.now()
+
+    async def all(self) -> dict[str, State]:
+        return dict(self._values)
+
+    async def forget(self, name: str) -> bool:
+        return self._values.pop(name, None) is not None

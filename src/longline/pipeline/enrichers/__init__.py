@@ -1,1 +1,0 @@
-"""Built-in enrichers, which compute fields from the record and a local table."""
