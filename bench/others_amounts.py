@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from longline.sources.parsing.locales import check_form
-from longline.sources.parsing.values import read_value
+from longline.sources.parsing.values import check_form, read_value
 from others_frame import Suite, Verdict
 
 _LOCALES = {".": "en", ",": "de"}  # whose decimal mark a case asks for

@@ -23,9 +23,9 @@ from scrapy.http import Response
 
 from longline.http.messages import Page
 from longline.http.robots import Rules, text_of
-from longline.sources.adapters.scrapy.cookies import Jars
-from longline.sources.html.links import absolute_url
-from longline.sources.sitemap import read_sitemap
+from longline.sources.html.places import absolute_url
+from longline.sources.html.sitemaps import read_sitemap
+from longline.sources.spider import Jars
 
 OUTCOMES = "LONGLINE_OTHERS_OUTCOMES"
 """The environment variable that names the file for the outcomes."""

@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 
 from longline.core.errors import UnexpectedShape
 from longline.http.messages import Page
-from longline.sources.sitemap import read_sitemap
+from longline.sources.html.sitemaps import read_sitemap
 from others_frame import Suite, Verdict
 
 _CASES = 400

@@ -26,9 +26,8 @@ from yarl import URL
 
 from longline.http.charset import decode, encoding_of, header_encoding, prescan
 from longline.http.messages import Page
+from longline.sources.html.content import Microdata, open_graph_of, text_of
 from longline.sources.html.places import PageScope
-from longline.sources.html.structured_data import Microdata, open_graph_of
-from longline.sources.html.text import text_of
 from others_frame import Suite, Verdict
 
 _LONGEST_BODY = 10_000  # bytes; longer ones only test that w3lib does not crash

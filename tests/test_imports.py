@@ -53,12 +53,12 @@ BACKENDS: dict[str, str | tuple[str, ...]] = {  # where alone each may be import
     "psycopg": ("src/longline/export/postgres", "src/longline/services/"),
     "pyarrow": "src/longline/export/arrow",
     "requests": (
-        "src/longline/sources/adapters/requests_session",
-        "src/longline/sources/catalogue/n8n/transcripts",
+        "src/longline/sources/requests_session",
+        "src/longline/sources/n8n/transcripts",
     ),
-    "scrapy": "src/longline/sources/adapters/scrapy",
+    "scrapy": ("src/longline/sources/scrapy", "src/longline/sources/spider"),
     "xlsxwriter": "src/longline/export/excel",
-    "youtube_transcript_api": "src/longline/sources/catalogue/n8n/transcripts",
+    "youtube_transcript_api": "src/longline/sources/n8n/transcripts",
 }
 OPTIONAL = {
     "apprise",

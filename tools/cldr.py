@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def tables() -> dict[str, object]:
-    """Return the tables of `longline.sources.parsing.cldr` by name."""
+    """Return the tables of `longline.sources.parsing.numbers` by name."""
     return {
         "babel": babel_version,
         "months": _sorted(_months()),

@@ -20,8 +20,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` do
     from longline.limits.retry import RetryHandler, resilient
     from longline.orchestrator import Orchestrator, SiteEnd
     from longline.scraper import Scraper, ScrapeResult
-    from longline.sources.base import Options, Source, layer
-    from longline.sources.visit import Visit
+    from longline.sources.base import Options, Source, Visit, layer
     from longline.storage.records.query import RecordQuery
     from longline.sync import SyncOrchestrator
 
@@ -53,7 +52,7 @@ _HOMES = {
     "SkipItem": "longline.core.errors",
     "Source": "longline.sources.base",
     "SyncOrchestrator": "longline.sync",
-    "Visit": "longline.sources.visit",
+    "Visit": "longline.sources.base",
     "layer": "longline.sources.base",
     "resilient": "longline.limits.retry",
 }

@@ -47,8 +47,7 @@ from longline.engine.watch import Checkpoints, OnProgress
 from longline.http.middleware.base import Middleware
 from longline.running import JobRun, RunContext, check_ground
 from longline.sources.base import Source
-from longline.sources.job_files import merge_spec
-from longline.sources.library import nothing_in, survey
+from longline.sources.loader import merge_spec, nothing_in, survey
 from longline.storage.errors import UnknownJob
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered

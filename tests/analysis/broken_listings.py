@@ -10,8 +10,7 @@ from longline.core.model import Cursor, Item
 from longline.pipeline.map import Map
 from longline.pipeline.stages import Draft, Stage
 from longline.pipeline.validate import Validate
-from longline.sources.base import Options, Source, layer
-from longline.sources.visit import Visit
+from longline.sources.base import Options, Source, Visit, layer
 
 GOOD: dict[str, Any] = {
     "title": "Flat",

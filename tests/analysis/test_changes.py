@@ -13,8 +13,7 @@ from longline.analysis.changes import ChangeKind, compare_runs
 from longline.core.errors import BadOption
 from longline.core.model import CUT, Item, ItemState, Outcome
 from longline.orchestrator import Orchestrator
-from longline.sources.base import Options, Source, layer
-from longline.sources.visit import Visit
+from longline.sources.base import Options, Source, Visit, layer
 from longline.storage.errors import UnknownJob
 from longline.storage.events import event_row
 from longline.storage.jobs import NewJob

@@ -10,7 +10,7 @@ import pytest
 
 from longline.analysis.changes import ChangeKind, compare_runs
 from longline.orchestrator import Orchestrator
-from longline.sources.job_files import read_job_file
+from longline.sources.loader import read_job_file
 from longline.storage.store import Store, open_store
 from tests.analysis.two_runs import GONE, Runs, keys
 from tests.scripted_site import ScriptedSite

@@ -21,9 +21,8 @@ from longline.analysis.reextract import (
 from longline.core.errors import BadOption
 from longline.core.model import Item, Job
 from longline.http.archive.warc import WarcArchive, open_warc
-from longline.sources.base import layer
+from longline.sources.base import Visit, layer
 from longline.sources.loader import UnknownSource
-from longline.sources.visit import Visit
 from longline.storage.jobs import NewJob
 from longline.storage.store import Store, open_store
 from tests.archived_jobs import collected

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from longline.core.errors import BadFile
-from longline.sources.library import check_secrets, read_entry
+from longline.sources.loader import check_secrets, read_entry
 from tests.config.messages import absent
 
 FILES = sorted((Path(__file__).parent / "broken").glob("*.yaml"))

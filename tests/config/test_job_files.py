@@ -10,7 +10,7 @@ import pytest
 
 from longline.config.job_spec import read_spec
 from longline.core.errors import BadFile
-from longline.sources.job_files import read_job_file
+from longline.sources.loader import read_job_file
 from tests.config.messages import absent
 
 KNOWN = "source set params limit rate burst max_in_flight concurrency timeout retry ignore_robots"

@@ -8,8 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from longline.core.model import Cursor, Item
-from longline.sources.base import Options, Source, layer
-from longline.sources.visit import Visit
+from longline.sources.base import Options, Source, Visit, layer
 
 
 class CollectedOptions(Options):

@@ -13,7 +13,7 @@ from longline.http.messages import Page, Request
 from longline.sandbox.templates.generated import GeneratedShelf
 from longline.sandbox.web import WebOptions
 from longline.sandbox.youtube import VideoOutcome, outcome_of
-from longline.sources.catalogue.n8n.markdown import find_videos
+from longline.sources.n8n.content import find_videos
 
 SEEDS = 20
 _PAGE = Page("https://a.test/", 200, {}, b"")

@@ -14,8 +14,7 @@ from longline.config.settings import Settings
 from longline.core.model import Cursor, Item, JobState
 from longline.engine.progress import ProgressTracker
 from longline.orchestrator import Orchestrator
-from longline.sources.base import layer
-from longline.sources.visit import Visit
+from longline.sources.base import Visit, layer
 from longline.storage.store import open_store
 from tests.engine.chunk_process import Begin, starter
 from tests.sample_sources import PageSource

@@ -12,7 +12,7 @@ import pytest
 from longline.core.errors import FailureKind
 from longline.core.model import Cursor, Item, ItemState, JobState
 from longline.orchestrator import Orchestrator
-from longline.sources.visit import Visit
+from longline.sources.base import Visit
 from tests.sample_sources import PageOptions, PageSource
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock

@@ -9,8 +9,7 @@ import pytest
 
 from longline.core.errors import FailureKind
 from longline.core.model import OVERRAN, ItemState
-from longline.sources.base import layer
-from longline.sources.visit import Visit
+from longline.sources.base import Visit, layer
 from longline.storage.queue.chunks import TakeMore
 from longline.storage.queue.queue import Reclaim
 from tests.engine.chunk_process import Begin, slow

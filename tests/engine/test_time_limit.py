@@ -16,8 +16,7 @@ from longline.core.model import Cursor, Item, ItemState, JobState
 from longline.engine.pause_policy import GRACE, rest_or_pause
 from longline.engine.runtime import RunOptions
 from longline.orchestrator import Orchestrator
-from longline.sources.base import Options, Source, layer
-from longline.sources.visit import Visit
+from longline.sources.base import Options, Source, Visit, layer
 from tests.engine.chunk_process import LONG, Begin
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock

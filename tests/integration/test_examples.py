@@ -18,8 +18,8 @@ from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
 from longline.sandbox.sites.edge_cases import Mood, mood_of
 from longline.sandbox.web import PracticeWeb, WebOptions
+from longline.sources.api.manifest import Action
 from longline.sources.api.pagination import PAGINATION_KINDS as API_PAGES
-from longline.sources.api.rules import Action
 from longline.sources.html.pagination import PAGES_KINDS as HTML_PAGES
 from longline.storage.records.query import RecordQuery
 from tests.http.browsing import skip_without_browser

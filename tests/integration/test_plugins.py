@@ -13,9 +13,8 @@ from aiohttp import web
 from longline.core.errors import BadFile, BadSource
 from longline.core.model import JobState
 from longline.orchestrator import Orchestrator
-from longline.sources.base import Source, layer
+from longline.sources.base import Source, Visit, layer
 from longline.sources.loader import load_middlewares
-from longline.sources.visit import Visit
 from longline.storage.records.query import RecordQuery
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock

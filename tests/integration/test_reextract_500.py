@@ -23,7 +23,7 @@ ITEMS = 500
 CHANGED = '''
 """The catalogue, but every tenth template has its title read in another way."""
 
-from longline.sources.catalogue.n8n.source import N8n
+from longline.sources.n8n.source import N8n
 from longline.sources.base import layer
 
 

@@ -20,10 +20,9 @@ from longline.pipeline.material import Material
 from longline.pipeline.pipeline import Pipeline
 from longline.pipeline.stages import Draft, StageFailed, ValidationFailed
 from longline.pipeline.validate import Validate
-from longline.sources.base import Source, layer
+from longline.sources.base import Source, Visit, layer
 from longline.sources.html.source import html_source
 from longline.sources.manifest import make_manifest, read_manifest, resolve_files
-from longline.sources.visit import Visit
 
 ITEM = Item("7", "https://shop.test/7")
 FOUND = {"name": "Flat", "price": {"amount": 10, "currency": "USD"}, "city": "Sofia"}

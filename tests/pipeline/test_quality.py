@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from longline.core.model import Note
 from longline.pipeline.quality import CrossCheck, Expect, QualityRules, grade_of, is_filled, score
-from longline.sources.base import Source, layer
-from longline.sources.catalogue.n8n.record import RULES
-from longline.sources.visit import Visit
+from longline.sources.base import Source, Visit, layer
+from longline.sources.n8n.source import RULES
 
 FIELDS = ("title", "author", "body", "count")
 FINE = {"head": "ok", "tail": "ok"}

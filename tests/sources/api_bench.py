@@ -22,7 +22,7 @@ from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryHandler
 from longline.sources.api.manifest import ApiManifest
 from longline.sources.api.source import ApiSource, Bookmarks, api_source
-from longline.sources.visit import Visit
+from longline.sources.base import Visit
 from tests.scripted_site import ScriptedSite
 
 

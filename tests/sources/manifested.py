@@ -9,10 +9,9 @@ import yaml
 
 from longline.core.model import Item
 from longline.http.messages import Page
-from longline.sources.base import Source
+from longline.sources.base import Source, Visit
 from longline.sources.html.manifest import HtmlManifest
 from longline.sources.html.source import html_source
-from longline.sources.visit import Visit
 from tests.sources.scripted import ScriptedWeb, collect, discovered
 from tests.virtual import VirtualClock
 

@@ -13,8 +13,7 @@ from longline.core.errors import FetchError, bad_status
 from longline.core.model import Cursor, Item, Usage
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
-from longline.sources.base import Source
-from longline.sources.visit import Visit
+from longline.sources.base import Source, Visit
 
 Script = Page | FetchError | Any
 

@@ -14,7 +14,7 @@ from longline.core.model import OutcomeAction, Usage
 from longline.http.errors import Rejected
 from longline.http.messages import Page, Request
 from longline.sources.api.requests import ApiRequest, EndpointClient
-from longline.sources.visit import Visit
+from longline.sources.base import Visit
 from tests.scripted_site import ScriptedSite
 from tests.sources.api_bench import ApiSite, Bench
 from tests.sources.scripted import ScriptedWeb

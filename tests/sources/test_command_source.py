@@ -19,14 +19,8 @@ from pydantic import ValidationError
 from longline.core.errors import BadSource, DiscoveryFailed, UnexpectedShape
 from longline.core.model import Item, ItemState, JobState
 from longline.orchestrator import Orchestrator
-from longline.sources.adapters.command import (
-    CommandManifest,
-    Overlong,
-    command_source,
-    lines_of,
-)
-from longline.sources.base import Source
-from longline.sources.visit import Visit
+from longline.sources.base import Source, Visit
+from longline.sources.command import CommandManifest, Overlong, command_source, lines_of
 from tests.sources.scripted import ScriptedWeb, collect, discovered
 from tests.virtual import VirtualClock
 
@@ -175,7 +169,7 @@ time.sleep(60)
 async def test_a_cancellation_ends_the_command_and_all_it_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("longline.sources.adapters.command._GRACE", 0.2)
+    monkeypatch.setattr("longline.sources.command._GRACE", 0.2)
     line: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
 
     async def read() -> None:
@@ -197,7 +191,7 @@ async def test_a_cancellation_ends_the_command_and_all_it_started(
 
 READER = """
 import asyncio, sys
-from longline.sources.adapters.command import lines_of
+from longline.sources.command import lines_of
 
 async def read():
     async for line in lines_of([sys.executable, "-c", sys.argv[1]]):
@@ -262,7 +256,7 @@ async def test_a_whole_run_quarantines_what_it_cannot_use(tmp_path: Path) -> Non
     code = "print('{\"id\": 1}'); print('Loading...'); print('{\"id\": 2}')"
     path = tmp_path / "lines.py"
     path.write_text(
-        "from longline.sources.adapters.command import CommandManifest, command_source\n"
+        "from longline.sources.command import CommandManifest, command_source\n"
         f"argv = ({sys.executable!r}, '-c', {code!r})\n"
         "lines = command_source(CommandManifest(name='lines', command=argv))\n"
     )

@@ -11,10 +11,9 @@ from scrapy.http import Response
 
 from longline.core.errors import NothingToStore
 from longline.core.model import CUT, WARNING, Cursor, Item
-from longline.sources.adapters.scrapy.messages import pack_request
-from longline.sources.adapters.scrapy.source import scrapy_source
-from longline.sources.catalogue.n8n.source import N8n
-from longline.sources.visit import Visit
+from longline.sources.base import Visit
+from longline.sources.n8n.source import N8n
+from longline.sources.scrapy import pack_request, scrapy_source
 from tests.sources.api_bench import ApiSite, Bench
 from tests.sources.manifested import SITE, linked, source_of
 from tests.sources.scripted import ScriptedWeb

@@ -16,8 +16,8 @@ from longline.core.errors import BadOption, BadSource, ServerFailed, UnexpectedS
 from longline.core.model import Item, ItemState, JobState
 from longline.http.messages import Page
 from longline.orchestrator import Orchestrator
-from longline.sources.adapters.function import function_source
-from longline.sources.visit import Visit
+from longline.sources.base import Visit
+from longline.sources.function import function_source
 from longline.storage.records.query import RecordQuery
 from tests.scripted_site import ScriptedSite
 from tests.sources.scripted import ScriptedWeb, collect, discovered

@@ -17,9 +17,9 @@ from longline.http.transports.browser.page import (
     clicked_in,
     with_clicked,
 )
+from longline.sources.base import Visit
 from longline.sources.html.manifest import HtmlManifest
 from longline.sources.html.source import html_source
-from longline.sources.visit import Visit
 from tests.sources.manifested import SITE
 from tests.virtual import VirtualClock
 

@@ -8,7 +8,7 @@ import pytest
 
 from longline.core.errors import DiscoveryFailed, Gone, UnexpectedShape
 from longline.core.model import Cursor, Item
-from longline.sources.visit import Visit
+from longline.sources.base import Visit
 from tests.sources.manifested import SITE, found_keys, linked, source_of
 from tests.sources.scripted import ScriptedWeb, collect, discovered, notes_on
 from tests.virtual import VirtualClock

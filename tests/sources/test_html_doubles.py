@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from longline.sources.visit import Visit
+from longline.sources.base import Visit
 from tests.sources.manifested import SITE, source_of
 from tests.sources.scripted import ScriptedWeb, discovered, notes_on
 from tests.virtual import VirtualClock

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from longline.core.model import Item
-from longline.sources.visit import Visit
+from longline.sources.base import Visit
 from tests.sources.manifested import SITE, found_keys, linked, source_of
 from tests.sources.scripted import ScriptedWeb, discovered
 from tests.virtual import VirtualClock

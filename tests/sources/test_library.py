@@ -8,7 +8,7 @@ import pytest
 
 from longline.config.settings import Settings
 from longline.core.errors import BadFile
-from longline.sources.library import Survey, check_secrets, survey
+from longline.sources.loader import Survey, check_secrets, survey
 from tests.config.messages import absent
 
 MANIFEST = "manifest: html\nname: {name}\nstart: https://{name}.test/\nfields:\n  title: h1\n"

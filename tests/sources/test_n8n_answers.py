@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from longline.core.errors import Gone, Refused, SkipItem, UnexpectedShape
 from longline.core.model import Item
-from longline.sources.catalogue.n8n.source import N8n
+from longline.sources.n8n.source import N8n
 from tests.sources.scripted import ScriptedWeb, collect, notes_on, unexplained
 from tests.sources.templates import (
     API,

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from longline.core.errors import ConnectFailed, Throttled
 from longline.http.messages import Page
-from longline.sources.catalogue.n8n.markdown import find_videos, read_markdown
-from longline.sources.catalogue.n8n.source import N8n
-from longline.sources.visit import Visit
+from longline.sources.base import Visit
+from longline.sources.n8n.content import find_videos, read_markdown
+from longline.sources.n8n.source import N8n
 from tests.sources.scripted import ScriptedWeb, collect, notes_on, status, unexplained
 from tests.sources.templates import FIRST, ITEM, SITE, first_answer, node, sticky, workflow
 from tests.virtual import VirtualClock

@@ -9,8 +9,8 @@ from longline.core.errors import BadOption, ConnectFailed, DiscoveryFailed, Unex
 from longline.core.model import Cursor, Usage
 from longline.http.errors import RobotsDisallowed
 from longline.http.messages import Page, Request
-from longline.sources.catalogue.n8n.source import N8n
-from longline.sources.visit import Visit
+from longline.sources.base import Visit
+from longline.sources.n8n.source import N8n
 from tests.sources.scripted import ScriptedWeb, discovered, query_of, status
 from tests.sources.templates import API, SITE
 from tests.virtual import VirtualClock

@@ -6,8 +6,8 @@ import pytest
 
 from longline.core.errors import Gone, SkipItem, UnexpectedShape
 from longline.http.messages import Page
-from longline.sources.catalogue.n8n.source import N8n
-from longline.sources.visit import Visit
+from longline.sources.base import Visit
+from longline.sources.n8n.source import N8n
 from tests.sources.scripted import ScriptedWeb, collect, notes_on, unexplained
 from tests.sources.templates import ITEM, PAGE, SITE
 from tests.virtual import VirtualClock

@@ -18,9 +18,9 @@ from longline.pipeline.quality import score
 from longline.sandbox.templates.catalogue import Form
 from longline.sandbox.web import PracticeWeb, WebOptions
 from longline.sandbox.youtube import VideoOutcome, find_video
-from longline.sources.catalogue.n8n.source import N8n
-from longline.sources.catalogue.n8n.transcripts import Transcripts
-from longline.sources.visit import Visit
+from longline.sources.base import Visit
+from longline.sources.n8n.source import N8n
+from longline.sources.n8n.transcripts import Transcripts
 from tests.sources.scripted import collect, discovered, unexplained
 from tests.virtual import VirtualClock
 

@@ -10,9 +10,9 @@ from longline.core.errors import CircuitOpen, ConnectFailed, Throttled
 from longline.core.model import Usage
 from longline.http.errors import RobotsDisallowed
 from longline.http.messages import Page, Request
-from longline.sources.catalogue.n8n.source import N8n
-from longline.sources.catalogue.n8n.transcripts import FIRST_PAUSE, LONGEST_PAUSE, Transcripts
-from longline.sources.visit import Visit
+from longline.sources.base import Visit
+from longline.sources.n8n.source import N8n
+from longline.sources.n8n.transcripts import FIRST_PAUSE, LONGEST_PAUSE, Transcripts
 from tests.sources.scripted import ScriptedWeb, collect, status
 from tests.sources.templates import FIRST, ITEM, first_answer
 from tests.virtual import VirtualClock

@@ -12,7 +12,7 @@ from longline.core.json import read_json
 from longline.core.model import ItemState
 from longline.http.messages import Page
 from longline.orchestrator import Orchestrator
-from longline.sources.sitemap import read_sitemap
+from longline.sources.html.sitemaps import read_sitemap
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 

@@ -9,7 +9,7 @@ from scrapy import Request
 from scrapy.http import Response
 from scrapy.http.request import VerboseCookie
 
-from longline.sources.adapters.scrapy.cookies import Jars
+from longline.sources.spider import Jars
 
 
 def sent_after(setting: str, cookie: str, asking: str) -> str | None:

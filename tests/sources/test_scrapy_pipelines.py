@@ -14,10 +14,9 @@ from scrapy.http import Response
 from longline.core.errors import BadSource, NothingToStore, SkipItem, UnexpectedShape
 from longline.core.model import ItemState, JobState
 from longline.orchestrator import Orchestrator
-from longline.sources.adapters.scrapy.source import scrapy_source
-from longline.sources.base import Source
+from longline.sources.base import Source, Visit
 from longline.sources.loader import load_source
-from longline.sources.visit import Visit
+from longline.sources.scrapy import scrapy_source
 from tests.scripted_site import ScriptedSite
 from tests.sources.scrapy_site import build
 from tests.sources.scripted import ScriptedWeb, discovered

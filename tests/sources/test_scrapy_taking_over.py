@@ -29,10 +29,8 @@ from longline.core.errors import (
 from longline.core.model import Item
 from longline.http.errors import TimedOut
 from longline.http.messages import Page
-from longline.sources.adapters.scrapy.messages import pack, pack_request, unpack, unpack_request
-from longline.sources.adapters.scrapy.source import scrapy_source
-from longline.sources.base import Source
-from longline.sources.visit import Visit
+from longline.sources.base import Source, Visit
+from longline.sources.scrapy import pack, pack_request, scrapy_source, unpack, unpack_request
 from tests.sources.scrapy_project.chandlery.spiders.goods import Anchor, Compass, Lamp, Rope
 from tests.sources.scripted import ScriptedWeb, discovered, status
 from tests.virtual import VirtualClock

@@ -17,8 +17,8 @@ from longline.core.errors import (
 from longline.core.model import Item
 from longline.http.errors import BodyCut, RobotsDisallowed
 from longline.http.messages import Page
-from longline.sources.sitemap import Sitemap, read_sitemap
-from longline.sources.visit import Visit
+from longline.sources.base import Visit
+from longline.sources.html.sitemaps import Sitemap, read_sitemap
 from tests.sources.manifested import SITE, source_of
 from tests.sources.scripted import ScriptedWeb
 from tests.sources.test_html_discovery import urlset

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 from selectolax.lexbor import LexborHTMLParser
 
-from longline.sources.html.structured_data import Microdata, open_graph_of, read_json_ld
+from longline.sources.html.content import Microdata, open_graph_of, read_json_ld
 from tests.sources.manifested import SITE, manifest_of, read
 from tests.sources.scripted import notes_on
 from tests.virtual import VirtualClock

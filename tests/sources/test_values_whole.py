@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from longline.sources.html.text import text_of
-from longline.sources.parsing.cldr import MARKS
-from longline.sources.parsing.locales import decimal_mark
+from longline.sources.html.content import text_of
+from longline.sources.parsing.numbers import MARKS, decimal_mark
 from longline.sources.parsing.values import read_value
 
 _LOCALES = """

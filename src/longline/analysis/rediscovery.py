@@ -17,8 +17,7 @@ from longline.engine.extractor import Collector, is_of_the_process, no_stray_can
 from longline.http.archive.base import Archive
 from longline.http.errors import NotArchived
 from longline.http.transports.replay import build_replay
-from longline.sources.base import Source
-from longline.sources.visit import Visit
+from longline.sources.base import Source, Visit
 from longline.storage.columns import sanitize_key, sanitize_text
 from longline.storage.store import Store
 

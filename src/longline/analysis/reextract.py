@@ -33,9 +33,7 @@ from longline.http.archive.base import Archive
 from longline.http.errors import NotArchived
 from longline.http.transports.replay import MISSING, build_replay
 from longline.sources.base import Source
-from longline.sources.job_files import read_job_file
-from longline.sources.library import SUFFIXES
-from longline.sources.loader import load_source
+from longline.sources.loader import SUFFIXES, load_source, read_job_file
 from longline.storage.bulk import as_json
 from longline.storage.columns import sanitize_key
 from longline.storage.events import event_row

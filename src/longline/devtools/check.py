@@ -12,8 +12,7 @@ from longline.core.model import Item, Note, OutcomeAction, Quality
 from longline.core.redaction import SecretRedactor
 from longline.devtools.session import Exchange, SourceSession, find_items
 from longline.engine.extractor import Extraction
-from longline.sources.base import Source
-from longline.sources.visit import Visit
+from longline.sources.base import Source, Visit
 
 _INCOMPLETE = 3
 

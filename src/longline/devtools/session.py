@@ -26,10 +26,8 @@ from longline.http.chain import ClientIdentity
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.transports.browser.page import BrowserPage
-from longline.sources.base import Source
-from longline.sources.job_files import merge_spec
-from longline.sources.loader import check_needs
-from longline.sources.visit import Visit
+from longline.sources.base import Source, Visit
+from longline.sources.loader import check_needs, merge_spec
 from longline.wiring import Fetching, client_identity, open_fetching, torn_down, usable
 
 NO_SOURCE = "page"

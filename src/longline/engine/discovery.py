@@ -26,7 +26,7 @@ from longline.engine.owner import dead_among
 from longline.engine.pause_policy import TimeLimit
 from longline.engine.runtime import HEARTBEAT, LEASE, beside
 from longline.http.errors import RobotsDisallowed
-from longline.sources.visit import Visit
+from longline.sources.base import Visit
 from longline.storage.events import event_row
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.store import Store

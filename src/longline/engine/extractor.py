@@ -43,8 +43,7 @@ from longline.http.messages import origin_of
 from longline.http.middleware.base import Middleware
 from longline.pipeline.material import Material
 from longline.pipeline.pipeline import Pipeline
-from longline.sources.base import Layer, Source
-from longline.sources.visit import Visit
+from longline.sources.base import Layer, Source, Visit
 from longline.storage.columns import sanitize_text
 from longline.storage.events import event_row
 from longline.storage.store import Store

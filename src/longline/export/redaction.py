@@ -20,7 +20,7 @@ from longline.core.errors import HomeUnwritable, MissingExtra, UnknownSecret
 from longline.core.model import Job
 from longline.export.atomic_files import temporary_sibling
 from longline.export.columns import Row
-from longline.sources.library import yaml_files
+from longline.sources.loader import yaml_files
 
 # ---------------- Patterns of secrets, e-mail addresses and telephone numbers
 

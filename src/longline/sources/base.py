@@ -1,21 +1,167 @@
-"""Source: a site or API to collect from. Subclass it to define discovery and layers."""
+"""Base classes of sources, and the visit that a layer or discovery receives."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
+import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from longline.config.secrets import SecretRef
 from longline.config.validation_messages import describe_value_error
-from longline.core.errors import BadOption
-from longline.core.model import Cursor, Item
-from longline.http.middleware.base import MiddlewareFactory
+from longline.core.clock import Clock
+from longline.core.errors import BadOption, UnexpectedShape
+from longline.core.json import plain, to_json
+from longline.core.model import CUT, WARNING, Cursor, Item, Note, Usage
+from longline.http.messages import Clicks, Page, Request, with_query
+from longline.http.middleware.base import Middleware, MiddlewareFactory
 from longline.pipeline.quality import QualityRules
-from longline.sources.visit import Visit
+
+# ---------------- Visit: the context of a layer or of discovery
+
+T = TypeVar("T")
+
+
+class Visit:
+    """One attempt at an item or at discovery: its requests, notes and earlier results."""
+
+    def __init__(
+        self,
+        send: Middleware,
+        clock: Clock,
+        *,
+        item: Item | None = None,
+        cursor: Mapping[str, Any] | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._send = send
+        self._item = item
+        self._results_by_name: dict[str, Any] = {}
+        self.clock = clock
+        self.cursor = cursor
+        self.params: Mapping[str, Any] = params or {}
+        """Values of `--param`."""
+        self.results: dict[str, Mapping[str, Any]] = {}
+        """Results of the earlier layers by name."""
+        self.origins: dict[str, str] = {}
+        """Origins of single fields, in place of the layer and its URL."""
+        self.notes: list[Note] = []
+        self.cuts: list[str] = []
+        """Why discovery did not find everything, in the order in which `cut` reported it."""
+        self.warnings: list[str] = []
+        self.found: list[Item] = []
+        self.usage = Usage()
+        self.address: str | None = None
+        """URL of the last response: the origin of the fields of the running layer."""
+
+    @property
+    def item(self) -> Item:
+        """The item of this visit; discovery has none."""
+        if self._item is None:
+            message = "discovery has no item"
+            raise LookupError(message)
+        return self._item
+
+    async def fetch(
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        params: Mapping[str, str | int] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        json: Any = None,
+        accept: frozenset[int] = frozenset(),
+        timeout: float | None = None,  # noqa: ASYNC109  # the chain's deadline, not a cancel scope
+        priority: int | None = None,
+        shared: bool = False,
+        rendered: bool = False,
+        clicks: Clicks | None = None,
+        renew: bool = False,
+    ) -> Page:
+        """Send one request through the chain, with rate limit and retries, and return the response.
+
+        Args:
+            url: the URL.
+            method: the HTTP method.
+            params: query parameters to add to the URL.
+            headers: headers of this request.
+            body: the body.
+            json: a body to send as JSON.
+            accept: statuses to return instead of raising (400 and above) or following (redirects).
+            timeout: response timeout in seconds; default: that of the job.
+            priority: order among waiting requests, higher first; default: that of the item.
+            shared: send the request once per run, however many items need it.
+            rendered: open the page in a browser, if the source has one.
+            clicks: return several pages of a list with a next button.
+            renew: authenticate again first, for sites that report an expired token in the body.
+
+        Raises:
+            FetchError: the request failed; its kind decides the outcome of the item.
+        """
+        headers = dict(headers or {})
+        if json is not None:
+            body = orjson.dumps(json)
+            headers.setdefault("content-type", "application/json")
+        if priority is None:
+            priority = self._item.priority if self._item else 0
+        request = Request(
+            with_query(url, params),
+            method,
+            headers,
+            body,
+            frozenset(accept),
+            timeout,
+            priority,
+            is_shared=shared,
+            is_rendered=rendered,
+            is_renewing=renew,
+            clicks=clicks,
+        )
+        page = await self._send(request, self.usage)
+        self.address = page.url
+        return page
+
+    def note(self, field: str, text: str) -> None:
+        """Note why a field is empty, or what is unusual about it."""
+        self.notes.append(Note(field, text))
+
+    def cut(self, reason: str) -> None:
+        """Report that items are missing because discovery ended early: the job becomes partial.
+
+        Call it before the cursor that leads past the missing items is yielded: both are committed
+        together, so the reason survives a crash. The same reason counts once per job.
+        """
+        if reason not in self.cuts:
+            self.cuts.append(reason)
+            self.usage.add_event(CUT, reason=reason)
+
+    def warn(self, text: str) -> None:
+        """Add a warning to the job's summary; the state of the job stays the same."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+            self.usage.add_event(WARNING, reason=text)
+
+    def add(self, item: Item) -> None:
+        """Queue another item; it is committed together with this item's outcome."""
+        self.found.append(item)
+
+    async def once(self, name: str, make: Callable[[Visit], Awaitable[T]]) -> T:
+        """Return the result of `make(visit)`, which is called once per name in this visit."""
+        if name not in self._results_by_name:
+            self._results_by_name[name] = await make(self)
+        result: T = self._results_by_name[name]
+        return result
+
+    async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
+        """Run blocking code in a thread and return its result."""
+        return await asyncio.get_running_loop().run_in_executor(None, function, *args)
+
 
 LayerMethod = Callable[[Any, Visit], Awaitable[Mapping[str, Any]]]
 _Method = TypeVar("_Method", bound=LayerMethod)
@@ -255,3 +401,116 @@ def _find_layers(kind: type) -> dict[str, Layer]:
         for name, value in vars(base).items()
         if isinstance(mark := getattr(value, "__layer__", None), Layer)
     }
+
+
+# ---------------- Sources that receive finished records: each record becomes an item that carries
+
+KEY_FIELDS = ("id", "key", "url")
+"""Fields that identify a record unless the source names another; the first with a value."""
+_RECORD = "record"
+_PROBLEM = "problem"
+_MAX_SHOWN = 200  # characters of an invalid record that its item keeps
+_KEY_LENGTH = 16  # characters of a hash: enough to tell records apart, short enough to read
+
+KeyFunction = Callable[[Mapping[str, Any]], Any]
+"""Returns what identifies a record, or None."""
+
+
+class RecordSource(Source):
+    """A source whose items carry their records."""
+
+    can_repeat_discovery = False  # discovery may send requests outside the chain
+
+    @layer()
+    async def record(self, visit: Visit) -> Mapping[str, Any]:
+        """Return the record that the item carries.
+
+        Raises:
+            UnexpectedShape: discovery received something that is not a record.
+        """
+        data = visit.item.data
+        if _PROBLEM in data:
+            raise UnexpectedShape(visit.item.key, data[_PROBLEM])
+        result: Mapping[str, Any] = data[_RECORD]
+        return result
+
+    def carries_values(self, item: Item) -> bool:
+        return _RECORD in item.data or _PROBLEM in item.data
+
+
+class RecordItems:
+    """Makes items of one stream of records, each with its own key.
+
+    Of two different records with the same key both are kept, the second one with a longer key and
+    a note: a wrong key loses no records.
+
+    Args:
+        place: the URL of records that have none.
+        key: the field that identifies a record, or a function; None for the default fields.
+        visit: receives the notes.
+    """
+
+    def __init__(self, place: str, key: str | KeyFunction | None, visit: Visit) -> None:
+        self._place = place
+        self._key = key
+        self._visit = visit
+        self._known: dict[str, str] = {}
+
+    def make(self, record: object) -> Item:
+        """Return the item of a record; for an invalid record, an item with the problem."""
+        if not isinstance(record, Mapping):
+            kind = type(record).__name__
+            return self.make_invalid(repr(record), f"a record is names and values, not {kind}")
+        try:
+            data = as_json(record)
+            mark = fingerprint(data)
+            key = self._key_of(data) or mark[:_KEY_LENGTH]
+        except Exception as error:  # noqa: BLE001  # not JSON, no key, or the user's own function
+            problem = f"not usable ({type(error).__name__}: {error})"
+            return self.make_invalid(repr(record), problem)
+        if self._known.setdefault(key, mark) != mark:
+            self._visit.note(key, "two different records have this key; both are kept")
+            key = f"{key} {mark[:_KEY_LENGTH]}"
+        url = data.get("url")
+        is_web = isinstance(url, str) and url.startswith(("http://", "https://"))
+        return Item(key, str(url) if is_web else self._place, data={_RECORD: data})
+
+    def make_invalid(self, text: str, problem: str) -> Item:
+        """Return the item of an invalid record, which is going to be quarantined."""
+        mark = hashlib.blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
+        shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+        return Item(f"unusable {mark}", self._place, data={_PROBLEM: f"{problem}: {shown}"})
+
+    def _key_of(self, data: Mapping[str, Any]) -> str | None:
+        if self._key is None:
+            return first_key_field(data)
+        value = data.get(self._key) if isinstance(self._key, str) else self._key(data)
+        if value in (None, "", [], {}):
+            raise LookupError("the key field is empty")
+        return str(value)
+
+
+def first_key_field(data: Mapping[str, Any]) -> str | None:
+    """Return the value of the first default key field that has one."""
+    values = (data.get(name) for name in KEY_FIELDS)
+    return next((str(value) for value in values if value not in (None, "", [], {})), None)
+
+
+def as_json(record: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return a record as the JSON that is stored.
+
+    Raises:
+        TypeError: a field has no JSON form; the message names it.
+    """
+    data: dict[str, Any] = orjson.loads(to_json(dict(record), default=_plain_or_bytes))
+    return data
+
+
+def fingerprint(data: Mapping[str, Any]) -> str:
+    """Return a short hash of a record that does not depend on the order of its fields."""
+    text = orjson.dumps(data, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+    return hashlib.blake2b(text, digest_size=16).hexdigest()
+
+
+def _plain_or_bytes(value: Any) -> Any:
+    return value.decode(errors="replace") if isinstance(value, bytes) else plain(value)

@@ -1,43 +1,72 @@
-"""Load a source by reference: a name, a file, package.module:Class, a function or a spider."""
+"""Find, read and load sources: by name, file, module, function or spider."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import pkgutil
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
-from longline.config.documents import read_document
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from longline.config.documents import Document, check, read_document
+from longline.config.job_spec import JobSpec, make_spec, read_spec
 from longline.config.plugins import MIDDLEWARES, SOURCES, load_plugin, plugin_names
-from longline.core.errors import BadSource, ConfigError, MissingExtra
+from longline.config.secrets import SecretRef
+from longline.config.settings import Explained, Settings, file_model
+from longline.config.validation_messages import Location, format_location, nearest
+from longline.core.errors import (
+    BadFile,
+    BadOption,
+    BadSource,
+    ConfigError,
+    MissingExtra,
+    SourceIsAddress,
+    UnknownSecret,
+)
+from longline.core.json import diff_json
+from longline.core.redaction import redact_url
 from longline.http.middleware.base import MiddlewareFactory
 from longline.http.transports.browser.options import check_browser
 from longline.sources.base import Source
-from longline.sources.job_files import check_reference
-from longline.sources.library import SUFFIXES
 from longline.sources.manifest import (
     KIND,
+    KINDS,
     Manifest,
+    absolute_path,
     make_manifest,
+    manifest_model,
     parse_manifest,
     resolve_files,
 )
 
+SUFFIXES = (".yaml", ".yml")
 BUILT_IN = {
-    "n8n": "longline.sources.catalogue.n8n.source:N8n",
+    "n8n": "longline.sources.n8n.source:N8n",
 }
 # By kind of manifest; each module is imported only when it is used.
 _FACTORIES = {
     "html": "longline.sources.html.source:html_source",
     "api": "longline.sources.api.source:api_source",
-    "command": "longline.sources.adapters.command:command_source",
+    "command": "longline.sources.command:command_source",
 }
+SCHEMA_NAMES = (*KINDS, "job", "settings")
 _BROWSER_EXTRA = ("browser", "playwright")
 _VERSION = "__longline_version__"  # modification time and size of an executed file
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+# A host with a path, or one that starts with www: a URL that was typed without its scheme.
+_HOST = re.compile(r"www\.[\w.-]+(:\d+)?(/[^:]*)?|([\w-]+\.)+[a-z]{2,}(:\d+)?/[^:]*", re.IGNORECASE)
+_MERGED = ("set", "params", "headers", "budget", "budget_per_domain")  # others are replaced
+_SHORT_FORM = {"type": ["string", "number", "boolean", "array"]}
 
 
 class UnknownSource(ConfigError):
@@ -52,11 +81,7 @@ class UnknownSource(ConfigError):
 
 
 def load_source(reference: str, manifest: Mapping[str, Any] | None = None) -> type[Source]:
-    """Return the class of a source.
-
-    Args:
-        reference: the reference that a user wrote.
-        manifest: the values of its manifest, for a source that a job stores.
+    """Return the class of a source; `manifest` are the values that a job stores of a manifest.
 
     Raises:
         UnknownSource: there is no source of that name.
@@ -65,14 +90,18 @@ def load_source(reference: str, manifest: Mapping[str, Any] | None = None) -> ty
     """
     if manifest is not None:
         return _source_of_manifest(make_manifest(manifest), manifest[KIND])
-    check_reference(reference)
+    _refuse_url(reference)
     if reference.endswith(SUFFIXES):
-        return _load_manifest_file(Path(reference))
+        values = _manifest_values(read_document(Path(reference)))["manifest"]
+        return _source_of_manifest(make_manifest(values), values[KIND])
     target = BUILT_IN.get(reference, reference)
     if target.endswith(".py"):
         return _only_source(reference, _load_python_file(Path(target)))
     if ":" not in target:
-        return _load_plugin_source(reference)
+        found = load_plugin(SOURCES, reference)
+        if found is None:
+            raise UnknownSource(reference, tuple(sorted([*BUILT_IN, *plugin_names(SOURCES)])))
+        return _check_definition(reference, as_source(reference, found))
     place, _, name = target.rpartition(":")
     is_file = place.endswith(".py")
     module = _load_python_file(Path(place)) if is_file else _import_module(reference, place)
@@ -83,46 +112,26 @@ def load_source(reference: str, manifest: Mapping[str, Any] | None = None) -> ty
 
 
 def as_source(reference: str, found: Any) -> type[Source]:
-    """Return a source class, or the source that adapts a spider or a function.
-
-    Raises:
-        BadSource: it is none of these.
-    """
+    """Return a source class, or the source of a spider or function; else raise BadSource."""
     if isinstance(found, type) and issubclass(found, Source):
         return found
     # A spider exists only if Scrapy is imported already.
     scrapy = sys.modules.get("scrapy")
     if scrapy is not None and isinstance(found, type) and issubclass(found, scrapy.Spider):
-        from longline.sources.adapters.scrapy.source import scrapy_source  # noqa: PLC0415
+        from longline.sources.scrapy import scrapy_source  # noqa: PLC0415
 
         return scrapy_source(found)
     if callable(found) and not isinstance(found, type):
-        # Imported only here because `requests` is slow to import.
-        from longline.sources.adapters.function import function_source  # noqa: PLC0415
+        from longline.sources.function import function_source  # noqa: PLC0415
 
         return function_source(found)
     problem = "it is neither a subclass of longline.Source, nor a function, nor a Scrapy spider"
     raise BadSource(reference, problem)
 
 
-def _load_plugin_source(reference: str) -> type[Source]:
-    found = load_plugin(SOURCES, reference)
-    if found is None:
-        raise UnknownSource(reference, tuple(sorted([*BUILT_IN, *plugin_names(SOURCES)])))
-    return _check_definition(reference, as_source(reference, found))
-
-
-def _load_manifest_file(path: Path) -> type[Source]:
-    document = read_document(path)
-    parse_manifest(document)  # for errors with a position in the file
-    values = resolve_files(document.values, path.parent)
-    return _source_of_manifest(make_manifest(values), values[KIND])
-
-
 def _source_of_manifest(manifest: Manifest, kind: str) -> type[Source]:
-    module, _, name = _FACTORIES[kind].partition(":")
-    make: Callable[[Manifest], type[Source]] = getattr(importlib.import_module(module), name)
-    return make(manifest)
+    source: type[Source] = pkgutil.resolve_name(_FACTORIES[kind])(manifest)
+    return source
 
 
 def _import_module(reference: str, name: str) -> ModuleType:
@@ -166,13 +175,9 @@ def _load_python_file(path: Path) -> ModuleType:
 
 
 def _only_source(reference: str, module: ModuleType) -> type[Source]:
-    found = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type)
-        and issubclass(value, Source)
-        and value.__module__ == module.__name__
-    ]
+    classes = [one for one in vars(module).values() if isinstance(one, type)]
+    own = [one for one in classes if one.__module__ == module.__name__]
+    found = [one for one in own if issubclass(one, Source)]
     if len(found) != 1:
         problem = (
             f"it defines {len(found)} subclasses of longline.Source instead of one; "
@@ -198,24 +203,18 @@ def load_middlewares(source: type[Source]) -> tuple[MiddlewareFactory, ...]:
     Raises:
         BadSource: one does not exist or cannot be loaded.
     """
-    return tuple(_load_middleware(source, one) for one in source.middlewares)
-
-
-def _load_middleware(source: type[Source], one: str | MiddlewareFactory) -> MiddlewareFactory:
-    found = load_plugin(MIDDLEWARES, one) if isinstance(one, str) else one
-    if not callable(found):
-        known = ", ".join(plugin_names(MIDDLEWARES)) or "none"
-        raise BadSource(source.name, f"there is no middleware {one!r}; installed: {known}")
-    make: MiddlewareFactory = found
-    return make
+    made: list[MiddlewareFactory] = []
+    for one in source.middlewares:
+        found = load_plugin(MIDDLEWARES, one) if isinstance(one, str) else one
+        if not callable(found):
+            known = ", ".join(plugin_names(MIDDLEWARES)) or "none"
+            raise BadSource(source.name, f"there is no middleware {one!r}; installed: {known}")
+        made.append(found)
+    return tuple(made)
 
 
 def check_needs(source: type[Source], chromium: str | None = None) -> None:
-    """Check that everything a source needs is available.
-
-    Args:
-        source: the source.
-        chromium: the browser to use, if one is configured.
+    """Check that everything a source needs is available; `chromium` is the configured browser.
 
     Raises:
         MissingExtra: a package is not installed.
@@ -233,3 +232,283 @@ def check_needs(source: type[Source], chromium: str | None = None) -> None:
         check_browser(chromium)
     for secret in needs.secrets:
         secret.check()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A valid manifest or job file."""
+
+    name: str
+    kind: str
+    """html, api, command, or job."""
+    document: Document
+    model: Manifest | JobSpec
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values of the file, as a new dict."""
+        return self.document.values
+
+    @property
+    def about(self) -> str:
+        """One sentence about what it is for."""
+        if isinstance(self.model, JobSpec):
+            return f"a job of {self.model.source}"
+        return self.model.about
+
+
+def read_entry(path: Path) -> Entry:
+    """Read a manifest or job file; raise BadFile if it is invalid."""
+    return parse_entry(read_document(path))
+
+
+def parse_entry(document: Document) -> Entry:
+    """Return the manifest or job in a document; raise BadFile if it is invalid."""
+    if document.node((KIND,)) is not None:
+        manifest = parse_manifest(document)
+        return Entry(manifest.name, document.values[KIND], document, manifest)
+    _check_is_job(document)
+    check(document, JobSpec)
+    try:
+        spec = make_spec(document.values)
+    except BadOption as error:
+        raise document.error(error.option.split("."), error.problem) from error
+    return Entry(document.path.stem, "job", document, spec)
+
+
+def _check_is_job(document: Document) -> None:
+    names = document.values
+    # A misspelled name is reported as such later.
+    if "source" not in names and not any(nearest(name, ("source", KIND)) for name in names):
+        problem = "it is neither a manifest (no `manifest:`) nor a job file (no `source:`)"
+        raise document.error((), problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """All manifests and job files: the valid ones by name, and the problems of the others."""
+
+    settings: Settings
+    entries: Mapping[str, Entry]
+    problems: tuple[ConfigError, ...]
+
+
+def survey(settings: Settings) -> Survey:
+    """Read every manifest and job file of the source folders."""
+    entries: dict[str, Entry] = {}
+    problems: list[ConfigError] = []
+    for path in yaml_files(settings.sources):
+        try:
+            entry = read_entry(path)
+            if entry.name in entries:
+                first = entries[entry.name].document.path
+                problem = f"{first} has the name {entry.name!r}, too; rename one of them"
+                raise entry.document.error(("name",), problem)
+        except BadFile as error:
+            problems.append(error)
+        else:
+            entries[entry.name] = entry
+    return Survey(settings, MappingProxyType(entries), tuple(problems))
+
+
+def nothing_in(folders: Sequence[Path]) -> str:
+    """Return the sentence for source folders without any file."""
+    named = ", ".join(str(one) if one.is_absolute() else f"./{one}" for one in folders)
+    return f"no manifests or job files in the folder{'s' * (len(folders) > 1)} {named}"
+
+
+def yaml_files(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield the YAML files among paths and in folders, in order."""
+    for path in paths:
+        if not path.is_dir():
+            yield from (path,) if path.suffix in SUFFIXES else ()
+            continue
+        # Files that start with . or # belong to editors.
+        files = (one for one in path.iterdir() if not one.name.startswith((".", "#")))
+        yield from sorted(one for one in files if one.suffix in SUFFIXES)
+
+
+def explain_entry(entry: Entry) -> list[Explained]:
+    """Return every value with its origin: a line of the file, or a default."""
+    document = entry.document
+    written = [
+        Explained(format_location(loc), value, f"{document.path}:{document.place(loc)[0]}")
+        for loc, value in leaves(entry.values)
+    ]
+    dump = entry.model.model_dump(mode="json", by_alias=True)
+    names = (name for name in dump if document.node((name,)) is None and name != KIND)
+    return [*written, *(Explained(name, dump[name], "default") for name in names)]
+
+
+def leaves(value: Any, loc: Location = ()) -> Iterator[tuple[Location, Any]]:
+    """Yield every scalar and empty container with its location."""
+    if isinstance(value, Mapping) and value:
+        for name, below in value.items():
+            yield from leaves(below, (*loc, str(name)))
+    elif isinstance(value, list | tuple) and value:
+        for number, below in enumerate(value):
+            yield from leaves(below, (*loc, number))
+    else:
+        yield loc, value
+
+
+def diff_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return each value that differs: its path, before, after, and added, removed or changed."""
+    return [
+        {
+            "path": format_location(one.path),
+            "before": one.values.get("old"),
+            "after": one.values.get("new"),
+            "change": one.change,
+        }
+        for one in diff_json(before, after, by_leaf=True)
+    ]
+
+
+def check_secrets(entry: Entry) -> None:
+    """Check that every secret that a file refers to can be read.
+
+    Raises:
+        BadFile: one cannot; with the position of the reference.
+    """
+    for reference in _secret_references(entry.model):
+        try:
+            reference.check()
+        except (UnknownSecret, MissingExtra) as error:
+            loc = _location_of(reference, entry.document)
+            raise entry.document.error(loc, str(error)) from None
+
+
+def _secret_references(model: Manifest | JobSpec) -> Iterator[SecretRef]:
+    if model.auth is not None:
+        yield from model.auth.references()
+    hosts = model.cookies.values() if isinstance(model.cookies, Mapping) else ()
+    values = (value for cookies in hosts for value in cookies.values())
+    yield from (value for value in values if isinstance(value, SecretRef))
+
+
+def _location_of(reference: SecretRef, document: Document) -> Location:
+    """Return the location of a secret reference: `env:NAME`, or {env: NAME}."""
+    for loc, text in document.texts():
+        if _is_reference_to(reference, text):
+            return loc
+        if _is_reference_to(reference, {str(loc[-1]): text}):
+            return loc[:-1]
+    return ("auth",)
+
+
+def _is_reference_to(reference: SecretRef, value: object) -> bool:
+    try:
+        return SecretRef.parse(value) == reference
+    except (ValueError, RuntimeError):  # not a reference; RuntimeError: no home directory for ~
+        return False
+
+
+def _refuse_url(reference: str) -> None:
+    """Raise SourceIsAddress for the URL of a site, which needs a manifest first."""
+    if _URL.match(reference):
+        raise SourceIsAddress(redact_url(reference))
+    is_file = reference.endswith((*SUFFIXES, ".py")) or Path(reference).exists()
+    if _HOST.fullmatch(reference) and not is_file:
+        raise SourceIsAddress(f"https://{reference}")
+
+
+def read_job_file(path: Path) -> dict[str, Any]:
+    """Return the values of a job file or manifest, by the names of JobSpec.
+
+    Paths are relative to the folder of the file.
+
+    Raises:
+        BadFile: the file is invalid.
+    """
+    document = read_document(path)
+    if KIND in document.values:
+        return _manifest_values(document)
+    _check_is_job(document)
+    values = read_spec(path)
+    if isinstance(values.get("ca_file"), str):
+        values = {**values, "ca_file": absolute_path(path.parent, values["ca_file"])}
+    source = values["source"]
+    file, is_within, name = source.partition(".py:")
+    if source.endswith(SUFFIXES):
+        return {**values, **_manifest_values(read_document(_existing_file(source, document)))}
+    if is_within:
+        return {**values, "source": f"{_existing_file(f'{file}.py', document)}:{name}"}
+    if source.endswith(".py"):
+        return {**values, "source": str(_existing_file(source, document))}
+    return values  # a name, or package.module:Class
+
+
+def _manifest_values(document: Document) -> dict[str, Any]:
+    parse_manifest(document)  # for errors with a position in the file
+    path = document.path
+    return {"source": str(path), "manifest": resolve_files(document.values, path.parent)}
+
+
+def _existing_file(source: str, document: Document) -> Path:
+    path = document.path.parent / Path(source).expanduser()
+    if not path.is_file():
+        problem = f"there is no file {path}; paths are relative to the folder of the job file"
+        raise document.error(("source",), problem)
+    return path
+
+
+def merge_spec(base: JobSpec, source: str | None, params: Mapping[str, Any]) -> JobSpec:
+    """Return the spec of a run: `base`, overridden by `source` and then by `params`.
+
+    `source` is another source, a job file or a manifest; `params` has the names of JobSpec.
+
+    Raises:
+        ConfigError: a file is invalid, a name unknown, or a value does not fit.
+    """
+    values = base.stated()
+    if source is not None and source != base.source:
+        for name in ("set", "manifest"):  # those of another source do not apply
+            values.pop(name, None)
+    if source:
+        _refuse_url(source)
+        is_file = source.endswith(SUFFIXES)
+        values.update(read_job_file(Path(source)) if is_file else {"source": source})
+    for name, value in params.items():
+        is_merged = name in _MERGED and isinstance(value, Mapping)
+        values[name] = {**values.get(name, {}), **value} if is_merged else value
+    return make_spec(values)
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of a kind of manifest, of job files, or of the settings file."""
+    if name == "settings":
+        schema = _generate_schema(file_model(Settings))
+    elif name == "job":
+        schema = _generate_schema(JobSpec)
+        schema["properties"].pop(KIND, None)  # a job file names its manifest as its source
+    else:
+        schema = _generate_schema(manifest_model(name))
+        schema["properties"] = {**schema["properties"], KIND: {"const": name}}
+        schema["required"] = [KIND, *(one for one in schema.get("required", []) if one != KIND)]
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": dialect, **schema, "title": f"longline {name}"}
+
+
+def _generate_schema(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema(by_alias=True, schema_generator=_ShortFormSchema)
+
+
+class _ShortFormSchema(GenerateJsonSchema):
+    """Also accepts the short forms that validators expand, such as `title: h1`."""
+
+    def function_before_schema(
+        self, schema: core_schema.BeforeValidatorFunctionSchema
+    ) -> JsonSchemaValue:
+        full = super().function_before_schema(schema)
+        function = schema["function"]["function"]
+        if "json_schema_input_schema" in schema or _is_model_validator(function):
+            return full
+        # A method validates a whole field and may accept anything inside it.
+        is_open = hasattr(function, "__self__") or full.get("type") == "array"
+        return {"anyOf": [full, {} if is_open else _SHORT_FORM]}
+
+
+def _is_model_validator(function: Any) -> bool:
+    decorators = getattr(getattr(function, "__self__", None), "__pydantic_decorators__", None)
+    return decorators is not None and function.__name__ in decorators.model_validators

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -31,7 +31,7 @@ KIND = "manifest"
 _MODELS = {
     "html": "longline.sources.html.manifest:HtmlManifest",
     "api": "longline.sources.api.manifest:ApiManifest",
-    "command": "longline.sources.adapters.command:CommandManifest",
+    "command": "longline.sources.command:CommandManifest",
 }
 KINDS = tuple(_MODELS)
 ParameterType = Literal["text", "integer", "number", "boolean"]
@@ -42,16 +42,11 @@ _SCHEMES = ("http://", "https://")
 _SAMPLE_VALUE = "1"  # valid as a host name and as a port
 _PATH_SETTINGS = ("ca_file", "folder")  # relative to the folder of the manifest
 _TYPES: Mapping[str, type] = {"text": str, "integer": int, "number": float, "boolean": bool}
-_DEFAULT_TYPES: dict[str, type | tuple[type, ...]] = {
-    **_TYPES,
+_DEFAULT_TYPES: dict[str, tuple[type, ...]] = {
     "text": (str, int, float),
+    "integer": (int,),
     "number": (int, float),
-}
-_TYPE_NAMES = {
-    "text": "a text",
-    "integer": "an integer",
-    "number": "a number",
-    "boolean": "true or false",
+    "boolean": (bool,),
 }
 
 
@@ -64,11 +59,9 @@ class Parameter(StrictModel):
 
     @model_validator(mode="after")
     def _check_default(self) -> Self:
-        default = self.default
-        types = _DEFAULT_TYPES[self.type]
-        is_flag = isinstance(default, bool)
-        if default is not None and (not isinstance(default, types) or is_flag != (types is bool)):
-            raise invalid(f"the default must be {_TYPE_NAMES[self.type]}, like the type")
+        # By the exact type, since a bool is also an int.
+        if self.default is not None and type(self.default) not in _DEFAULT_TYPES[self.type]:
+            raise invalid(f"the default must be of the type {self.type}")
         return self
 
 
@@ -154,33 +147,20 @@ class Manifest(StrictModel):
 
 
 def manifest_model(kind: Any) -> type[Manifest]:
-    """Return the model of a kind of manifest.
-
-    Raises:
-        BadOption: there is no such kind.
-    """
+    """Return the model of a kind of manifest; raise BadOption if there is no such kind."""
     if not isinstance(kind, str) or kind not in _MODELS:
         raise BadOption(KIND, f"must be one of {', '.join(KINDS)}, not {kind!r:.60}")
-    module, _, name = _MODELS[kind].partition(":")
-    model: type[Manifest] = getattr(importlib.import_module(module), name)
+    model: type[Manifest] = pkgutil.resolve_name(_MODELS[kind])
     return model
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest file.
-
-    Raises:
-        BadFile: the file is invalid.
-    """
+    """Read a manifest file; raise BadFile if it is invalid."""
     return parse_manifest(read_document(path))
 
 
 def parse_manifest(document: Document) -> Manifest:
-    """Return the manifest in a document.
-
-    Raises:
-        BadFile: the document is invalid.
-    """
+    """Return the manifest in a document; raise BadFile if it is invalid."""
     try:
         model = manifest_model(document.values.get(KIND))
     except BadOption as error:
@@ -189,11 +169,7 @@ def parse_manifest(document: Document) -> Manifest:
 
 
 def make_manifest(values: Mapping[str, Any]) -> Manifest:
-    """Return the manifest that is stored in a job.
-
-    Raises:
-        BadOption: it is not valid in this version of longline.
-    """
+    """Return the manifest of a job; raise BadOption if this version does not accept it."""
     try:
         return manifest_model(values.get(KIND)).model_validate(values)
     except ValidationError as error:
@@ -203,11 +179,7 @@ def make_manifest(values: Mapping[str, Any]) -> Manifest:
 
 
 def resolve_files(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the values of a manifest with absolute paths and with its schema files included.
-
-    Raises:
-        BadFile: a schema cannot be read.
-    """
+    """Return the values of a manifest with absolute paths and with its schema files included."""
     paths = {name: values[name] for name in _PATH_SETTINGS if isinstance(values.get(name), str)}
     values = {**values, **{name: absolute_path(folder, path) for name, path in paths.items()}}
     steps = values.get("pipeline")
@@ -240,11 +212,7 @@ def _resolve_step(step: Any, folder: Path) -> Any:
 
 
 def check_url(text: str) -> str:
-    """Return a URL, with or without names in braces, if it can be valid.
-
-    Raises:
-        PydanticCustomError: it cannot.
-    """
+    """Return a URL, with or without names in braces; raise PydanticCustomError if invalid."""
     check_braces(text)
     sample = fill_all(text, _SAMPLE_VALUE)
     if not sample.startswith(_SCHEMES):
@@ -255,32 +223,18 @@ def check_url(text: str) -> str:
             "a URL must not contain a user or password, since records show it; write "
             "auth: {kind: basic, user: …, password: env:NAME, hosts: […]}"
         )
-    _check_host(sample, host)
+    try:
+        parts = urlsplit(sample)
+        is_valid = parts.port != 0 and parts.hostname and not any(map(str.isspace, host))
+    except ValueError:  # brackets without an IPv6 address, or a port above 65535
+        is_valid = False
+    if not is_valid:
+        raise invalid(f"{host!r} is not a host, or has an invalid port; write https://example.com/")
     return text
 
 
-def _check_host(url: str, host: str) -> None:
-    try:
-        parts = urlsplit(url)
-        has_valid_port = parts.port != 0
-    except ValueError:
-        has_valid_port = False
-        if "[" in host or "]" in host:
-            raise invalid(
-                f"{host!r} is not a host: only an IPv6 address is in [ ], as in http://[::1]/"
-            ) from None
-    if not has_valid_port:
-        raise invalid(f"{host!r} has an invalid port: ports are numbers from 1 to 65535")
-    if not parts.hostname or any(char.isspace() for char in host):
-        raise invalid("the host is missing or invalid; a URL is like https://example.com/list")
-
-
 def check_url_with_defaults(text: str, parameters: Mapping[str, Parameter]) -> None:
-    """Check that a URL is valid when its names have their default values.
-
-    Raises:
-        PydanticCustomError: it is not.
-    """
+    """Raise PydanticCustomError if a URL is invalid when its names have their default values."""
     defaults = {name: one.default for name, one in parameters.items() if one.default is not None}
     if problem := url_problem(text, defaults):
         raise invalid(f"{text} with its defaults: {problem}")
@@ -344,11 +298,7 @@ def options_model(parameters: Mapping[str, Parameter]) -> type[Options]:
 
 
 async def fail_if_empty(found: Discovered, source: str, advice: str) -> Discovered:
-    """Yield what discovery finds.
-
-    Raises:
-        DiscoveryFailed: there was no item; the message includes the advice.
-    """
+    """Yield what discovery finds; raise DiscoveryFailed with the advice if there is no item."""
     is_empty = True
     async with aclosing(found) as stream:
         async for one in stream:

@@ -15,7 +15,7 @@ from longline.devtools.propose.proposer import Proposer
 from longline.devtools.propose.structure import Group
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
-from longline.sources.html.text import text_of
+from longline.sources.html.content import text_of
 from tests.virtual import VirtualClock
 
 URL = "https://shop.test/list"

@@ -25,21 +25,22 @@ from longline.config.job_spec import JobSpec
 from longline.config.settings import Settings, explain_settings
 from longline.config.validation_messages import nearest
 from longline.core.errors import BadFile, BadOption, ConfigError
-from longline.sources.job_files import read_job_file
-from longline.sources.library import (
+from longline.sources.loader import (
+    SCHEMA_NAMES,
     SUFFIXES,
     Entry,
     check_secrets,
     diff_settings,
     explain_entry,
+    load_source,
     nothing_in,
     parse_entry,
     read_entry,
+    read_job_file,
+    schema_of,
     survey,
     yaml_files,
 )
-from longline.sources.loader import load_source
-from longline.sources.schemas import SCHEMA_NAMES, schema_of
 from longline.storage.errors import UnknownJob
 
 

@@ -36,7 +36,7 @@ from longline.enrichment.phase import Phase, PhaseProgress, PhaseReport, PhaseSt
 from longline.enrichment.queueing import queries_of, queue_records
 from longline.enrichment.servers import open_enricher, task_limiter
 from longline.enrichment.task_files import AnyTask, read_task
-from longline.sources.library import SUFFIXES
+from longline.sources.loader import SUFFIXES
 from longline.storage.database import Row
 from longline.storage.records.enrichment import Questions, answer_origin
 from longline.storage.store import Store, open_store

@@ -48,7 +48,7 @@ from longline.core.threads import use_daemon_threads
 from longline.devtools.plan import MAX_SAMPLES, REQUESTS, Certainty, Plan, make_plan
 from longline.devtools.session import open_session, session_spec
 from longline.orchestrator import EngineName, NotStarted, Orchestrator, SiteEnd
-from longline.sources.library import nothing_in
+from longline.sources.loader import nothing_in
 
 
 @click.command("run")

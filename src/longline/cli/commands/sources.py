@@ -63,8 +63,7 @@ from longline.devtools.session import (
 )
 from longline.http.messages import Page
 from longline.sources.base import Source
-from longline.sources.library import survey
-from longline.sources.loader import BUILT_IN, as_source, load_source
+from longline.sources.loader import BUILT_IN, as_source, load_source, survey
 from longline.sources.manifest import Manifest
 
 _VALUE = 100  # characters

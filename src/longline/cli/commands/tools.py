@@ -35,7 +35,7 @@ from longline.orchestrator import Orchestrator
 from longline.sandbox.web import PracticeWeb, WebOptions
 from longline.services.doctor.base import Finding, Verdict
 from longline.services.doctor.doctor import diagnose, fix
-from longline.sources.catalogue.n8n.source import has_transcript_library
+from longline.sources.n8n.source import has_transcript_library
 from longline.storage.records.query import RecordQuery
 
 _RATE = 50.0

@@ -10,7 +10,7 @@ from selectolax.lexbor import LexborNode
 from longline.devtools.propose.selectors import ancestors, children_of
 from longline.devtools.propose.structure import FEWEST, Group
 from longline.http.messages import Page
-from longline.sources.html.text import text_of
+from longline.sources.html.content import text_of
 
 _SMALL_PART = 0.3  # of the text of the page; the list is usually more of it
 _MUCH_BETWEEN = 0.7  # text next to the elements, compared with theirs

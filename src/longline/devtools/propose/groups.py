@@ -62,7 +62,7 @@ from longline.devtools.propose.structure import (
     visible_text_sizes,
 )
 from longline.http.messages import Page
-from longline.sources.html.text import text_of
+from longline.sources.html.content import text_of
 
 MOST = 6
 """Groups that are returned, the most likely first."""

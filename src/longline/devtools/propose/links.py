@@ -17,7 +17,7 @@ from longline.devtools.propose.selectors import (
 )
 from longline.devtools.propose.structure import FEWEST, MOSTLY, SAMPLED, ItemLink, spread_sample
 from longline.http.messages import Page, without_userinfo
-from longline.sources.html.text import text_of
+from longline.sources.html.content import text_of
 
 _MOST_LINKS = 30
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})

@@ -24,7 +24,7 @@ from longline.devtools.propose.selectors import (
     unique_selector,
 )
 from longline.devtools.propose.values import field_name, last_word
-from longline.sources.html.text import text_of
+from longline.sources.html.content import text_of
 
 _METAS = {
     "description": 'meta[name="description"]',

@@ -12,7 +12,7 @@ from longline.devtools.propose.selectors import (
     children_of,
 )
 from longline.devtools.propose.structure import FEWEST, INVISIBLE_TAGS
-from longline.sources.html.text import text_of
+from longline.sources.html.content import text_of
 
 _ASIDE = frozenset({"nav", "header", "footer", "aside"})
 _PARTS_OF_LISTS = frozenset({"tr", "tbody", "td", "th", "article"})

@@ -11,7 +11,7 @@ from selectolax.lexbor import LexborNode
 
 from longline.devtools.propose.selectors import classes_of, group_selector, unique_selector
 from longline.http.messages import Page, without_userinfo
-from longline.sources.html.text import text_of
+from longline.sources.html.content import text_of
 
 _NEXT_WORDS = """
     next older weiter nächste naechste suivant suivante siguiente próximo proximo próxima seguinte

@@ -13,8 +13,8 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from longline.devtools.propose.selectors import (
     ancestors,
 )
+from longline.sources.html.content import text_of
 from longline.sources.html.places import select_following
-from longline.sources.html.text import text_of
 
 Root = LexborHTMLParser | LexborNode
 Place = Mapping[str, Any]

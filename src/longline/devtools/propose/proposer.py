@@ -39,7 +39,7 @@ from longline.devtools.propose.trial import PageMemory, judge_trial, run_trial
 from longline.devtools.propose.values import source_name
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
-from longline.sources.parsing.locales import is_known
+from longline.sources.parsing.numbers import is_known
 
 _DETAILS = 3  # pages of items that fields are looked for on
 _TRIED = 4  # candidates that are tried before the best of them is taken

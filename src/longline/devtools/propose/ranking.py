@@ -14,7 +14,7 @@ from longline.devtools.propose.selectors import (
     is_utility,
 )
 from longline.devtools.propose.structure import AD_CLASS, MIXED, MOSTLY, Group, spread_sample
-from longline.sources.html.text import text_of
+from longline.sources.html.content import text_of
 
 _COUNTED = re.compile(r"\(\s*\d[\d.,\s]*\)\s*$")
 _ITEM_TYPES = re.compile(r'itemtype\$="/(?:WebPage|BreadcrumbList|ListItem|SiteNavigation)')

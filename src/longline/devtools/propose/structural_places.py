@@ -37,7 +37,7 @@ from longline.devtools.propose.selectors import (
     place_among,
 )
 from longline.devtools.propose.values import field_name, last_word
-from longline.sources.html.text import text_of
+from longline.sources.html.content import text_of
 
 _MOST_LEAVES = 300
 _AROUND = 4  # elements around a value that a selector may name

@@ -15,7 +15,7 @@ from longline.devtools.propose.selectors import (
     names_of,
     own_text,
 )
-from longline.sources.html.text import text_of
+from longline.sources.html.content import text_of
 
 
 @dataclass(frozen=True, slots=True)

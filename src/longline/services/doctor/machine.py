@@ -18,7 +18,7 @@ from longline.core.errors import BadFile, ConfigError
 from longline.core.files import exposed_in, make_private
 from longline.http.transports.browser.options import check_browser
 from longline.services.doctor.base import CheckContext, Finding, ok, problem, warning
-from longline.sources.library import check_secrets, survey
+from longline.sources.loader import check_secrets, survey
 
 _OLDEST = (3, 11)
 _NEEDED = ("aiohttp", "alembic", "click", "orjson", "pydantic", "sqlalchemy")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal, Self
 
@@ -16,13 +17,16 @@ from pydantic import (
     model_validator,
 )
 
-from longline.config.expressions import JsonPath, names_in
+from longline.config.expressions import JsonPath, Pattern, find, names_in, user_pattern
 from longline.config.identity import Headers
 from longline.config.secrets import Hosts, is_reference
 from longline.config.strict_model import StrictModel, invalid
+from longline.core.errors import UnexpectedShape, bad_status
+from longline.core.http_headers import parse_number
+from longline.http.messages import FIRST_ERROR, Page
+from longline.limits.retry import DEFAULT_RETRY, RETRIED_STATUSES
 from longline.sources.api.pagination import ByCursor, ByGraphql, ByOffset, ByPage, Pagination
 from longline.sources.api.records import Fields, Key, parent_names
-from longline.sources.api.rules import Handler, Seconds, Statuses
 from longline.sources.manifest import (
     Manifest,
     Parameter,
@@ -30,6 +34,171 @@ from longline.sources.manifest import (
     check_url,
     check_url_with_defaults,
 )
+
+# ---------------- Response handlers of an endpoint: their schema, and which one applies to a
+
+Action = Literal["retry", "wait", "skip", "fail", "refresh", "accept"]
+_STATUS_CLASS = re.compile(r"[1-5]xx")
+_FIRST_STATUS, _LAST_STATUS = 100, 599
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_MAX_SECONDS = 366 * 86_400.0
+_DEFAULT_WAIT = 60.0  # seconds that a source waits when neither the rule nor the site says how long
+_EPOCH_SECONDS = 1e9  # a reset header above this is a point in time and not a duration
+
+
+def _parse_duration(value: Any) -> float:
+    found = None if isinstance(value, bool) else _DURATION.fullmatch(str(value).strip())
+    seconds = float(found[1]) * _UNITS[found[2] or "s"] if found else -1.0
+    if not 0 <= seconds <= _MAX_SECONDS:
+        raise invalid("a duration is a number of seconds, or written as 30s, 15m, 12h, 1d or 2w")
+    return seconds
+
+
+def _parse_statuses(value: Any) -> tuple[int, ...]:
+    several = value if isinstance(value, list | tuple) else [value]
+    return tuple(dict.fromkeys(status for one in several for status in _statuses_of(one)))
+
+
+def _statuses_of(value: Any) -> list[int]:
+    if isinstance(value, str) and _STATUS_CLASS.fullmatch(value.lower()):
+        first = int(value[0]) * 100
+        return list(range(first, first + 100))
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if is_number and _FIRST_STATUS <= value <= _LAST_STATUS:
+        return [value]
+    raise invalid("a status is a number such as 404, or a class such as 5xx")
+
+
+Seconds = Annotated[float, BeforeValidator(_parse_duration, json_schema_input_type=float | str)]
+"""A duration in seconds, or as 30s, 15m, 12h, 1d, 2w."""
+
+Statuses = Annotated[
+    tuple[int, ...],
+    BeforeValidator(_parse_statuses, json_schema_input_type=int | str | list[int | str]),
+]
+"""One status or several; 5xx means 500 to 599."""
+
+
+class When(StrictModel):
+    """Which responses a handler applies to: all conditions must hold.
+
+    Without a status, only successful responses are considered: others are retried, skipped or
+    failed according to their status.
+    """
+
+    status: Statuses = ()
+    body: JsonPath | None = None
+    """A condition on the JSON body: true unless the path finds false, null or an empty value."""
+    header: dict[str, Annotated[Pattern, BeforeValidator(str)]] = Field(default_factory=dict)
+    """Headers by name, each with a regular expression that must match in its value."""
+
+    @model_validator(mode="after")
+    def _require_a_condition(self) -> Self:
+        if not (self.status or self.body or self.header):
+            raise invalid("write at least one of status, body and header")
+        return self
+
+
+class Handler(StrictModel):
+    """What to do with a matching response. The first handler that matches applies."""
+
+    when: When
+    do: Action
+    """retry: send the request again. wait: pause the whole source, then send it again. skip: there
+    is nothing here. fail: it is an error. refresh: authenticate again, then send it again. accept:
+    the response is fine."""
+    after: Seconds | None = None
+    """Delay before the next attempt; default: Retry-After, or exponential backoff."""
+    after_header: str | None = Field(default=None, min_length=1)
+    """A header with the delay: seconds, or a point in time as seconds since 1970."""
+    attempts: int = Field(default=3, ge=1, le=100)
+    """Maximum number of attempts."""
+    reason: str | None = Field(default=None, min_length=1)
+    """The reason that is reported to the user."""
+
+    @model_validator(mode="after")
+    def _check_delay(self) -> Self:
+        waits = self.do in {"retry", "wait"}
+        if not waits and (self.after is not None or self.after_header):
+            raise invalid(f"after belongs to retry and wait; {self.do} does not wait")
+        return self
+
+
+RETRY_STATUSES = Handler(when=When(status=tuple(RETRIED_STATUSES)), do="retry")
+"""The default for transient statuses that the request chain returned to the handlers."""
+
+
+def statuses_to_return(handlers: Sequence[Handler], accept: Sequence[int]) -> frozenset[int]:
+    """Return the error statuses that the request chain returns instead of raising."""
+    named = {status for handler in handlers for status in handler.when.status}
+    return frozenset(accept) | frozenset(one for one in named if one >= FIRST_ERROR)
+
+
+def handler_for(handlers: Sequence[Handler], accept: Sequence[int], page: Page) -> Handler | None:
+    """Return the handler that applies to a response; None when the response is fine.
+
+    Raises:
+        BadStatus: no handler applies, and the status is a permanent error.
+    """
+    for handler in handlers:
+        if _matches(handler.when, page):
+            return handler
+    if page.status < FIRST_ERROR or page.status in accept:
+        return None
+    if page.status in RETRIED_STATUSES:
+        return RETRY_STATUSES
+    raise bad_status(page.url, page.status)
+
+
+def delay_before_retry(handler: Handler, page: Page, attempts: int, now: float) -> float:
+    """Return the seconds to wait after this many attempts."""
+    if handler.after is not None:
+        return handler.after
+    header = page.headers.get(handler.after_header, "") if handler.after_header else ""
+    seconds = parse_number(header)
+    if seconds is not None and seconds > _EPOCH_SECONDS:
+        seconds = max(0.0, seconds - now)
+    if seconds is None:
+        seconds = page.retry_after(now)
+    if handler.do == "wait":
+        return _DEFAULT_WAIT if seconds is None else seconds
+    return max(DEFAULT_RETRY.backoff(attempts), seconds or 0.0)
+
+
+def reason_for(handler: Handler, page: Page) -> str:
+    """Return why a handler applied to a response, for the user."""
+    if handler.reason:
+        return handler.reason
+    when = handler.when
+    conditions = [f"status {page.status}"] if when.status else []
+    conditions += [f"{when.body!r} is true"] if when.body else []
+    conditions += [f"header {name} is {page.headers.get(name)!r}" for name in when.header]
+    return f"{', '.join(conditions)}: handler {handler.do}"
+
+
+def _matches(when: When, page: Page) -> bool:
+    if when.status and page.status not in when.status:
+        return False
+    if any(not _header_matches(page.headers, name, text) for name, text in when.header.items()):
+        return False
+    return when.body is None or _body_matches(when.body, page)
+
+
+def _header_matches(headers: Mapping[str, str], name: str, text: str) -> bool:
+    value = headers.get(name, headers.get(name.lower()))
+    return value is not None and user_pattern(text, ignore_case=True).search(value) is not None
+
+
+def _body_matches(condition: str, page: Page) -> bool:
+    try:
+        found = find(condition, page.json)
+    except (UnexpectedShape, ValueError):
+        return False  # the body is not JSON, or JSON of another shape
+    # As in JMESPath, zero is true and empty values are not.
+    is_empty = isinstance(found, str | list | Mapping) and not found
+    return not (found is None or found is False or is_empty)
+
 
 Scalar = str | int | float | bool | None
 Method = Literal["GET", "POST", "PUT", "PATCH"]
@@ -256,111 +425,92 @@ def part_endpoints(endpoints: Endpoints) -> frozenset[str]:
     return frozenset(name for endpoint in endpoints.values() for name in endpoint.parts)
 
 
-def _check_endpoints(endpoints: Endpoints, parameters: Mapping[str, Parameter]) -> None:
-    """Check references between endpoints, and that every name in braces is known."""
-    for name in endpoints:
-        _check_references(name, endpoints)
-    done: set[str] = set()
-    for name in endpoints:
-        _check_cycles(name, endpoints, [], done)
+def _endpoint_problems(
+    endpoints: Endpoints, parameters: Mapping[str, Parameter]
+) -> Iterator[tuple[Location, str]]:
+    """Yield what is wrong with references between endpoints and names in braces.
+
+    Only the first problem is reliable: later checks assume that earlier ones passed.
+    """
     parts = part_endpoints(endpoints)
     for name, endpoint in endpoints.items():
-        _check_role(name, endpoint, is_part=name in parts)
-        has_parent = name in parts or bool(endpoint.parent)
-        _check_names(name, endpoint, parameters, has_parent=has_parent)
-        _check_embedded(name, endpoints)
+        references: list[tuple[Location, str | None]] = [
+            (("parent",), endpoint.parent),
+            (("detail",), endpoint.detail),
+            *((("embed", field), child) for field, child in endpoint.embed.items()),
+        ]
+        for location, other in references:
+            if other is not None and other not in endpoints:
+                known = ", ".join(endpoints)
+                yield (name, *location), f"there is no endpoint {other!r}; known: {known}"
+    done: set[str] = set()
+    for name in endpoints:
+        if cycle := _find_cycle(name, endpoints, [], done):
+            yield (cycle[0],), f"endpoints refer to each other in a cycle: {' → '.join(cycle)}"
+    for name, endpoint in endpoints.items():
+        is_part = name in parts
+        problems = _part_problems(endpoint) if is_part else _list_problems(endpoint)
+        yield from (((name, *location), problem) for location, problem in problems)
+        has_parent = is_part or bool(endpoint.parent)
+        problems = _name_problems(endpoint, parameters, has_parent=has_parent)
+        yield from (((name, *location), problem) for location, problem in problems)
+        if endpoint.detail and endpoints[endpoint.detail].pagination:
+            yield (endpoint.detail, "pagination"), "a detail is one response, without pagination"
     if not any(endpoint.collect for name, endpoint in endpoints.items() if name not in parts):
-        problem = "no endpoint collects records: remove collect: false from one of them"
-        raise _invalid_at(("endpoints",), problem)
+        yield (), "no endpoint collects records: remove collect: false from one of them"
 
 
-def _check_references(name: str, endpoints: Endpoints) -> None:
-    endpoint = endpoints[name]
-    references: list[tuple[Location, str | None]] = [
-        (("parent",), endpoint.parent),
-        (("detail",), endpoint.detail),
-        *((("embed", field), child) for field, child in endpoint.embed.items()),
-    ]
-    for location, other in references:
-        if other is not None and other not in endpoints:
-            problem = f"there is no endpoint {other!r}; known: {', '.join(endpoints)}"
-            raise _invalid_at(("endpoints", name, *location), problem)
-
-
-def _check_cycles(name: str, endpoints: Endpoints, path: list[str], done: set[str]) -> None:
+def _find_cycle(
+    name: str, endpoints: Endpoints, path: list[str], done: set[str]
+) -> list[str] | None:
     if name in path:
-        cycle = " → ".join([*path[path.index(name) :], name])
-        raise _invalid_at(("endpoints", name), f"endpoints refer to each other in a cycle: {cycle}")
+        return [*path[path.index(name) :], name]
     if name in done:
-        return
-    for other in _required_endpoints(name, endpoints):
-        _check_cycles(other, endpoints, [*path, name], done)
-    done.add(name)
-
-
-def _required_endpoints(name: str, endpoints: Endpoints) -> Iterable[str]:
-    """Yield the endpoints whose records are needed to request this one."""
+        return None
     parent = endpoints[name].parent
-    if parent:
-        yield parent
-    yield from (other for other, endpoint in endpoints.items() if name in endpoint.parts)
+    required = [parent] if parent else []
+    required += [other for other, endpoint in endpoints.items() if name in endpoint.parts]
+    for other in required:
+        if cycle := _find_cycle(other, endpoints, [*path, name], done):
+            return cycle
+    done.add(name)
+    return None
 
 
-def _check_role(name: str, endpoint: Endpoint, *, is_part: bool) -> None:
-    location = ("endpoints", name)
-    if is_part:
-        _check_part(name, endpoint)
-    elif endpoint.optional:
-        raise _invalid_at((*location, "optional"), "only for detail and embedded endpoints")
-    elif endpoint.collect and endpoint.key is None:
-        problem = "key is missing: write what identifies a record across runs, as in key: id"
-        raise _invalid_at(location, problem)
-    if endpoint.incremental and endpoint.parent:
-        # A shared starting point would leave out the older records of a new parent.
-        raise _invalid_at(
-            (*location, "incremental"),
-            "only for endpoints without a parent; the records below changed parents are requested "
-            "again anyway",
-        )
-
-
-def _check_part(name: str, endpoint: Endpoint) -> None:
+def _part_problems(endpoint: Endpoint) -> Iterator[tuple[Location, str]]:
     for setting in ("parent", "detail", "embed", "incremental"):
         if getattr(endpoint, setting):
-            problem = "not allowed here: this endpoint completes the records of another"
-            raise _invalid_at(("endpoints", name, setting), problem)
+            yield (setting,), "not allowed here: this endpoint completes the records of another"
     if not endpoint.collect:
-        problem = "remove collect: this endpoint completes the records of another"
-        raise _invalid_at(("endpoints", name, "collect"), problem)
+        yield ("collect",), "remove collect: this endpoint completes the records of another"
 
 
-def _check_names(
-    name: str, endpoint: Endpoint, parameters: Mapping[str, Parameter], *, has_parent: bool
-) -> None:
+def _list_problems(endpoint: Endpoint) -> Iterator[tuple[Location, str]]:
+    if endpoint.optional:
+        yield ("optional",), "only for detail and embedded endpoints"
+    if endpoint.collect and endpoint.key is None:
+        yield (), "key is missing: write what identifies a record across runs, as in key: id"
+    if endpoint.incremental and endpoint.parent:
+        # A shared starting point would leave out the older records of a new parent.
+        yield ("incremental",), "only for endpoints without a parent"
+    for field in endpoint.embed:
+        if field in (endpoint.fields or {}):
+            yield ("embed", field), "fields has the same name; rename one of them"
+        if not field.isidentifier():
+            yield ("embed", field), "a name consists of letters, digits and _"
+
+
+def _name_problems(
+    endpoint: Endpoint, parameters: Mapping[str, Parameter], *, has_parent: bool
+) -> Iterator[tuple[Location, str]]:
     known = [*parameters, *(["since"] if endpoint.incremental else [])]
     if endpoint.parent_names() and not has_parent:
-        problem = f"{{{endpoint.parent_names()[0]}}} needs parent: the name of the parent endpoint"
-        raise _invalid_at(("endpoints", name), problem)
+        yield (), f"{{{endpoint.parent_names()[0]}}} needs parent: the name of the parent endpoint"
     for location, text in endpoint.templates():
         for one in names_in(text):
             if not one.startswith("parent.") and one not in known:
                 listed = ", ".join(known) or "none; declare it under parameters"
-                problem = f"{{{one}}} is not a parameter; known: {listed}"
-                raise _invalid_at(("endpoints", name, *location), problem)
-
-
-def _check_embedded(name: str, endpoints: Endpoints) -> None:
-    endpoint = endpoints[name]
-    if endpoint.detail and endpoints[endpoint.detail].pagination:
-        problem = "a detail is one response, without pagination"
-        raise _invalid_at(("endpoints", endpoint.detail, "pagination"), problem)
-    for field in endpoint.embed:
-        if field in (endpoint.fields or {}):
-            problem = "fields has the same name; rename one of them"
-            raise _invalid_at(("endpoints", name, "embed", field), problem)
-        if not field.isidentifier():
-            problem = "a name consists of letters, digits and _"
-            raise _invalid_at(("endpoints", name, "embed", field), problem)
+                yield location, f"{{{one}}} is not a parameter; known: {listed}"
 
 
 class ApiManifest(Manifest):
@@ -418,7 +568,8 @@ class ApiManifest(Manifest):
                 problem = f"{{{name}}} is not a parameter; known: {known}"
                 raise _invalid_at(("base_url",), problem)
         check_url_with_defaults(self.base_url, self.parameters)
-        _check_endpoints(self.endpoints, self.parameters)
+        for location, problem in _endpoint_problems(self.endpoints, self.parameters):
+            raise _invalid_at(("endpoints", *location), problem)
         self._check_rates()
         self._check_refresh()
         return self

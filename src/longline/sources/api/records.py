@@ -15,8 +15,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from longline.config.expressions import check_path, find, look_up
 from longline.config.strict_model import StrictModel
 from longline.core.errors import UnexpectedShape
-from longline.sources.parsing.locales import Locale, check_form
-from longline.sources.parsing.values import ValueKind, read_value
+from longline.sources.parsing.numbers import Locale
+from longline.sources.parsing.values import ValueKind, check_form, read_value
 
 _MAX_SHOWN = 60  # characters of a value that a message repeats
 _MAX_NAMES = 8  # names of an object that a message repeats

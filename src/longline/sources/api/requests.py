@@ -25,17 +25,18 @@ from longline.http.errors import Rejected
 from longline.http.messages import Page, origin_of, without_userinfo
 from longline.limits.rate_limit import BucketState, RateLimit, reserve_slot
 from longline.limits.retry import DEFAULT_RETRY
-from longline.sources.api.manifest import ApiManifest, Endpoint
-from longline.sources.api.pagination import PageParameters
-from longline.sources.api.rules import (
+from longline.sources.api.manifest import (
     RETRY_STATUSES,
+    ApiManifest,
+    Endpoint,
     Handler,
     delay_before_retry,
     handler_for,
     reason_for,
     statuses_to_return,
 )
-from longline.sources.visit import Visit
+from longline.sources.api.pagination import PageParameters
+from longline.sources.base import Visit
 
 _SINGLE_NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
 _DOT_SEGMENTS = frozenset({".", ".."})

@@ -2,35 +2,346 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
+from urllib.parse import urljoin
 
 from pydantic import BaseModel, Field, create_model
 
-from longline.core.errors import BadOption, SkipItem, UnexpectedShape
+from longline.config.expressions import find, look_up
+from longline.core.errors import BadOption, FailureKind, FetchError, SkipItem, UnexpectedShape
+from longline.core.json import is_too_deep
 from longline.core.model import Cursor, Item
+from longline.core.threads import off_loop
+from longline.http.messages import Page, without_userinfo
 from longline.limits.backends.state import StateBackend
-from longline.sources.api.discovery import ApiDiscovery, Progress, child_scope
-from longline.sources.api.manifest import ApiManifest, part_endpoints
+from longline.sources.api.manifest import ApiManifest, Endpoint, part_endpoints
 from longline.sources.api.pagination import (
+    PageParameters,
     PageResponse,
+    Position,
     first_position,
     next_position,
     page_parameters,
 )
 from longline.sources.api.records import (
+    describe_value,
     digest,
     field_origins,
     read_fields,
+    record_key,
     select_record,
     select_records,
 )
 from longline.sources.api.requests import EndpointClient, RequestBuilder
-from longline.sources.base import Options, Source, layer
+from longline.sources.base import Options, Source, Visit, layer
 from longline.sources.manifest import fail_if_empty, options_model, source_attributes, url_problem
-from longline.sources.visit import Visit
+
+# ---------------- Discovery in an API: list pages in order, and request child lists for each
+
+_CONCURRENT_LISTS = 8
+_MAX_DIGESTS = 200_000  # records beyond this many are not checked for keys with different data
+_SAME_KEY_OTHER_DATA = (
+    "records on different pages have the same key and different data, and only the first is kept; "
+    "the key may be too short, or records changed during the run"
+)
+_SAME_KEY_ON_PAGE = "several records on one page have the same key, and only one of them is kept"
+
+
+@dataclass(frozen=True, slots=True)
+class ListTask:
+    """One page of one list; `above` holds the fields of the parent record that it needs."""
+
+    endpoint: str
+    above: Mapping[str, Any] | None = None
+    since: str | int | None = None
+    place: Position = field(default_factory=Position)
+
+    @property
+    def scope(self) -> dict[str, Any]:
+        """Values of names in braces, besides the parameters."""
+        return {"parent": self.above or {}, "since": self.since}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the task as JSON for a cursor."""
+        above = None if self.above is None else dict(self.above)
+        values = {"endpoint": self.endpoint, "above": above, "since": self.since}
+        return {**values, "place": self.place.as_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ListTask:
+        """Return the task of a cursor."""
+        return cls(**{**values, "place": Position(**values["place"])})
+
+
+@dataclass(slots=True)
+class Progress:
+    """Progress of discovery: remaining tasks, start time, and the latest change seen."""
+
+    tasks: list[ListTask]
+    started: float
+    marks: dict[str, float] = field(default_factory=dict)
+    since: Mapping[str, str | int] = field(default_factory=dict)
+    """Starting point of each incremental list, which is needed to repeat the discovery."""
+
+    def cursor(self) -> Cursor:
+        """Return the cursor that is committed with the items found so far."""
+        values: dict[str, Any] = {
+            "tasks": [task.as_dict() for task in self.tasks],
+            "started": self.started,
+            "marks": dict(self.marks),
+        }
+        return Cursor({**values, "since": dict(self.since)} if self.since else values)
+
+    @classmethod
+    def from_cursor(cls, cursor: Mapping[str, Any]) -> Progress:
+        """Return the progress of a committed cursor."""
+        tasks = [ListTask.from_dict(values) for values in cursor["tasks"]]
+        return cls(tasks, cursor["started"], dict(cursor["marks"]), cursor.get("since", {}))
+
+
+@dataclass(frozen=True, slots=True)
+class _ListPage:
+    """A received page: its URL, its records, and the position of the next page."""
+
+    task: ListTask
+    url: str = ""
+    records: tuple[Any, ...] = ()
+    next_place: Position | None = None
+    size_bytes: int = 0
+
+
+class ApiDiscovery:
+    """Lists the records of an API for one run."""
+
+    def __init__(
+        self, manifest: ApiManifest, client: EndpointClient, builder: RequestBuilder
+    ) -> None:
+        self._endpoints = manifest.endpoints
+        self._client = client
+        self._builder = builder
+        self._noted: set[tuple[str, str]] = set()
+        self._digests: dict[str, str] = {}
+        self._conflicts = 0
+        parts = part_endpoints(manifest.endpoints)
+        lists = {name: one for name, one in manifest.endpoints.items() if name not in parts}
+        self._children = {
+            name: [child for child, one in lists.items() if one.parent == name] for name in lists
+        }
+        # Records of several endpoints may have the same key.
+        self._prefixes_keys = sum(one.collect for one in lists.values()) > 1
+        self.roots = [name for name, one in lists.items() if one.parent is None]
+
+    def start(self, since: Mapping[str, str | int | None], at: float) -> Progress:
+        """Return the first page of each list without a parent as the initial progress."""
+        tasks = [
+            ListTask(
+                name,
+                since=since.get(name),
+                place=first_position(self._endpoints[name].pagination),
+            )
+            for name in reversed(self.roots)
+        ]
+        given = {name: value for name, value in since.items() if value is not None}
+        return Progress(tasks, at, since=given)
+
+    async def run(self, visit: Visit, progress: Progress) -> AsyncGenerator[Item | Cursor, None]:
+        """Yield the items of the remaining tasks, and a cursor after each step."""
+        while progress.tasks:
+            count = min(_CONCURRENT_LISTS, len(progress.tasks))
+            batch = [progress.tasks.pop() for _ in range(count)]
+            more: list[ListTask] = []
+            for page in await self._request_all(visit, batch):
+                for item in self._items(page):
+                    yield item
+                if self._conflicts:
+                    self._warn_once(visit, page.task.endpoint, _SAME_KEY_OTHER_DATA)
+                    self._conflicts = 0
+                await off_loop(page.size_bytes, self._update_marks, page, progress, visit)
+                for child in await off_loop(page.size_bytes, self._child_tasks, page):
+                    if isinstance(child, Item):
+                        yield child
+                    else:
+                        more.append(child)
+                if page.next_place:
+                    more.append(replace(page.task, place=page.next_place))
+            progress.tasks.extend(reversed(more))
+            yield progress.cursor()
+
+    async def _request_all(self, visit: Visit, batch: list[ListTask]) -> list[_ListPage]:
+        try:
+            async with asyncio.TaskGroup() as group:
+                running = [group.create_task(self._request(visit, task)) for task in batch]
+        except ExceptionGroup as several:
+            # The engine handles single errors, not groups: the first one stands for all.
+            first = several.exceptions[0]
+            raise first from first.__cause__
+        return [one.result() for one in running]
+
+    async def _request(self, visit: Visit, task: ListTask) -> _ListPage:
+        endpoint = self._endpoints[task.endpoint]
+        extra = _with_since(page_parameters(endpoint.pagination, task.place), endpoint, task)
+        try:
+            request = self._builder.build(task.endpoint, task.scope, extra)
+            page, body = await self._client.request(visit, task.endpoint, request)
+            return await off_loop(len(page.body), self._read, visit, task, page, body)
+        except SkipItem as error:
+            problem = str(error)
+        except FetchError as error:
+            if error.kind is not FailureKind.GONE or task.above is None:
+                raise
+            problem = str(error)  # the parent record has been removed meanwhile
+        visit.note(task.endpoint, problem)
+        if task.place.pages:
+            # A missing list may be intended; a list that breaks off is incomplete.
+            visit.cut(f"{task.endpoint}: the list ended after {task.place.pages} pages: {problem}")
+        return _ListPage(task)
+
+    def _read(self, visit: Visit, task: ListTask, page: Page, body: Any) -> _ListPage:
+        endpoint = self._endpoints[task.endpoint]
+        records = select_records(endpoint.records, body, page.url)
+        keys = [_identity(endpoint, one, task.scope) for one in records]
+        if len(set(keys)) < len(keys):
+            self._warn_once(visit, task.endpoint, _SAME_KEY_ON_PAGE)
+        response = PageResponse(page, body, keys)
+        place, cut = next_position(endpoint.pagination, task.place, response, self._builder.resolve)
+        if cut:
+            visit.cut(f"{task.endpoint}: {cut}")
+        return _ListPage(task, page.url, tuple(records), place, len(page.body))
+
+    def _items(self, page: _ListPage) -> Iterator[Item]:
+        name, endpoint = page.task.endpoint, self._endpoints[page.task.endpoint]
+        if not endpoint.collect:
+            return
+        is_any_deep = is_too_deep(page.records)
+        for number, record in enumerate(page.records):
+            data: dict[str, Any] = {"endpoint": name, "page": page.url}
+            try:
+                key = record_key(endpoint.key or (), record, page.task.scope)
+                key = f"{name}:{key}" if self._prefixes_keys else key
+                problem = None
+            except ValueError as error:
+                key, problem = "", str(error)
+            if is_any_deep and is_too_deep(record):
+                data["problem"] = "it has a value that is nested too deeply to be stored"
+                yield Item(key or f"{name} {page.url} {number}", page.url, data=data)
+                continue
+            data["record"] = record
+            if page.task.above is not None:
+                data["above"] = dict(page.task.above)
+            if problem is not None:
+                # Not lost: the item is quarantined with the reason.
+                data["problem"] = problem
+                yield Item(f"{name} {digest(record)}", page.url, data=data)
+                continue
+            self._conflicts += self._is_conflict(key, record)
+            yield Item(key, self._record_url(endpoint, record, page), data=data)
+
+    def _is_conflict(self, key: str, record: Any) -> bool:
+        """Return whether an earlier record with this key had different data."""
+        mark = digest(record)
+        if key in self._digests or len(self._digests) < _MAX_DIGESTS:
+            return self._digests.setdefault(key, mark) != mark
+        return False
+
+    def _record_url(self, endpoint: Endpoint, record: Any, page: _ListPage) -> str:
+        try:
+            own = find(endpoint.url, record) if endpoint.url else None
+            if isinstance(own, str) and own:
+                return urljoin(page.url, without_userinfo(own))
+            if endpoint.detail:
+                scope = child_scope(record, page.task.above)
+                return self._builder.build(endpoint.detail, scope).url
+        except (ValueError, UnexpectedShape):
+            pass  # the layer that requests the detail reports the problem
+        return page.url
+
+    def _child_tasks(self, page: _ListPage) -> list[ListTask | Item]:
+        return [
+            self._child_task(name, record, page)
+            for record in page.records
+            for name in self._children[page.task.endpoint]
+        ]
+
+    def _child_task(self, name: str, record: Any, page: _ListPage) -> ListTask | Item:
+        """Return the task of a child list; an item with the problem when it cannot be requested."""
+        known = child_scope(record, page.task.above)
+        above: dict[str, Any] = {}
+        for wanted in self._needed_names(name):
+            value = look_up(wanted, known)
+            if value is not None:
+                _set_nested(above, wanted.split(".")[1:], value)
+        try:
+            task = ListTask(name, above, place=first_position(self._endpoints[name].pagination))
+            self._builder.build(name, task.scope)
+        except (ValueError, UnexpectedShape) as error:
+            problem = f"{name} cannot be requested for {describe_value(record)}: {error}"
+            data = {"endpoint": name, "page": page.url, "problem": problem}
+            return Item(f"{name} below {digest(record)}", page.url, data=data)
+        return task
+
+    def _needed_names(self, name: str) -> list[str]:
+        """Return the names of the parent record that a list and its child lists need."""
+        below = [self._endpoints[part].parent_names() for part in self._endpoints[name].parts]
+        below += [self._needed_names(child) for child in self._children.get(name, ())]
+        further = [one.removeprefix("parent.") for names in below for one in names]
+        own = self._endpoints[name].parent_names()
+        return list(dict.fromkeys([*own, *(one for one in further if one.startswith("parent."))]))
+
+    def _update_marks(self, page: _ListPage, progress: Progress, visit: Visit) -> None:
+        """Keep the latest change among the records; one that cannot be read is ignored."""
+        name = page.task.endpoint
+        incremental = self._endpoints[name].incremental
+        if incremental is None:
+            return
+        for record in page.records:
+            try:
+                value = incremental.parse(find(incremental.field, record))
+            except ValueError as error:
+                self._note_once(visit, name, f"incremental by {incremental.field!r}: {error}")
+                continue
+            progress.marks[name] = max(value, progress.marks.get(name, value))
+
+    def _warn_once(self, visit: Visit, name: str, text: str) -> None:
+        self._note_once(visit, name, text)
+        visit.warn(f"{name}: {text}")
+
+    def _note_once(self, visit: Visit, name: str, text: str) -> None:
+        about = (name, text.partition(":")[0])
+        if about not in self._noted:
+            self._noted.add(about)
+            visit.note(name, text)
+
+
+def child_scope(record: Any, above: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the values of names in braces below a record: parent, and parent.parent."""
+    fields = dict(record) if isinstance(record, Mapping) else {"value": record}
+    return {"parent": {**fields, **({"parent": above} if above else {})}}
+
+
+def _with_since(extra: PageParameters, endpoint: Endpoint, task: ListTask) -> PageParameters:
+    name = endpoint.incremental.parameter if endpoint.incremental else None
+    if name is None or task.since is None:
+        return extra
+    return replace(extra, query={name: task.since, **extra.query})
+
+
+def _identity(endpoint: Endpoint, record: Any, scope: Mapping[str, Any]) -> Any:
+    """Return what identifies a record, to detect a page that repeats."""
+    try:
+        return record_key(endpoint.key, record, scope) if endpoint.key else digest(record)
+    except ValueError:
+        return digest(record)
+
+
+def _set_nested(target: dict[str, Any], path: list[str], value: Any) -> None:
+    for step in path[:-1]:
+        target = target.setdefault(step, {})
+    target[path[-1]] = value
+
 
 _NOT_LISTED = "it was not found by a list of this API; run the source instead of single items"
 
@@ -175,8 +486,8 @@ class ApiSource(Source):
         found: dict[str, Any] = {}
         if endpoint.detail == part:
             found |= await self._detail(visit, part, scope)
-        for field in (name for name, one in endpoint.embed.items() if one == part):
-            found[field] = await self._embedded(visit, part, field, scope)
+        for name in (name for name, one in endpoint.embed.items() if one == part):
+            found[name] = await self._embedded(visit, part, name, scope)
         return found
 
     async def _detail(self, visit: Visit, part: str, scope: Mapping[str, Any]) -> dict[str, Any]:

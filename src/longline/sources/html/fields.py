@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, model_validator
 
 from longline.config.expressions import Pattern, UserPattern, user_pattern
 from longline.config.strict_model import invalid
+from longline.sources.base import Visit
 from longline.sources.html.places import (
     PLACES,
     Place,
@@ -20,9 +21,8 @@ from longline.sources.html.places import (
     select_nodes,
     split_selector,
 )
-from longline.sources.parsing.locales import Locale, check_form
-from longline.sources.parsing.values import ValueKind, value_parser
-from longline.sources.visit import Visit
+from longline.sources.parsing.numbers import Locale
+from longline.sources.parsing.values import ValueKind, check_form, value_parser
 
 _NAME = re.compile(r"[^\W\d][\w-]*")
 _MAX_SHOWN = 60  # characters of an unreadable value that its note repeats

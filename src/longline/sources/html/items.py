@@ -16,9 +16,15 @@ from longline.config.expressions import find, user_pattern
 from longline.core.model import Item
 from longline.http.messages import Page
 from longline.sources.html.fields import FieldReader, Reading, make_readers, read_fields
-from longline.sources.html.links import Links, absolute_url, default_key
 from longline.sources.html.manifest import HtmlManifest
-from longline.sources.html.places import ANY_SCRIPT, PageScope, Scope
+from longline.sources.html.places import (
+    ANY_SCRIPT,
+    Links,
+    PageScope,
+    Scope,
+    absolute_url,
+    default_key,
+)
 
 ELEMENT = "element"
 """The name under which an item carries the identity of its element: a hash of its HTML."""

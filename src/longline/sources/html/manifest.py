@@ -23,7 +23,7 @@ from longline.sources.html.fields import FieldLike, Fields, FieldSpec
 from longline.sources.html.pagination import ClickPages, MorePages, Pagination
 from longline.sources.html.places import Css, Selector, Selectors, check_css, one_or_several
 from longline.sources.manifest import Manifest, check_url, check_url_with_defaults
-from longline.sources.parsing.locales import Locale
+from longline.sources.parsing.numbers import Locale
 
 Scalar = str | int | float
 MAX_START_URLS = 1_000_000

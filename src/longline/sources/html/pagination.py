@@ -14,15 +14,16 @@ from longline.config.expressions import JsonPath, fill, find, names_in
 from longline.config.identity import Headers
 from longline.config.strict_model import StrictModel, invalid
 from longline.http.transports.browser.manifest import Selector
-from longline.sources.html.links import absolute_url, with_href
 from longline.sources.html.places import (
     Finder,
     PageScope,
     Place,
     Scope,
     Selectors,
+    absolute_url,
     check_selector,
     make_finders,
+    with_href,
 )
 from longline.sources.manifest import check_url
 

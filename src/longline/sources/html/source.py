@@ -1,24 +1,446 @@
-"""The source of an HTML manifest."""
+"""The source of an HTML manifest: discovery on index pages, and the layer that reads fields."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import hashlib
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
+from itertools import islice
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
-from longline.core.errors import BadOption, UnexpectedShape
+from selectolax.lexbor import LexborHTMLParser
+
+from longline.config.expressions import find, user_pattern
+from longline.core.errors import BadOption, Gone, UnexpectedShape
 from longline.core.model import Cursor, Item
-from longline.http.messages import Page
-from longline.http.transports.browser.page import BrowserPage
-from longline.sources.base import Options, Source, layer
-from longline.sources.html.discovery import IndexDiscovery, discover_start_urls
+from longline.core.threads import off_loop
+from longline.http.messages import Clicks, Page
+from longline.http.transports.browser.page import BrowserPage, clicked_in
+from longline.sources.base import Options, Source, Visit, layer
 from longline.sources.html.fields import AnyReader, Reading, make_readers, read_fields
-from longline.sources.html.items import ELEMENT, ItemFinder
-from longline.sources.html.manifest import HtmlManifest
-from longline.sources.html.places import whole_page
+from longline.sources.html.items import ELEMENT, FoundItems, ItemFinder, KeyConflicts
+from longline.sources.html.manifest import Follow, HtmlManifest
+from longline.sources.html.pagination import (
+    ClickPages,
+    MorePages,
+    PageStep,
+    ReadPage,
+    make_pager,
+)
+from longline.sources.html.places import BROKEN_LINK_ERRORS, Links, PageScope, whole_page
 from longline.sources.html.sitemaps import discover_sitemaps
 from longline.sources.manifest import fail_if_empty, source_attributes, url_problem
-from longline.sources.visit import Visit
+
+# ---------------- Discovery on HTML pages: read index pages one by one, with a cursor after each
+
+_MAX_STALE_PAGES = 3
+"""Pages in a row without new items after which a list ends: the site repeats itself."""
+_MARKS_PER_CURSOR = 200
+"""Known index pages that are written with every cursor; with more, cursors become rarer."""
+_CHUNK = 200  # items
+_FIRST_CLICKS = 10
+_MAX_CLICKS = 50
+"""Pages per browser visit: it grows from visit to visit, since each starts at the first page."""
+
+
+def start_urls(manifest: HtmlManifest, parameters: Mapping[str, Any]) -> Iterator[str]:
+    """Yield every start URL.
+
+    Raises:
+        UnexpectedShape: an end of a range is not a number.
+    """
+    for start in manifest.start:
+        try:
+            yield from start.urls(parameters)
+        except ValueError as error:
+            raise UnexpectedShape(f"start {start.url}", str(error)) from error
+
+
+async def discover_start_urls(
+    visit: Visit, manifest: HtmlManifest, finder: ItemFinder, parameters: Mapping[str, Any]
+) -> AsyncIterator[Item | Cursor]:
+    """Yield the start URLs as items."""
+    begin = int((visit.cursor or {}).get("start", 0))
+    host = None
+    for number, url in enumerate(start_urls(manifest, parameters)):
+        host = urlsplit(url).netloc if host is None else host
+        if number < begin:
+            continue
+        yield finder.at_url(url, host)
+        if (number + 1) % _CHUNK == 0:
+            yield Cursor({"start": number + 1})
+
+
+class IndexDiscovery:
+    """Reads the lists of the start URLs and of followed links, page by page."""
+
+    def __init__(
+        self,
+        visit: Visit,
+        manifest: HtmlManifest,
+        finder: ItemFinder,
+        parameters: Mapping[str, Any],
+    ) -> None:
+        self._visit = visit
+        self._manifest = manifest
+        self._finder = finder
+        self._parameters = parameters
+        self._pager = make_pager(manifest.pages, parameters)
+        self._max_pages = manifest.pages.most_pages if manifest.pages else 1
+        self._has_one_start = len(manifest.start) == 1 and not manifest.start[0].each
+        self._follow_rules = [_FollowRule(one) for one in manifest.follow]
+        cursor = visit.cursor or {}
+        self._keys = KeyConflicts(cursor.get("marks"))
+        self._start = int(cursor.get("start", 0))
+        self._pending = deque((str(url), int(depth)) for url, depth in cursor.get("pending", ()))
+        self._step = PageStep(**cursor["step"]) if cursor.get("step") else None
+        self._known = set(cursor.get("known", ()))
+        self._read = int(cursor.get("read", 0))
+        self._pages_since_cursor = 0
+        self._is_cut = False
+        self._clicked_lists = 0  # lists in which a click led to a second page
+        self._second_pages: list[bool] = []  # whether the second page of a list differed
+
+    async def run(self) -> AsyncIterator[Item | Cursor]:
+        """Yield items as they are found, and a cursor after each index page."""
+        urls = islice(start_urls(self._manifest, self._parameters), self._start, None)
+        for url in urls:
+            if not self._pending and self._is_new(url):
+                self._pending.append((url, 0))
+            while self._pending:
+                async with aclosing(self._read_list(*self._pending[0])) as found:
+                    async for one in found:
+                        yield one
+                if self._is_cut:
+                    return
+                self._pending.popleft()
+                self._step = None
+                if self._pending and self._is_cursor_due():
+                    yield self._cursor()
+            self._start += 1
+            yield self._cursor()
+        self._warn_of_unused_pagination()
+
+    def _warn_of_unused_pagination(self) -> None:
+        pages = self._manifest.pages
+        if isinstance(pages, ClickPages) and not (self._clicked_lists or self._visit.cuts):
+            self._visit.warn(
+                f"`pages: {{click: {pages.click}}}` led to no second page: either every list has "
+                "only one page, or the selector is wrong"
+            )
+        if self._second_pages and not any(self._second_pages):
+            self._visit.warn(
+                "the second page of every list repeats its first: either there is only one page, "
+                "or the site ignores the way `pages` requests the next one"
+            )
+
+    def _read_list(self, url: str, depth: int) -> AsyncGenerator[Item | Cursor, None]:
+        pages = self._manifest.pages
+        if isinstance(pages, ClickPages):
+            return self._clicked_list(pages, url, depth)
+        return self._paged_list(url, depth)
+
+    async def _clicked_list(
+        self, pages: ClickPages, url: str, depth: int
+    ) -> AsyncGenerator[Item | Cursor, None]:
+        """Yield the items of a list with a next button, several pages per browser visit.
+
+        Its steps hold the URL to open, and how many clicks lead from there to the next page.
+        """
+        step = self._step or PageStep(url)
+        freshness = _Freshness()
+        size = _FIRST_CLICKS
+        while True:
+            if self._read >= self._manifest.most_pages:
+                self._cut_at_limit()
+                return
+            room = min(self._max_pages - step.count + 1, self._manifest.most_pages - self._read)
+            clicks = Clicks(pages.click, step.value, min(size, room), self._finder.selector)
+            page = await self._visit.fetch(step.url, rendered=True, clicks=clicks)
+            clicked = clicked_in(page)
+            self._clicked_lists += step.count + len(clicked.shown) > 2  # noqa: PLR2004  # two pages
+            is_last = False
+            for number, shown in enumerate(clicked.shown):
+                self._read += 1
+                scope = PageScope(replace(page, url=shown.url, body=shown.html.encode()))
+                found = self._finder.on_page(scope)
+                if step.count + number == 1:
+                    self._check_lost_items(page, found)
+                self._follow(scope, depth)
+                for item in self._keys.resolve(found.items):
+                    yield item
+                self._report(found, shown.url)
+                is_last = freshness.is_last(found.candidates)
+                if is_last:
+                    break
+            count = step.count + len(clicked.shown)
+            if is_last or not self._has_more_clicks(url, count - 1, clicked.end):
+                return
+            if count > self._max_pages:
+                self._visit.cut(f"{url} has more than most_pages ({self._max_pages}) pages")
+                return
+            if clicked.has_address:
+                step = PageStep(clicked.shown[-1].url, count, 1)
+            else:
+                step = PageStep(step.url, count, step.value + len(clicked.shown))
+            self._step = step
+            size = min(size * 2, _MAX_CLICKS)
+            yield self._cursor()
+
+    def _has_more_clicks(self, url: str, read: int, end: str) -> bool:
+        """Return whether a list has further pages; report those that cannot be reached."""
+        if end in ("last", "same"):
+            return False
+        if end != "more":
+            pages = "page" if read == 1 else "pages"
+            self._visit.cut(f"{url} ended after {read} {pages}: {end}")
+        return end == "more"
+
+    async def _paged_list(self, url: str, depth: int) -> AsyncGenerator[Item | Cursor, None]:
+        step: PageStep | None = self._step or self._pager.first(url)
+        freshness = _Freshness()
+        is_from_start = self._step is None  # not resumed after a crash
+        while step is not None:
+            if self._read >= self._manifest.most_pages:
+                self._cut_at_limit()
+                return
+            page = await self._fetch_page(step, depth)
+            if page is None:
+                return
+            scope, response, found = await self._find_items(step, page)
+            await off_loop(len(page.body), self._follow, scope, depth)
+            while chunk := await off_loop(len(page.body), _next_chunk, found):
+                for item in self._keys.resolve(chunk):
+                    yield item
+            self._report(found, page.url)
+            read = ReadPage(scope, response, is_last=freshness.is_last(found.candidates))
+            if is_from_start and step.count == 2 and found.candidates:  # noqa: PLR2004  # the second
+                self._second_pages.append(not freshness.is_repeated)
+            following = self._pager.after(url, step, read)
+            if following is None:
+                self._report_end(url, step)
+            if following is not None and step.count >= self._max_pages:
+                self._visit.cut(f"{url} has more than most_pages ({self._max_pages}) pages")
+                return
+            self._step = step = following
+            if step is not None and self._is_cursor_due():
+                yield self._cursor()
+
+    def _report_end(self, url: str, step: PageStep) -> None:
+        if missing := self._pager.missing_pages(step, is_read=True):
+            self._visit.cut(f"{url} ended after {step.count} pages: {missing}")
+        if unmatched := self._pager.unmatched_next:
+            self._visit.warn(f"{url} has a next page that `pages` does not match: {unmatched}")
+
+    async def _fetch_page(self, step: PageStep, depth: int) -> Page | None:
+        """Return a page of a list; None when it is missing or cannot be read."""
+        self._read += 1
+        try:
+            return await self._fetch(step, rendered=self._manifest.transport == "browser")
+        except (Gone, *BROKEN_LINK_ERRORS) as error:
+            if step.count == 1 and depth == 0 and self._has_one_start:
+                raise
+            if not isinstance(error, Gone):
+                self._visit.cut(f"an index page cannot be read: {error}")
+                return None
+            # Numbered pages end with a page that does not exist; a linked page should exist.
+            pages = self._manifest.pages
+            if step.count == 1 and depth > 0:
+                self._note(str(error))  # a dead link of the site: there is no list behind it
+            elif pages is None or pages.kind == "next" or step.count == 1:
+                self._visit.cut(f"an index page is missing: {error}")
+            elif missing := self._pager.missing_pages(step, is_read=False):
+                self._visit.cut(f"{missing}, and {error}")
+            return None
+
+    async def _fetch(self, step: PageStep, *, rendered: bool) -> Page:
+        if step.is_more and isinstance(self._manifest.pages, MorePages):
+            return await self._visit.fetch(step.url, headers=self._manifest.pages.headers)
+        if rendered:
+            return await self._visit.fetch(step.url, rendered=True)
+        return await self._visit.fetch(step.url)
+
+    async def _find_items(self, step: PageStep, page: Page) -> tuple[PageScope, Any, FoundItems]:
+        pages = self._manifest.pages
+        if step.is_more and isinstance(pages, MorePages):
+            return await off_loop(len(page.body), self._items_of_more, page, pages)
+        scope, found = await off_loop(len(page.body), self._items_of_page, page)
+        if self._manifest.transport == "auto" and await off_loop(len(page.body), found.is_empty):
+            # Scripts may add what the page itself lacks.
+            page = await self._fetch(step, rendered=True)
+            scope, found = await off_loop(len(page.body), self._items_of_page, page)
+        self._check_lost_items(page, found)
+        return scope, None, found
+
+    def _check_lost_items(self, page: Page, found: FoundItems) -> None:
+        """Report items that were on the page before the browser's actions and no longer are."""
+        if not isinstance(page, BrowserPage) or page.before is None:
+            return
+        shown = set(self._finder.on_page(PageScope(page.before)).read_all())
+        lost = shown - set(found.read_all())
+        if not lost:
+            return
+        how = f"; `{page.led_away}` led to {page.url}" if page.led_away else ""
+        problem = (
+            f"{len(lost)} of {len(shown)} items on {page.before.url} disappeared with the "
+            f"browser's actions{how}. For a list with a next button, write "
+            "`pages: {click: SELECTOR}`; for a search or a filter, `replaces: true` at the action"
+        )
+        if len(lost) * 2 >= len(shown):
+            self._visit.cut(problem)
+        else:
+            self._visit.warn(problem)
+
+    def _items_of_page(self, page: Page) -> tuple[PageScope, FoundItems]:
+        scope = PageScope(page)
+        return scope, self._finder.on_page(scope)
+
+    def _items_of_more(self, page: Page, pages: MorePages) -> tuple[PageScope, Any, FoundItems]:
+        if not pages.is_json:
+            scope = PageScope(page, _parse_fragment(page.text))
+            return scope, None, self._finder.on_page(scope)
+        response = page.json
+        if pages.html is not None:
+            html = self._find_in(page, pages.html, str)
+            scope = PageScope(page, _parse_fragment(html if isinstance(html, str) else ""))
+            return scope, response, self._finder.on_page(scope)
+        scope = PageScope(page, _parse_fragment(""))
+        if pages.records is not None:
+            records = self._find_in(page, pages.records, list)
+            return scope, response, self._finder.from_records(scope, records)
+        urls = self._find_in(page, pages.links or "@", list)
+        return scope, response, self._finder.from_urls(scope, urls)
+
+    def _find_in(self, page: Page, path: str, kind: type) -> Any:
+        """Return what a path selects from a response; warn if it is of another type."""
+        try:
+            found = find(path, page.json)
+        except ValueError as error:
+            raise UnexpectedShape(page.url, str(error)) from error
+        if not isinstance(found, kind):
+            self._visit.warn(f"a list ended at {page.url}, which has nothing usable at {path!r}")
+        return found
+
+    def _follow(self, scope: PageScope, depth: int) -> None:
+        for rule in self._follow_rules:
+            if depth >= rule.depth:
+                is_new = (_url_hash(url) not in self._known for url in rule.urls(scope))
+                if not rule.is_depth_set and any(is_new):
+                    reason = f"there are links to more index pages beyond a depth of {rule.depth}"
+                    self._visit.cut(f"{reason}; set `depth` in `follow`")
+                continue
+            for url in rule.urls(scope):
+                if self._is_new(url):
+                    self._pending.append((url, depth + 1))
+
+    def _is_new(self, url: str) -> bool:
+        if not self._follow_rules:
+            return True
+        mark = _url_hash(url)
+        is_new = mark not in self._known
+        self._known.add(mark)
+        return is_new
+
+    def _cut_at_limit(self) -> None:
+        self._is_cut = True
+        most = self._manifest.most_pages
+        self._visit.cut(f"there are more index pages than most_pages ({most}) of the source")
+
+    def _is_cursor_due(self) -> bool:
+        self._pages_since_cursor += 1
+        size = max(len(self._known), len(self._keys.known) // 10)
+        if self._pages_since_cursor * _MARKS_PER_CURSOR < size:
+            return False
+        self._pages_since_cursor = 0
+        return True
+
+    def _cursor(self) -> Cursor:
+        values: dict[str, Any] = {"start": self._start, "read": self._read}
+        if self._pending:
+            values["pending"] = [list(one) for one in self._pending]
+        if self._step is not None:
+            values["step"] = self._step.as_dict()
+        if self._known:
+            values["known"] = sorted(self._known)
+        if self._keys.known:
+            values["marks"] = dict(self._keys.known)
+        return Cursor(values)
+
+    def _report(self, found: FoundItems, url: str) -> None:
+        if found.without_key:
+            self._note(f"{found.without_key} items on {url} have no value for their key")
+        if found.without_link:
+            self._note(f"{found.without_link} elements on {url} have no link and are left out")
+            self._visit.warn("elements without a link to their page were left out")
+        if self._keys.duplicate_links:
+            self._note(
+                f"{self._keys.duplicate_links} links on {url} have the key of another link and are "
+                "treated as the same item; the key may be too short"
+            )
+            self._visit.warn("different links have the same key, and only one of each was kept")
+            self._keys.duplicate_links = 0
+        if self._keys.renamed:
+            self._note(f"{self._keys.renamed} elements on {url} share a key with others")
+            self._keys.renamed = 0
+
+    def _note(self, text: str) -> None:
+        if all(note.text != text for note in self._visit.notes):
+            self._visit.note("discovery", text)
+
+
+class _FollowRule:
+    """Which links lead to more index pages."""
+
+    def __init__(self, follow: Follow) -> None:
+        self._links = Links(follow.links)
+        self._match = user_pattern(follow.match) if follow.match is not None else None
+        self.depth = follow.depth
+        self.is_depth_set = "depth" in follow.model_fields_set
+
+    def urls(self, scope: PageScope) -> Iterator[str]:
+        """Yield the matching links of a page on its own host."""
+        host = urlsplit(scope.url).netloc
+        for _, url in self._links.find(scope):
+            if urlsplit(url).netloc != host:
+                continue
+            if self._match is None or self._match.search(url):
+                yield url
+
+
+class _Freshness:
+    """Detects the end of a list: pages without new items."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._previous: list[str] = []
+        self._stale_pages = 0
+        self.is_repeated = False
+        """Whether the last page was the same as the one before."""
+
+    def is_last(self, candidates: list[str]) -> bool:
+        """Add a page; return whether nothing new is to be expected after it."""
+        self.is_repeated = candidates == self._previous
+        self._stale_pages = 0 if set(candidates) - self._seen else self._stale_pages + 1
+        self._previous = candidates
+        self._seen.update(candidates)
+        return not candidates or self.is_repeated or self._stale_pages >= _MAX_STALE_PAGES
+
+
+def _next_chunk(found: FoundItems) -> list[Item]:
+    return list(islice(found.items, _CHUNK))
+
+
+def _url_hash(url: str) -> str:
+    return hashlib.blake2b(url.encode(), digest_size=6).hexdigest()
+
+
+def _parse_fragment(html: str) -> LexborHTMLParser:
+    # A row outside a table loses its cells by the rules of HTML.
+    is_row = html.lstrip()[:3].lower() in {"<tr", "<td"}
+    return LexborHTMLParser(f"<table>{html}</table>" if is_row else html)
 
 
 def html_source(manifest: HtmlManifest) -> type[Source]:

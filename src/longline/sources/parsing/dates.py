@@ -7,10 +7,16 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from longline.sources.parsing.cldr import HALF_DAYS as _CLDR_HALF_DAYS
-from longline.sources.parsing.cldr import LANGUAGES, MONTHS, RARE_HALF_DAYS
-from longline.sources.parsing.locales import is_day_first, is_known, parts_of
-from longline.sources.parsing.numbers import plain
+from longline.sources.parsing.numbers import HALF_DAYS as _CLDR_HALF_DAYS
+from longline.sources.parsing.numbers import (
+    LANGUAGES,
+    MONTHS,
+    RARE_HALF_DAYS,
+    is_day_first,
+    is_known,
+    parts_of,
+    plain,
+)
 
 # English, German, French, Spanish, Italian, Portuguese, Dutch, Polish, Swedish, Danish.
 _NAMES = """

@@ -24,10 +24,8 @@ from longline.config.strict_model import invalid
 from longline.core.errors import BadSource, UnexpectedShape
 from longline.core.json import read_json
 from longline.core.model import Cursor, Item
-from longline.sources.adapters.records import RecordItems, RecordSource
-from longline.sources.base import Options, Source, layer
+from longline.sources.base import Options, RecordItems, RecordSource, Source, Visit, layer
 from longline.sources.manifest import Discovered, Manifest, fail_if_empty, source_attributes
-from longline.sources.visit import Visit
 
 
 class CommandManifest(Manifest):

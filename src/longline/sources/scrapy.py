@@ -6,10 +6,15 @@ page: after a crash nothing is lost and no request is repeated.
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import importlib
+import inspect
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -18,6 +23,7 @@ from pydantic import ConfigDict
 from scrapy import Request, Spider
 from scrapy.exceptions import CloseSpider
 from scrapy.spidermiddlewares.httperror import HttpError
+from scrapy.utils.request import request_from_dict
 from scrapy.utils.serialize import ScrapyJSONEncoder
 
 from longline.core.errors import (
@@ -33,18 +39,131 @@ from longline.core.errors import (
 )
 from longline.core.model import Cursor, Item
 from longline.http.messages import without_userinfo
-from longline.sources.adapters.records import RecordSource, fingerprint, first_key_field
-from longline.sources.adapters.scrapy.messages import (
-    outgoing,
-    pack,
-    pack_request,
-    response_of,
-    unpack,
-    unpack_request,
+from longline.sources.base import (
+    Needs,
+    Options,
+    RecordSource,
+    Source,
+    Visit,
+    fingerprint,
+    first_key_field,
+    layer,
 )
-from longline.sources.adapters.scrapy.spider import Crawl, not_run, settings_of
-from longline.sources.base import Needs, Options, Source, layer
-from longline.sources.visit import Visit
+from longline.sources.spider import Crawl, outgoing, parts_not_run, response_of, settings_of
+
+# ---------------- Requests and items of a spider as JSON
+
+_MARK = "$"
+"""Marks a value without a JSON form: `{"$": "bytes", "as": …}`. Nothing is pickled."""
+
+
+def pack_request(request: Request, spider: Spider) -> dict[str, Any]:
+    """Return a request as JSON.
+
+    Raises:
+        UnexpectedShape: its callback is not a method of the spider, or a value cannot be stored.
+    """
+    try:
+        values = request.to_dict(spider=spider)
+    except ValueError as error:
+        problem = f"{error}; only methods of the spider can be stored as callbacks"
+        raise UnexpectedShape(str(request), problem) from error
+    return {name: pack(value, f"{request}: {name}") for name, value in values.items() if value}
+
+
+def unpack_request(packed: Mapping[str, Any], spider: Spider) -> Request:
+    """Return the request that was packed."""
+    values = {name: unpack(value, type(spider)) for name, value in packed.items()}
+    return request_from_dict(values, spider=spider)
+
+
+def pack(value: Any, where: str) -> Any:
+    """Return a value as JSON; `where` is its place in error messages.
+
+    Raises:
+        UnexpectedShape: its type cannot be stored.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list):
+        return [pack(one, where) for one in value]
+    if type(value) is dict:
+        return _packed_mapping(value, where)
+    for name, (kind, pack_one, _) in _FORMS.items():
+        if isinstance(value, kind):
+            return {_MARK: name, "as": pack(pack_one(value), where)}
+    if ItemAdapter.is_item(value):
+        kind = type(value)
+        if "<locals>" in kind.__qualname__:
+            problem = (
+                f"its class {kind.__qualname__} must be defined in a module, not in a function"
+            )
+            raise UnexpectedShape(where, problem)
+        fields = {name: pack(one, where) for name, one in ItemAdapter(value).items()}
+        return {_MARK: "item", "class": f"{kind.__module__}:{kind.__qualname__}", "as": fields}
+    problem = (
+        f"it has a {type(value).__name__}, which cannot be stored; "
+        "text, numbers, lists, mappings, dates and items can"
+    )
+    raise UnexpectedShape(where, problem)
+
+
+def unpack(value: Any, kind: type[Spider] = Spider) -> Any:
+    """Return the value that was packed; `kind` is the class of the spider that it is for."""
+    if isinstance(value, list):
+        return [unpack(one, kind) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if _MARK not in value:
+        return {name: unpack(one, kind) for name, one in value.items()}
+    if value[_MARK] == "item":
+        return _item_class(value["class"], kind)(**unpack(value["as"], kind))
+    _, _, unpack_one = _FORMS[value[_MARK]]
+    return unpack_one(unpack(value["as"], kind))
+
+
+def _packed_mapping(value: dict[Any, Any], where: str) -> dict[str, Any]:
+    if _MARK not in value and all(isinstance(name, str) for name in value):
+        return {name: pack(one, f"{where}[{name!r}]") for name, one in value.items()}
+    pairs = [[pack(name, where), pack(one, where)] for name, one in value.items()]
+    return {_MARK: "pairs", "as": pairs}
+
+
+def _item_class(name: str, kind: type[Spider]) -> type:
+    module, _, path = name.partition(":")
+    first, *others = path.split(".")
+    if module == kind.__module__ and first in (names := _names_around(kind)):
+        # A file that was loaded twice has two classes of one name: use the spider's own.
+        found: Any = names[first]
+    else:
+        found = getattr(importlib.import_module(module), first)
+    for part in others:
+        found = getattr(found, part)
+    # The class name comes from the database: only item classes may be instantiated.
+    if not (isinstance(found, type) and ItemAdapter.is_item_class(found)):
+        raise UnexpectedShape(name, "it is not an item class")
+    return found
+
+
+def _names_around(kind: type[Spider]) -> Mapping[str, Any]:
+    """Return the names of the module that a spider was defined in."""
+    functions = (one for one in vars(kind).values() if inspect.isfunction(one))
+    return next((one.__globals__ for one in functions), {})
+
+
+_Form = tuple[type | tuple[type, ...], Callable[[Any], Any], Callable[[Any], Any]]
+_FORMS: dict[str, _Form] = {
+    "bytes": (bytes, lambda v: base64.b64encode(v).decode(), base64.b64decode),
+    "tuple": (tuple, list, tuple),
+    "set": ((set, frozenset), list, set),
+    "datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
+    "date": (date, date.isoformat, date.fromisoformat),
+    "time": (time, time.isoformat, time.fromisoformat),
+    "timedelta": (timedelta, timedelta.total_seconds, lambda v: timedelta(seconds=v)),
+    "decimal": (Decimal, str, Decimal),
+    # Mappings with string keys are packed before; this is for all others.
+    "pairs": ((), list, dict),
+}
 
 _NOT_FOR_ERRBACKS = (CircuitOpen, Deferred, BudgetSpent)
 """Errors that defer a request and say nothing about it."""
@@ -83,7 +202,7 @@ def scrapy_source(kind: type[Spider]) -> type[Source]:
         "__module__": kind.__module__,
         "rate": "auto" if settings.getbool("AUTOTHROTTLE_ENABLED") else rate,
         "burst": 1 if delay else 5,
-        "not_run": not_run(settings, kind),
+        "not_run": tuple(parts_not_run(settings, kind)),
         "_spider": kind,
     }
     return type(kind.__name__, (_SpiderSource,), values)
@@ -108,9 +227,9 @@ class _SpiderSource(RecordSource):
             visit.warn(f"not run: {part}")
         for name in self._crawl.unused_limits():
             visit.warn(f"{name} of the project is not applied; --limit ends a run early")
-        emitting = _Emitting(self._crawl, _START, "", self.options.record_key)
+        found_items = _PageItems(self._crawl, _START, "", self.options.record_key)
         async for one in self._crawl.start(visit.cut):
-            yield emitting.item(one)
+            yield found_items.item(one)
 
     @layer()
     async def record(self, visit: Visit) -> Mapping[str, Any]:
@@ -151,7 +270,7 @@ class _SpiderSource(RecordSource):
         request = unpack_request(data["request"], crawl.spider)
         if crawl.jars is not None:
             crawl.jars.restore(request, data.get("cookies", []))
-        emitting = _Emitting(crawl, visit.item.key, visit.item.url, self.options.record_key)
+        found_items = _PageItems(crawl, visit.item.key, visit.item.url, self.options.record_key)
         try:
             response = await self._respond(visit, request)
         except _NOT_FOR_ERRBACKS:
@@ -159,15 +278,17 @@ class _SpiderSource(RecordSource):
         except FetchError as error:
             if request.errback is None:
                 raise
-            return await self._queue(visit, emitting, crawl.failed(request, error))
+            return await self._queue(visit, found_items, crawl.failed(request, error))
         onward = crawl.redirected(request, response)
         if onward is not None:
             if (shaped := crawl.filtered(onward)) is not None:
-                visit.add(emitting.item(shaped))
+                visit.add(found_items.item(shaped))
             return f"redirected to {onward.url}"
-        emitting.place = response.url
+        found_items.place = response.url
         try:
-            return await self._queue(visit, emitting, crawl.answered(request, response, visit.cut))
+            return await self._queue(
+                visit, found_items, crawl.answered(request, response, visit.cut)
+            )
         except HttpError as error:
             raise bad_status(request.url, response.status) from error
 
@@ -180,7 +301,7 @@ class _SpiderSource(RecordSource):
             method=sent.method,
             headers=outgoing(sent),
             body=sent.body or None,
-            accept=self._crawl.accepted(request),
+            accept=self._crawl.returned_statuses(request),
             timeout=request.meta.get("download_timeout"),
         )
         response = response_of(page, request)
@@ -188,13 +309,15 @@ class _SpiderSource(RecordSource):
             self._crawl.jars.take(request, response)
         return response
 
-    async def _queue(self, visit: Visit, emitting: _Emitting, outcome: AsyncIterator[Any]) -> str:
+    async def _queue(
+        self, visit: Visit, found_items: _PageItems, outcome: AsyncIterator[Any]
+    ) -> str:
         """Queue everything the spider yields; return a summary."""
         problem: UnexpectedShape | None = None
         try:
             async for one in outcome:
                 try:
-                    visit.add(emitting.item(one))
+                    visit.add(found_items.item(one))
                 except UnexpectedShape as error:
                     problem = problem or error  # the rest of the page is not lost over it
         except CloseSpider as error:
@@ -202,15 +325,11 @@ class _SpiderSource(RecordSource):
             visit.cut(f"the spider closed itself: {error.reason}")
         if problem is not None:
             raise problem
-        return emitting.summary
+        return found_items.summary
 
 
 def _item_as_json(item: Any, where: str) -> dict[str, Any]:
-    """Return a scraped item as JSON.
-
-    Raises:
-        UnexpectedShape: it holds something that JSON has no form for.
-    """
+    """Return a scraped item as JSON; raise UnexpectedShape if it has a value without a form."""
     try:
         data: dict[str, Any] = json.loads(ScrapyJSONEncoder().encode(item))
     except (TypeError, ValueError) as error:
@@ -218,26 +337,19 @@ def _item_as_json(item: Any, where: str) -> dict[str, Any]:
     return data
 
 
-def _key_data(item: Any) -> dict[str, Any]:
-    """Return the fields of an item as JSON, to make its key."""
-    text = json.dumps(ItemAdapter(item).asdict(), default=_named_by)
-    data: dict[str, Any] = json.loads(text)
-    return data
-
-
-def _named_by(value: Any) -> Any:
+def _as_key_text(value: Any) -> Any:
     # The order of a set differs from process to process, and a key must not.
     return sorted(map(str, value)) if isinstance(value, set | frozenset) else str(value)
 
 
-class _Emitting:
+class _PageItems:
     """Makes items of what a spider yields on one page, each with its own key."""
 
     def __init__(self, crawl: Crawl, origin: str, place: str, record_key: str | None) -> None:
         self._crawl = crawl
         self._origin = origin
         self._record_key = record_key
-        self._met: Counter[str] = Counter()
+        self._seen: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self.place = place
 
@@ -247,11 +359,7 @@ class _Emitting:
         return f"a page with {self._counts['records']} items and {self._counts['links']} links"
 
     def item(self, one: Any) -> Item:
-        """Return the item for a request, or for something scraped.
-
-        Raises:
-            UnexpectedShape: it is neither, or cannot be kept.
-        """
+        """Return the item of a request or scraped item; raise UnexpectedShape for other types."""
         if isinstance(one, Request):
             return self._of_request(one)
         if not ItemAdapter.is_item(one):
@@ -269,29 +377,26 @@ class _Emitting:
         if crawl.jars is not None and (kept := crawl.jars.kept(request)):
             data["cookies"] = kept
         self._counts["links"] += 1
-        return Item(self._key(request), request.url, request.priority, data)
-
-    def _key(self, request: Request) -> str:
-        mark = self._crawl.mark(request)
-        if not request.dont_filter:
-            return mark
-        # Never a duplicate, not even of itself: the key includes its origin.
-        return f"{mark}+{self._apart(mark)}"
+        key = crawl.fingerprint(request)
+        if request.dont_filter:  # never a duplicate, not even of itself
+            key = f"{key}+{self._suffix(key)}"
+        return Item(key, request.url, request.priority, data)
 
     def _of_scraped(self, one: Any) -> Item:
         where = self.place or self._origin
         place = self.place or f"scrapy://{self._crawl.spider.name}"
         if self._crawl.has_pipelines:
             # They receive the item as the spider made it, of its own class.
-            key = self._named(_key_data(one))
+            fields = json.dumps(ItemAdapter(one).asdict(), default=_as_key_text)
+            key = self._record_key_of(json.loads(fields))
             data = {_ITEM: pack(one, where)}
         else:
             record = _item_as_json(one, where)
-            key, data = self._named(record), {"record": record}
+            key, data = self._record_key_of(record), {"record": record}
         self._counts["records"] += 1
         return Item(key, place, _RECORDS_FIRST, data)
 
-    def _named(self, data: dict[str, Any]) -> str:
+    def _record_key_of(self, data: dict[str, Any]) -> str:
         if self._record_key is not None:
             value = data.get(self._record_key)
             if value in (None, "", [], {}):
@@ -300,9 +405,10 @@ class _Emitting:
             return str(value)
         name = first_key_field(data) or fingerprint(data)[:16]
         # Scrapy keeps every item, so two pages about the same thing make two records.
-        return f"{name} {self._apart(name)}"
+        return f"{name} {self._suffix(name)}"
 
-    def _apart(self, name: str) -> str:
-        self._met[name] += 1
-        text = f"{self._origin} {self._met[name]} {name}"
+    def _suffix(self, name: str) -> str:
+        """Return a hash that distinguishes things of the same name by origin and number."""
+        self._seen[name] += 1
+        text = f"{self._origin} {self._seen[name]} {name}"
         return hashlib.blake2b(text.encode(), digest_size=5).hexdigest()

@@ -13,10 +13,10 @@ from defusedxml import DefusedXmlException  # type: ignore[import-untyped]  # sh
 
 from longline.core.errors import CircuitOpen, Deferred, FetchError, LonglineError, Throttled
 from longline.http.errors import RobotsDisallowed
-from longline.sources.adapters.blocking import ThreadFetch
-from longline.sources.adapters.requests_session import chained_session
-from longline.sources.catalogue.n8n.record import TranscriptOutcome
-from longline.sources.visit import Visit
+from longline.sources.base import Visit
+from longline.sources.function import ThreadFetch
+from longline.sources.n8n.source import TranscriptOutcome
+from longline.sources.requests_session import chained_session
 
 YOUTUBE = "https://www.youtube.com"
 # The library interprets refusals, 429 above all. The chain retries server errors.

@@ -6,9 +6,12 @@ import asyncio
 import inspect
 import logging
 import warnings
+from collections import defaultdict
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
+from http.cookiejar import Cookie
 from typing import Any, TypeVar
 
+import scrapy.exceptions
 from itemadapter import ItemAdapter
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
@@ -16,24 +19,168 @@ from scrapy.downloadermiddlewares.defaultheaders import DefaultHeadersMiddleware
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.downloadermiddlewares.redirect import MetaRefreshMiddleware, RedirectMiddleware
 from scrapy.exceptions import DropItem, IgnoreRequest, NotConfigured, ScrapyDeprecationWarning
-from scrapy.http import Response
+from scrapy.http import Headers, Response
+from scrapy.http.cookies import CookieJar
 from scrapy.pipelines import ItemPipelineManager
 from scrapy.pipelines.media import MediaPipeline
+from scrapy.responsetypes import responsetypes
 from scrapy.settings import Settings
 from scrapy.spidermiddlewares.depth import DepthMiddleware
 from scrapy.spidermiddlewares.httperror import HttpError, HttpErrorMiddleware
 from scrapy.spidermiddlewares.referer import RefererMiddleware
 from scrapy.spidermiddlewares.urllength import UrlLengthMiddleware
 from scrapy.utils.conf import build_component_list
+from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import arg_to_iter, build_from_crawler, load_object
 from scrapy.utils.project import get_project_settings
 from scrapy.utils.python import global_object_name
 from twisted.python.failure import Failure
 
-from longline.core.errors import BadSource, SkipItem, UnexpectedShape
-from longline.http.errors import BadAnswer
-from longline.sources.adapters.scrapy.cookies import Jars
-from longline.sources.adapters.scrapy.messages import accepted, scrapy_error
+from longline.core.errors import (
+    BadSource,
+    BadStatus,
+    ConnectFailed,
+    RobotsUnreachable,
+    SkipItem,
+    UnexpectedShape,
+)
+from longline.http.errors import BadAnswer, BodyCut, RobotsDisallowed, TimedOut
+from longline.http.messages import Page
+from longline.http.middleware.identity import is_public_suffix
+from longline.limits.retry import RETRIED_STATUSES
+
+# ---------------- Convert requests, responses and errors between longline and Scrapy
+
+_ERRORS = frozenset(range(400, 600))
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_NAMES: dict[type[BaseException], str] = {
+    TimedOut: "DownloadTimeoutError",
+    BodyCut: "ResponseDataLossError",
+    ConnectFailed: "DownloadConnectionRefusedError",
+}
+_CHAINS_OWN = frozenset({"accept-encoding", "connection", "content-length", "host"})
+
+
+def outgoing(request: Request) -> dict[str, str]:
+    """Return the headers of a request, without those that the chain sets."""
+    pairs = ((name.decode("latin-1"), values) for name, values in request.headers.items())
+    return {
+        name: b", ".join(values).decode("latin-1")
+        for name, values in pairs
+        if name.lower() not in _CHAINS_OWN
+    }
+
+
+def response_of(page: Page, request: Request) -> Response:
+    """Return a page as the type of response that Scrapy would make."""
+    headers = Headers()
+    for name, value in page.headers.items():
+        headers.appendlist(name, value)
+    headers.pop("Content-Encoding", None)  # the body is decompressed already
+    kind = responsetypes.from_args(headers=headers, url=page.url, body=page.body)
+    request.meta["download_latency"] = page.seconds
+    return kind(url=page.url, status=page.status, headers=headers, body=page.body, request=request)
+
+
+def scrapy_error(error: Exception) -> Exception:
+    """Return the error that an errback expects; the original is its cause."""
+    converted: Exception
+    if isinstance(error, BadStatus):
+        converted = HttpError(Response(error.url, status=error.status), str(error))
+    elif isinstance(error, RobotsDisallowed):
+        converted = IgnoreRequest(str(error))
+    else:
+        cause = error.__cause__ if isinstance(error, RobotsUnreachable) else error
+        name = _NAMES.get(type(cause or error), "DownloadFailedError")
+        # These came with Scrapy 2.14.
+        kind: type[Exception] = getattr(scrapy.exceptions, name, IgnoreRequest)
+        converted = kind(str(error))
+    converted.__cause__ = error
+    return converted
+
+
+# ---------------- Cookies of a spider: Scrapy's own jars, stored with the items
+
+_KEPT = (
+    *("version", "name", "value", "port", "port_specified", "domain", "domain_specified"),
+    *("domain_initial_dot", "path", "path_specified", "secure", "expires", "discard"),
+    *("comment", "comment_url", "rfc2109"),
+)
+
+
+class Jars:
+    """One jar for each `cookiejar` in the meta of requests, and one for all others."""
+
+    def __init__(self) -> None:
+        self._jars: defaultdict[Any, CookieJar] = defaultdict(CookieJar)
+
+    def dress(self, request: Request) -> None:
+        """Add the cookies of a request and of its jar."""
+        if request.meta.get("dont_merge_cookies"):
+            return
+        jar = self._jar(request)
+        is_secure = urlparse_cached(request).scheme == "https"
+        cookies: Any = request.cookies or ()
+        if isinstance(cookies, dict):
+            cookies = [{"name": name, "value": value} for name, value in cookies.items()]
+        lines = [
+            _set_cookie_line({"secure": is_secure, **one})
+            for one in cookies
+            if one.get("name") is not None and one.get("value") is not None  # as Scrapy does
+        ]
+        if lines:
+            _store_cookies(jar, Response(request.url, headers={"Set-Cookie": lines}), request)
+        jar.add_cookie_header(request)
+
+    def take(self, request: Request, response: Response) -> None:
+        """Store the cookies of a response."""
+        if not request.meta.get("dont_merge_cookies"):
+            _store_cookies(self._jar(request), response, request)
+
+    def kept(self, request: Request) -> list[dict[str, Any]]:
+        """Return the cookies of a request's jar as JSON, to be stored with its item."""
+        return [{name: getattr(one, name) for name in _KEPT} for one in self._jar(request).jar]
+
+    def restore(self, request: Request, kept: list[dict[str, Any]]) -> None:
+        """Restore the cookies of an earlier process, unless newer ones are known."""
+        jar = self._jar(request)
+        known = {(one.domain, one.path, one.name) for one in jar.jar}
+        for cookie in kept:
+            if (cookie["domain"], cookie["path"], cookie["name"]) not in known:
+                jar.jar.set_cookie(Cookie(**cookie, rest={}))
+
+    def _jar(self, request: Request) -> CookieJar:
+        return self._jars[request.meta.get("cookiejar")]
+
+
+def _store_cookies(jar: CookieJar, response: Response, request: Request) -> None:
+    """Store the cookies of a response, except those for a public suffix, as Scrapy does."""
+    host = urlparse_cached(request).hostname or ""
+    for cookie in jar.make_cookies(response, request):
+        domain = cookie.domain.removeprefix(".")
+        if domain and is_public_suffix(domain):
+            if domain != host:
+                continue
+            cookie.domain = host
+        jar.set_cookie_if_ok(cookie, request)
+
+
+def _set_cookie_line(cookie: dict[str, Any]) -> str:
+    extras = [f"{n.capitalize()}={cookie[n]}" for n in ("path", "domain") if cookie.get(n)]
+    flags = ["Secure"] if cookie.get("secure") else []
+    return "; ".join(
+        [f"{_decode_text(cookie['name'])}={_decode_text(cookie['value'])}", *extras, *flags]
+    )
+
+
+def _decode_text(value: Any) -> str:
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
 
 _log = logging.getLogger(__name__)
 _PIPELINES = "ITEM_PIPELINES"
@@ -56,33 +203,18 @@ _REPLACED = {
 _DEFAULT = 0  # the priority of a setting that the project does not change
 
 
-def pipelines_of(settings: Settings, kind: type[Spider]) -> list[type]:
-    """Return the classes of the item pipelines that run, in order.
-
-    Those that download files are excluded: they need Scrapy's engine.
-
-    Raises:
-        BadSource: one cannot be imported.
-    """
-    return [one for one in _enabled(settings, kind) if not issubclass(one, MediaPipeline)]
-
-
-def not_run(settings: Settings, kind: type[Spider]) -> tuple[str, ...]:
-    """Return the parts of a project that do not run, each with its kind.
+def parts_not_run(settings: Settings, kind: type[Spider]) -> Iterator[str]:
+    """Yield the parts of a project that do not run, each with its kind.
 
     Raises:
         BadSource: an item pipeline cannot be imported.
     """
-    return tuple(_not_run(settings, kind))
-
-
-def _not_run(settings: Settings, kind: type[Spider]) -> Iterator[str]:
     for name, word in _COMPONENTS.items():
         usual = {_component_name(one) for one in settings.getdict(f"{name}_BASE")}
         given = settings.getdict(name)
         named = (_component_name(one) for one, order in given.items() if order is not None)
         yield from (f"{word} {one}" for one in named if one not in usual)
-    for one in _enabled(settings, kind):
+    for one in _pipeline_classes(settings, kind):
         if issubclass(one, MediaPipeline):
             name = _component_name(one)
             yield f"item pipeline {name}, which needs Scrapy's engine to download files"
@@ -93,7 +225,7 @@ def _not_run(settings: Settings, kind: type[Spider]) -> Iterator[str]:
         yield "HTTP authentication by http_user (use `auth` in a job file)"
 
 
-def _enabled(settings: Settings, kind: type[Spider]) -> list[type]:
+def _pipeline_classes(settings: Settings, kind: type[Spider]) -> list[type]:
     try:
         numbered = settings.get_component_priority_dict_with_base(_PIPELINES)
         return [load_object(one) for one in build_component_list(numbered)]
@@ -106,13 +238,8 @@ def _component_name(kind: Any) -> str:
     return kind if isinstance(kind, str) else global_object_name(kind)
 
 
-class Pipelines:
-    """The item pipelines of one spider in one process, opened with the first item.
-
-    Args:
-        crawler: what they are built from.
-        kinds: their classes, in their order.
-    """
+class _Pipelines:
+    """The item pipelines of one spider in one process, opened with the first item."""
 
     def __init__(self, crawler: Crawler, kinds: list[type]) -> None:
         built = []
@@ -176,11 +303,7 @@ _CLOSING = (
 
 
 def settings_of(kind: type[Spider]) -> Settings:
-    """Return the settings of a spider in its project.
-
-    Raises:
-        BadSource: the project's settings cannot be read.
-    """
+    """Return the settings of a spider in its project; raise BadSource if they are broken."""
     try:
         settings = get_project_settings()
         kind.update_settings(settings)
@@ -220,8 +343,10 @@ class Crawl:
         self._redirects = self._built(RedirectMiddleware, MetaRefreshMiddleware)
         self._shaping = self._built(UrlLengthMiddleware, RefererMiddleware, DepthMiddleware)
         self._errors = HttpErrorMiddleware.from_crawler(crawler)
-        pipelines = pipelines_of(settings, kind)
-        self._pipelines = Pipelines(crawler, pipelines) if pipelines else None
+        # Those that download files need Scrapy's engine.
+        enabled = _pipeline_classes(settings, kind)
+        pipelines = [one for one in enabled if not issubclass(one, MediaPipeline)]
+        self._pipelines = _Pipelines(crawler, pipelines) if pipelines else None
         crawler.spider_middlewares = [*self._shaping, self._errors]
         crawler.signals.send_catch_log(signal=signals.spider_opened, spider=self.spider)
         crawler.signals.send_catch_log(signal=signals.engine_started)
@@ -260,13 +385,10 @@ class Crawl:
         for part in self._shaping:
             one = part.get_processed_request(one, response)
             if one is None:
-                cut(self._limit_of(part))
+                name = "DEPTH_LIMIT" if isinstance(part, DepthMiddleware) else "URLLENGTH_LIMIT"
+                cut(f"requests beyond {name} ({self._settings.getint(name)}) were left out")
                 return None
         return self.filtered(one)
-
-    def _limit_of(self, part: Any) -> str:
-        name = "DEPTH_LIMIT" if isinstance(part, DepthMiddleware) else "URLLENGTH_LIMIT"
-        return f"requests beyond {name} ({self._settings.getint(name)}) were left out"
 
     def unused_limits(self) -> list[str]:
         """Return the settings that would have ended the spider early under Scrapy itself."""
@@ -291,9 +413,18 @@ class Crawl:
             self.jars.dress(sent)
         return sent
 
-    def accepted(self, request: Request) -> frozenset[int]:
-        """Return the statuses that the chain returns instead of raising."""
-        return accepted(request, self.spider, self._settings)
+    def returned_statuses(self, request: Request) -> frozenset[int]:
+        """Return the statuses that the chain returns instead of retrying or raising.
+
+        They include redirects: Scrapy sends each hop through its duplicate filter.
+        """
+        meta = request.meta
+        if meta.get("handle_httpstatus_all") or meta.get("dont_retry"):
+            return _ERRORS | _REDIRECTS
+        allowed = self._settings.getlist("HTTPERROR_ALLOWED_CODES")
+        allowed = getattr(self.spider, "handle_httpstatus_list", allowed)
+        allowed = meta.get("handle_httpstatus_list", allowed)
+        return (_ERRORS - RETRIED_STATUSES) | _REDIRECTS | frozenset(map(int, allowed))
 
     def redirected(self, request: Request, response: Response) -> Request | None:
         """Return the request that a response redirects to; None when it is no redirect.
@@ -346,10 +477,10 @@ class Crawl:
             outcome.raiseException()
         return outcome
 
-    def mark(self, request: Request) -> str:
+    def fingerprint(self, request: Request) -> str:
         """Return the fingerprint of a request by the settings of the project."""
-        mark: bytes = self._fingerprinter.fingerprint(request)
-        return mark.hex()[:24]
+        found: bytes = self._fingerprinter.fingerprint(request)
+        return found.hex()[:24]
 
     @property
     def has_pipelines(self) -> bool:
@@ -357,27 +488,18 @@ class Crawl:
         return self._pipelines is not None
 
     async def processed(self, item: Any, where: str) -> Any:
-        """Return a scraped item as the item pipelines leave it.
-
-        Raises:
-            SkipItem: a pipeline dropped it.
-            UnexpectedShape: they returned something else than an item.
-        """
+        """Return a scraped item as the item pipelines, if there are any, leave it."""
         return item if self._pipelines is None else await self._pipelines.process(item, where)
 
     async def close(self, reason: str) -> None:
         """Close the item pipelines, then send the spider the signal that its run is over."""
+        send = self._crawler.signals.send_catch_log
         try:
             if self._pipelines is not None:
                 await self._pipelines.close()
         finally:
-            self._signal_end(reason)
-
-    def _signal_end(self, reason: str) -> None:
-        self._crawler.signals.send_catch_log(
-            signal=signals.spider_closed, spider=self.spider, reason=reason
-        )
-        self._crawler.signals.send_catch_log(signal=signals.engine_stopped)
+            send(signal=signals.spider_closed, spider=self.spider, reason=reason)
+            send(signal=signals.engine_stopped)
 
 
 async def _iterate_outcome(outcome: Any) -> AsyncIterator[Any]:

@@ -12,7 +12,7 @@ from requests.structures import CaseInsensitiveDict
 
 from longline.http.messages import Page
 from longline.limits.retry import RETRIED_STATUSES
-from longline.sources.adapters.blocking import ThreadFetch
+from longline.sources.function import ThreadFetch
 
 _CHAIN_HEADERS = frozenset(
     {"user-agent", "accept-encoding", "connection", "content-length", "host"}

@@ -1,1 +1,0 @@
-"""From a manifest, or from existing code, to a source."""
