@@ -46,6 +46,20 @@ def test_verbose_shows_each_request(longline: Terminal, web: PracticeWeb, place:
     assert len({one["item"] for one in of_items}) == 3
 
 
+def test_twice_verbose_shows_leases_waits_and_cache(longline: Terminal, web: PracticeWeb) -> None:
+    given = ["-vv", "--log-format", "json", "--cache", "--rate", "50", "--burst", "1"]
+
+    answer = longline(*words(web), *given)
+
+    entries = [json.loads(line) for line in answer.err.splitlines()]
+    loggers = {one["logger"] for one in entries if one["level"] == "debug"}
+    assert {
+        "longline.engine.worker",
+        "longline.limits.limiter",
+        "longline.http.middleware.cache",
+    } <= loggers
+
+
 def test_a_log_file_has_the_requests_and_stderr_is_quiet(
     longline: Terminal, web: PracticeWeb, tmp_path: Path
 ) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from longline.config.secrets import SecretRef
+from longline.config.settings import Settings
 from longline.core.logging import LogOptions, configure_logging, log_context, redact, reset_logging
 
 LOG = logging.getLogger("longline.test")
@@ -89,6 +92,33 @@ async def test_tasks_have_the_context_that_they_were_started_in(
 def test_secrets_are_redacted(text: str, secret: str) -> None:
     assert secret not in redact(text)
     assert "***" in redact(text)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_known_secrets_are_redacted_by_value(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, as_json: bool
+) -> None:
+    monkeypatch.setenv("SHOP_KEY", 'sesame"7f3a')
+    SecretRef.parse("env:SHOP_KEY").read()
+    Settings(redis_url="redis://:s3same%2Fopen@127.0.0.1/0", home=Path("nowhere"))
+    configure_logging(LogOptions(as_json=as_json))
+
+    LOG.warning("sent %s", 'sesame"7f3a', extra={"headers": ["s3same/open", 'sesame"7f3a']})
+
+    (line,) = lines(capsys)
+    assert "7f3a" not in line
+    assert "s3same" not in line
+    assert line.count("***") == 3
+
+
+def test_the_worker_is_on_every_line_of_every_thread(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(LogOptions(worker="host-7"))
+
+    thread = threading.Thread(target=LOG.warning, args=("begun",))
+    thread.start()
+    thread.join()
+
+    assert lines(capsys)[0].endswith("begun worker=host-7")
 
 
 def test_an_address_without_secrets_is_unchanged() -> None:

@@ -113,10 +113,10 @@ class Home:
         self.store = open_store(self.settings.database)
         self.messages = Messages(self.settings)
 
-    def start_worker(self, processes: int = 2) -> Worker:
+    def start_worker(self, processes: int = 2, *options: str) -> Worker:
         """Start a worker; whether it is up shows when it works."""
         program = str(Path(sys.executable).with_name("longline"))
-        words = ["worker", "-n", str(processes), "--home", str(self.folder)]
+        words = ["worker", "-n", str(processes), "--home", str(self.folder), *options]
         variables = {
             **os.environ,
             "LONGLINE_REDIS_URL": self.redis.url,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -42,6 +44,24 @@ async def test_a_worker_waits_for_a_redis_that_is_away_and_reports_it(
     home.redis.start()
 
     assert await home.ended(job) is JobState.COMPLETE
+
+
+@pytest.mark.real_time
+async def test_request_lines_of_a_worker_have_the_whole_context(
+    home: Home, gated_site: GatedSite
+) -> None:
+    gated_site.gate.set()
+    job = await home.start_job(gated_site.url, 5)
+
+    home.start_worker(1, "--name", "host-7", "-v", "--log-format", "json")
+
+    assert await home.ended(job) is JobState.COMPLETE
+    log = (home.folder / "worker.log").read_text("utf-8").splitlines()
+    entries = [json.loads(line) for line in log if line.startswith("{")]
+    requests = [one for one in entries if "status" in one and "item" in one]
+    assert len({one["item"] for one in requests}) == 5
+    contexts = {(one["job"], one["source"], one["domain"], one["worker"]) for one in requests}
+    assert contexts == {(job.id, "pages", urlsplit(gated_site.url).netloc, "host-7")}
 
 
 def test_a_worker_without_a_redis_says_what_to_do(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from pathlib import Path
@@ -262,6 +263,18 @@ async def test_what_other_processes_do_is_seen_within_half_a_second(
     assert not await is_let_through(breaker)
     await ours.close()
     await theirs.close()
+
+
+async def test_transitions_and_refused_requests_are_logged(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "longline.limits.breaker")
+    breaker = CircuitBreaker(threshold=1, clock=clock)
+
+    await fail(breaker, 1)
+    assert not await is_let_through(breaker)
+
+    assert len(caplog.records) == 2
 
 
 class CountingKeeper(BreakerBackend):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -267,3 +268,14 @@ async def test_a_reset_forgets_the_figures(handler: RetryHandler) -> None:
         "postponed": 0,
         "failures": {},
     }
+
+
+async def test_every_decision_is_logged(
+    handler: RetryHandler, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "longline.limits.retry")
+
+    await handler.execute(Site(RESET).visit)
+
+    (record,) = caplog.records
+    assert vars(record)["wait"] == pytest.approx(1.0)

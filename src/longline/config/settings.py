@@ -8,10 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ByteSize, Field, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    Field,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -26,7 +34,7 @@ from longline.config.strict_model import StrictModel
 from longline.config.validation_messages import did_you_mean
 from longline.core.errors import BadFile, BadOption, HomeUnwritable, StoreFull
 from longline.core.files import make_private_folder
-from longline.core.redaction import redact_server_url, redact_url
+from longline.core.redaction import KNOWN_SECRETS, redact_server_url, redact_url
 
 FILE = "longline.yaml"
 FILE_VARIABLE = "LONGLINE_CONFIG"
@@ -203,6 +211,10 @@ class Services:
     redis_url: str | None = None
     database_url: str | None = None
 
+    def __post_init__(self) -> None:
+        KNOWN_SECRETS.add_password(self.redis_url)
+        KNOWN_SECRETS.add_password(self.database_url)
+
 
 def read_services(home: Path) -> Services:
     """Return the servers of a home.
@@ -286,6 +298,12 @@ class Settings(BaseSettings):
     parallel: bool = Field(
         default=True, description="run several sources in parallel, or one after another"
     )
+
+    @model_validator(mode="after")
+    def _keep_passwords_out_of_logs(self) -> Self:
+        for url in (self.database_url, self.redis_url, self.broker_url, self.chromium):
+            KNOWN_SECRETS.add_password(url)
+        return self
 
     @property
     def database(self) -> str:

@@ -22,7 +22,7 @@ from celery.exceptions import Reject
 
 from longline.config.settings import Settings
 from longline.core.errors import StoreError
-from longline.core.logging import LogOptions, configure_logging, log_context
+from longline.core.logging import LogOptions, configure_logging
 from longline.core.output import protected_output
 from longline.distributed.app import COLLECT, DISCOVER, EXPORT, FINISH, QUEUES, Messages, make_app
 from longline.distributed.processes import ENDED, Drain, Reports, WorkerPlan, die_with
@@ -196,8 +196,7 @@ def main() -> int:
         without_heartbeat=True,
         quiet=True,
     )
-    with log_context(worker=plan.name):
-        worker.start()
+    worker.start()
     return int(worker.exitcode or 0)
 
 

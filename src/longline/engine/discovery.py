@@ -20,6 +20,7 @@ from longline.core.errors import (
     LonglineError,
     StoreError,
 )
+from longline.core.logging import log_context
 from longline.core.model import Cursor, Item
 from longline.engine.extractor import Collector, is_of_the_process, no_stray_cancellation
 from longline.engine.owner import dead_among
@@ -181,9 +182,11 @@ class Discovery:
         """Discover, if nobody else does, until all is found."""
         self.is_under_way = True
         try:
+            context = log_context(job=job, source=self._collector.source.name)
             async with beside(self._note_waits(job)):
-                while not self._is_stopped() and await self._is_to_be_discovered(job):
-                    pass
+                with context:
+                    while not self._is_stopped() and await self._is_to_be_discovered(job):
+                        pass
         finally:
             self.is_under_way = False
             self._on_found()

@@ -7,12 +7,14 @@ where more leases come from.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from longline.core.errors import FailureKind, LonglineError
+from longline.core.logging import log_context
 from longline.core.model import (
     OVERRAN,
     Failure,
@@ -25,6 +27,8 @@ from longline.core.model import (
 from longline.engine.extractor import Collector
 from longline.engine.runtime import CommitQueue, RunOptions, Runtime, completion_of, first_of
 from longline.storage.queue.completion import Completion, spent_on
+
+_LOG = logging.getLogger(__name__)
 
 _GRACE = 0.1  # of the time limit, for what is in flight when it is reached
 _LONGEST_GRACE = 60.0
@@ -421,6 +425,7 @@ class DomainWorker:
         if leases:
             self._handed_back += len(leases)
             await self._store.queue.release(leases)
+            _LOG.debug("%d leases of %s released", len(leases), self.domain)
             for lease in leases:
                 self._let_go(lease)
 
@@ -439,6 +444,7 @@ class DomainWorker:
             self._in_hand[lease.id] = lease
             self._owners[lease.owner] += 1
         self._waiting.extend(leases)
+        _LOG.debug("%d items of %s leased", len(leases), self.domain)
 
     def _let_go(self, lease: Lease) -> None:
         """Note that an item is at its end here."""
@@ -517,7 +523,8 @@ class DomainWorker:
 
     async def _work(self, attempt: Attempt) -> None:
         lease, usage = attempt.lease, attempt.usage
-        extraction = await self._collector.collect(lease.item, tries=lease.tries, usage=usage)
+        with log_context(job=lease.job):
+            extraction = await self._collector.collect(lease.item, tries=lease.tries, usage=usage)
         outcome = extraction.outcome
         if outcome.action is OutcomeAction.DEFER and outcome.is_for_domain:
             self._rest = self._rest or outcome

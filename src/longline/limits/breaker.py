@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,8 @@ from longline.core.errors import (
     kind_of,
 )
 from longline.limits.backends.state import MemoryStateBackend, StateBackend
+
+_LOG = logging.getLogger(__name__)
 
 # ---------------- Failure rate: requests counted by slots of time, so that old ones drop out
 
@@ -624,6 +627,8 @@ class CircuitBreaker:
             successes=counter.take(self._clock.now()) if counter else (),
         )
         self._remember(domain, change.after)
+        if (moved := change.transition) is not None:
+            _LOG.debug("breaker of %s: %s to %s: %s", domain, moved.old, moved.new, moved.reason)
         return change
 
     @contextlib.asynccontextmanager
@@ -699,6 +704,7 @@ class CircuitBreaker:
 
     def _turn_away(self, url: str, admission: Admission) -> NoReturn:
         self._turned_away += 1
+        _LOG.debug("breaker turned away %s: %s", url, admission.reason)
         kind = FailureKind.BLOCKED if admission.is_ban else FailureKind.NETWORK
         raise CircuitOpen(url, admission.until, admission.reason, kind)
 

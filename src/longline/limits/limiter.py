@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
+import logging
 import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -26,6 +27,7 @@ from longline.limits.rate_limit import (
     observe_lateness,
 )
 
+_LOG = logging.getLogger(__name__)
 _PRIORITY_STEP = 1000  # later arrivals that one step of priority overtakes: no request starves
 
 
@@ -204,12 +206,15 @@ class RateLimiter:
             async with known.queue.acquire(priority):
                 due = await self._wait_for_slot(known, url or domain)
             waited = self._clock.now() - started
+            if waited >= _SHORTEST_WAIT:
+                _LOG.debug("waited %.3f s for the rate limit of %s", waited, domain)
         known.waits.add(waited)
         return Token(domain, due, waited, is_limited)
 
     async def penalise(self, domain: str, seconds: float) -> None:
         """Bar a domain for this many seconds, in every process that shares the backend."""
         check_range("penalty", seconds, "0 seconds or more", at_least=0)
+        _LOG.debug("%s is barred for %.3f s", domain, seconds)
         known = self._domain(domain)
         known.barred_until = max(known.barred_until, self._clock.now() + seconds)
         known.state = await self._backend.penalise(domain, known.limit, seconds)

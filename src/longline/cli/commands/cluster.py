@@ -27,7 +27,7 @@ from longline.cli.output import (
 )
 from longline.config.settings import Settings, prepare_home
 from longline.core.errors import MissingExtra
-from longline.core.logging import configure_logging, log_context
+from longline.core.logging import configure_logging
 from longline.core.output import closed_stdout_ignored, sanitize
 from longline.engine.owner import this_host
 from longline.services.base import OnStep, ServiceStatus, check_extra, has_cluster, sqlite_status
@@ -269,13 +269,12 @@ def worker_command(
     if items is not None:
         settings = settings.model_copy(update={"concurrency": items})
     prepare_home(settings)
-    log = log_options_of(click.get_current_context())
     name = name or f"{this_host()}-{os.getpid()}"
+    log = replace(log_options_of(click.get_current_context()), worker=name)
     options = WorkerOptions(name, processes, queues, log)
     # A worker always logs its start and its end.
     configure_logging(replace(log, verbosity=max(1, log.verbosity)))
-    with log_context(worker=name):
-        sys.exit(asyncio.run(run_worker(settings, options)))
+    sys.exit(asyncio.run(run_worker(settings, options)))
 
 
 # ---------------- longline db: the database, and copying it to another one

@@ -13,6 +13,7 @@ from longline.config.auth import BasicAuth, BearerAuth, HeaderAuth, QueryAuth
 from longline.config.secrets import SecretRef, reveal
 from longline.core.errors import UnknownSecret
 from longline.core.model import Usage
+from longline.core.redaction import KNOWN_SECRETS
 from longline.http.auth.base import StaticScheme
 from longline.http.headers import Redacted, with_header
 from longline.http.messages import Request
@@ -32,6 +33,7 @@ class HeaderScheme(StaticScheme):
         del usage
         if self._value is None:
             self._value = SecretStr(self._read())
+            KNOWN_SECRETS.add(self._value.get_secret_value().partition(" ")[2])
         return with_header(request, self._name, self._value.get_secret_value())
 
 

@@ -11,6 +11,7 @@ from longline.config.secrets import reveal
 from longline.core.clock import Clock
 from longline.core.errors import UnexpectedShape, bad_status
 from longline.core.model import Usage
+from longline.core.redaction import KNOWN_SECRETS
 from longline.http.auth.base import ObtainedScheme, one_line
 from longline.http.auth.fixed import basic_value
 from longline.http.errors import AuthFailed
@@ -56,6 +57,7 @@ class OAuth2Scheme(ObtainedScheme):
         page = await self._inner(self._token_request(request.priority), usage)
         token, lifetime = self._read_token(page)
         self._token = SecretStr(token)
+        KNOWN_SECRETS.add(token)
         self._until = started + lifetime - min(_MARGIN, lifetime * _MARGIN_SHARE)
         usage.add_event("auth.token", host=Request(self._auth.token_url).domain, seconds=lifetime)
 

@@ -6,6 +6,7 @@ It is outside breaker and rate limit: a stored response costs no slot and no req
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -37,6 +38,8 @@ from longline.http.cache.storage import HttpCache
 from longline.http.headers import Redacted, with_header
 from longline.http.messages import FIRST_ERROR, Page, Request, origin_of
 from longline.http.middleware.base import Middleware
+
+_LOG = logging.getLogger(__name__)
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _OK = 200
@@ -116,6 +119,8 @@ class CacheMiddleware(Middleware):
         found = self._try_cache(lambda: self._cache.find(request.url), lookup.usage)
         entry = select_entry(found, asked.owner, asked.headers) if found else None
         page = None if entry is None else self._from_cache(lookup, entry)
+        state = "hit" if page is not None else "stale" if entry is not None else "miss"
+        _LOG.debug("cache %s: %s", state, request.url)
         if page is not None:
             return page
         if asked.directives.is_only_if_cached:
