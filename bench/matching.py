@@ -15,9 +15,9 @@ from typing import Any
 
 import click
 
-from longline.analysis.matching.clusters import clusters
-from longline.analysis.matching.rules import Rules, read_rules
-from longline.analysis.matching.search import find_duplicates
+from longline.analysis.clusters import clusters
+from longline.analysis.duplicates import find_duplicates
+from longline.analysis.match_rules import Rules, read_rules
 from longline.core.clock import SystemClock
 from longline.core.model import Record
 from longline.sandbox.sites.listings.rounds import Ad, make_ads

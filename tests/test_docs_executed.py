@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 import yaml
 
-from longline.analysis.matching.rules import read_rules
+from longline.analysis.match_rules import read_rules
 from longline.enrichment.task_files import read_task
 from longline.sandbox.web import PracticeWeb
 from tests.cli.served import served

@@ -12,7 +12,7 @@ import pytest
 from longline.core.errors import BadFile, BadOption, LonglineError
 from longline.storage.errors import UnknownRecord
 from longline.storage.store import open_store
-from tests.analysis.matching.ads import EXAMPLE, HOMES, IMOTI, WOHNEN, flat, put
+from tests.analysis.ads import EXAMPLE, HOMES, IMOTI, WOHNEN, flat, put
 from tests.cli.terminal import Terminal
 
 LONG = "an-address-as-long-as-sites-make-them-when-they-put-the-title-into-it-"

@@ -17,8 +17,7 @@ from click.testing import CliRunner
 from longline.cli.commands.shell import shell_command
 from longline.config.job_spec import make_spec
 from longline.config.settings import load_settings
-from longline.devtools.session import NO_SOURCE
-from longline.devtools.shell import PageShell
+from longline.devtools.session import NO_SOURCE, PageShell
 from longline.http.errors import RobotsDisallowed
 from longline.sandbox.web import PracticeWeb
 from tests.cli.served import served

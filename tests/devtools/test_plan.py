@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -10,11 +12,26 @@ import pytest
 from longline.config.settings import load_settings
 from longline.core.clock import Clock, SystemClock
 from longline.core.errors import DiscoveryFailed
-from longline.core.model import JobState
-from longline.devtools.plan import Certainty, Plan, make_plan
-from longline.devtools.session import open_session, session_spec
+from longline.core.model import Item, JobState, Outcome, OutcomeAction, Usage
+from longline.devtools.plan import (
+    MAX_SAMPLES,
+    MIN_SAMPLES,
+    Certainty,
+    Plan,
+    Sample,
+    is_precise,
+    make_plan,
+    spread_items,
+    uncertainty,
+)
+from longline.devtools.session import Exchange, open_session, session_spec
+from longline.engine.extractor import Extraction
+from longline.http.messages import Page, Request
 from longline.orchestrator import Orchestrator
+from longline.sandbox.templates.generated import GeneratedShelf
 from longline.sandbox.web import PracticeWeb, WebOptions
+from longline.sandbox.youtube import VideoOutcome, outcome_of
+from longline.sources.n8n.content import find_videos
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 
@@ -161,3 +178,104 @@ async def test_a_source_without_an_item_has_no_plan(
 
     assert failed.value.source == "pages"
     assert "--requests" not in failed.value.problem  # more of them would not help
+
+
+ITEMS = [Item(str(number), f"https://a.test/{number}") for number in range(300)]
+PAGE = Page("https://a.test/", 200, {}, b"")
+
+
+def costing(requests: Sequence[int], host: str = "a.test") -> list[Sample]:
+    outcome = Outcome(OutcomeAction.STORE)
+    return [
+        Sample(
+            Extraction(ITEMS[0], outcome, {}, {}, Usage(), 0.0),
+            [Exchange(Request(f"https://{host}/"), PAGE, 0.0, 0.0, count)],
+        )
+        for count in requests
+    ]
+
+
+def rate_of(domain: str) -> float | None:
+    return {"a.test": 2.0}.get(domain)
+
+
+@pytest.mark.parametrize("most", [1, 12, 50, 1000])
+def test_samples_are_different_and_no_more_than_half(most: int) -> None:
+    taken = [item.key for item in spread_items(ITEMS, most)]
+
+    assert len(set(taken)) == len(taken) == min(most, 150)
+
+
+def test_a_dozen_samples_come_from_all_parts_of_the_list() -> None:
+    taken = sorted(int(item.key) for item in spread_items(ITEMS, 12))
+
+    gaps = [after - before for before, after in zip([0, *taken], [*taken, 300], strict=True)]
+    assert max(gaps) < 60
+
+
+def test_a_short_list_is_tried_whole() -> None:
+    assert len(list(spread_items(ITEMS[:8], 100))) == 8
+
+
+def test_a_dozen_that_cost_the_same_do_not_prove_that_all_others_do() -> None:
+    assert not is_precise(costing([1] * MIN_SAMPLES), 300, rate_of)
+    assert is_precise(costing([1] * 50), 300, rate_of)
+
+
+def test_items_that_differ_need_more() -> None:
+    assert not is_precise(costing([1, 4] * 25), 300, rate_of)
+    assert is_precise(costing([1, 4] * 75), 300, rate_of)
+
+
+def test_a_list_that_was_tried_whole_is_certain() -> None:
+    assert uncertainty(costing([1, 4] * 4), 8, rate_of) == 0
+
+
+def test_what_a_domain_without_a_limit_costs_does_not_matter() -> None:
+    assert uncertainty(costing([1, 9] * 6, "free.test"), 300, rate_of) == 0
+
+
+SEEDS = 20
+_PAGE = Page("https://a.test/", 200, {}, b"")
+_ENDS_EARLY = {
+    VideoOutcome.FAILED: 1,
+    VideoOutcome.DISABLED: 2,
+    VideoOutcome.UNAVAILABLE: 2,
+    VideoOutcome.AGE_RESTRICTED: 2,
+    VideoOutcome.UNPLAYABLE: 2,
+    VideoOutcome.NEEDS_TOKEN: 2,
+}
+
+
+def requests_of_each(seed: int) -> dict[str, int]:
+    """Return what each template of a practice catalogue takes: itself, and three a transcript."""
+    items = WebOptions().items
+    shelf = GeneratedShelf(items, seed, odd_shapes=True, site=lambda: "https://a.test")
+    costs = {}
+    for number in shelf.ids:
+        template = shelf.template(number)
+        notes = [node.get("parameters", {}) for node in template.workflow["nodes"]]
+        texts = [template.detail["description"], *(str(note.get("content", "")) for note in notes)]
+        videos = [outcome_of(video) for video in find_videos("\n".join(texts))]
+        costs[str(number)] = 1 + sum(_ENDS_EARLY.get(outcome, 3) for outcome in videos)
+    return costs
+
+
+def tried(costs: Mapping[str, int]) -> Iterator[int]:
+    """Yield what the items cost that a plan would try."""
+    samples: list[Sample] = []
+    for item in spread_items([Item(key, f"https://a.test/{key}") for key in costs], MAX_SAMPLES):
+        extraction = Extraction(item, Outcome(OutcomeAction.STORE), {}, {}, Usage(), 0.0)
+        exchange = Exchange(Request(item.url), _PAGE, 0.0, 0.0, costs[item.key])
+        samples.append(Sample(extraction, [exchange]))
+        yield costs[item.key]
+        if is_precise(samples, len(costs), lambda _domain: 2.0):
+            return
+
+
+def test_of_twenty_catalogues_nineteen_are_foretold_within_a_tenth() -> None:
+    catalogues = [requests_of_each(seed) for seed in range(SEEDS)]
+
+    off = [fmean(tried(costs)) / fmean(costs.values()) - 1 for costs in catalogues]
+
+    assert sum(abs(share) <= 0.1 for share in off) >= SEEDS - 1

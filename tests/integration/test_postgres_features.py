@@ -15,7 +15,7 @@ import pytest
 from longline.config.settings import Settings
 from longline.orchestrator import Orchestrator
 from longline.storage.store import Store, open_store
-from tests.analysis.matching.ads import EXAMPLE, HOMES, IMOTI, WOHNEN, flat, put
+from tests.analysis.ads import EXAMPLE, HOMES, IMOTI, WOHNEN, flat, put
 from tests.cli.terminal import SHOP, Terminal
 from tests.export.sample_answers import answered
 from tests.servers import PostgresServer

@@ -12,16 +12,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from longline.analysis.rediscovery import (
+from longline.analysis.reextract import (
     ROUNDING,
     PairedItems,
     Rediscovery,
     Timeline,
     is_manifest,
+    missing_response,
     pair_items,
     rediscover,
+    source_for,
 )
-from longline.analysis.reextract import missing_response, source_for
 from longline.config.job_spec import make_spec
 from longline.core.clock import Clock
 from longline.core.errors import BadOption, ConfigError

@@ -1,18 +1,41 @@
-"""Run the first items of a source through every layer, without storing anything."""
+"""Check the first items of a source without storing them; record and replay them as test cases."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import orjson
+from multidict import CIMultiDict
+
+from longline.analysis.reextract import diff_stored
+from longline.config.job_spec import JobSpec
 from longline.core.clock import Clock
-from longline.core.errors import DiscoveryFailed
-from longline.core.model import Item, Note, OutcomeAction, Quality
+from longline.core.errors import BadFile, DestinationUnwritable, DiscoveryFailed
+from longline.core.model import Item, Note, OutcomeAction, Quality, Usage
 from longline.core.redaction import SecretRedactor
-from longline.devtools.session import Exchange, SourceSession, find_items
+from longline.devtools.session import (
+    Exchange,
+    LastVisitCollector,
+    SourceSession,
+    find_items,
+    session_spec,
+)
 from longline.engine.extractor import Extraction
+from longline.http.errors import NotArchived, decode_error, encode_error
+from longline.http.messages import Page, Request
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.redirects import RedirectMiddleware
+from longline.http.middleware.status import StatusMiddleware
 from longline.sources.base import Source, Visit
+from longline.sources.loader import load_source
+from longline.storage.bulk import as_json
+from longline.wiring import torn_down
 
 _INCOMPLETE = 3
 
@@ -247,3 +270,224 @@ def _composed(source: Source, extraction: Extraction) -> Mapping[str, Any]:
         return source.compose(extraction.item, extraction.results)
     except Exception:  # noqa: BLE001  # code of the source, which may rely on all layers
         return Source.compose(source, extraction.item, extraction.results)
+
+
+# ---------------- Record a checked item as a test case, and replay it without requests
+
+_Key = tuple[str, str, str | None]
+
+
+class FixedClock(Clock):
+    """Always the same time, so that dates are the same in every replay."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+
+    def now(self) -> float:
+        return self._now
+
+    async def sleep(self, seconds: float) -> None:
+        del seconds
+
+
+class RecordedResponses(Middleware):
+    """Returns the recorded responses of each request in order, and repeats the last one.
+
+    Raises:
+        KeyError: a row is not what `record_case` writes.
+    """
+
+    def __init__(self, folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+        self._folder = folder
+        self._rows: defaultdict[_Key, list[Mapping[str, Any]]] = defaultdict(list)
+        for row in rows:
+            self._rows[row["method"], row["url"], row.get("body_sha256")].append(row)
+
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        rows = self._rows.get((request.method, request.url, body_digest(request)))
+        if not rows:
+            raise NotArchived(request.url, request.method)
+        row = rows.pop(0) if len(rows) > 1 else rows[0]
+        if "error" in row:
+            raise decode_error(row) or NotArchived(request.url, request.method)
+        usage.status = row["status"]
+        return self._recorded_page(row)
+
+    def _recorded_page(self, row: Mapping[str, Any]) -> Page:
+        path = self._folder / row["file"]
+        try:
+            body = path.read_bytes()
+        except OSError as error:
+            raise BadFile(str(path), error.strerror or str(error)) from error
+        return Page(row["at_url"], row["status"], CIMultiDict(row["headers"]), body)
+
+
+def body_digest(request: Request) -> str | None:
+    """Return a hash of the request body, which may contain a secret."""
+    return None if request.body is None else hashlib.sha256(request.body).hexdigest()
+
+
+CASE, EXPECTED = "case.json", "expected.json"
+_ANSWER = "answer-"
+_PRIVATE = frozenset({"set-cookie", "set-cookie2"})
+_PACKING = frozenset({"content-encoding", "transfer-encoding", "content-length"})
+_SUFFIXES = {"html": ".html", "json": ".json", "xml": ".xml", "text/plain": ".txt"}
+_FILES = (".yaml", ".yml", ".py")
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """The differences, in sentences, between a replayed case and its recording."""
+
+    folder: Path
+    differences: Sequence[str] = ()
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the source still gives the recorded result."""
+        return not self.differences
+
+
+def record_case(folder: Path, spec: JobSpec, check: Check, at: float) -> None:
+    """Write a checked item to a folder, and replace an earlier recording.
+
+    Raises:
+        DestinationUnwritable: the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob(f"{_ANSWER}*"):
+            old.unlink()
+        answers = [
+            _write_response(folder, number, one)
+            for number, one in enumerate(check.exchanges, start=1)
+        ]
+        case = {
+            "source": _from_folder(spec.source, folder),
+            "set": spec.options,
+            "params": spec.params,
+            "item": asdict(check.item),
+            "at": at,
+            "answers": answers,
+        }
+        _write_json(folder / CASE, case)
+        data = check.data if check.action is OutcomeAction.STORE else None
+        expected = {"action": check.action.value, "reason": check.reason, "data": data}
+        _write_json(folder / EXPECTED, expected)
+    except OSError as error:
+        raise DestinationUnwritable(str(folder), error.strerror or str(error)) from error
+
+
+def cases_in(folder: Path) -> list[Path]:
+    """Return the folders of cases: this one, or those below it.
+
+    Raises:
+        BadFile: there are none.
+    """
+    if (folder / CASE).is_file():
+        return [folder]
+    found = sorted(path.parent for path in folder.rglob(CASE))
+    if not found:
+        raise BadFile(
+            str(folder), f"it has no {CASE}: record one with `longline sources check --record`"
+        )
+    return found
+
+
+async def replay_case(folder: Path, source: str | None = None) -> CaseResult:
+    """Run a recorded item through its source without requests.
+
+    Args:
+        folder: the case.
+        source: a source to use in place of the recorded one.
+
+    Raises:
+        ConfigError: the case or the source cannot be read.
+    """
+    case, expected = _read_json(folder / CASE), _read_json(folder / EXPECTED)
+    try:
+        reference = source or _to_folder(case["source"], folder)
+        item, clock = Item(**case["item"]), FixedClock(case["at"])
+        responses = RecordedResponses(folder, case["answers"])
+        chain = RedirectMiddleware(StatusMiddleware(responses, clock))
+        values = {"set": case["set"], "params": case["params"]}
+        wanted = expected["action"], expected["data"]
+    except (KeyError, TypeError) as error:
+        raise BadFile(str(folder / CASE), f"it is not a recorded case ({error!r})") from error
+    spec = session_spec(reference, values)
+    loaded = load_source(spec.source, spec.manifest).with_options(spec.options)
+    async with torn_down(loaded):
+        collector = LastVisitCollector(loaded, chain, clock, spec.params)
+        extraction = await collector.collect(item)
+    record = extraction.record
+    found = extraction.outcome.action.value, record.data if record else None
+    return CaseResult(folder, tuple(_differences(wanted, found, extraction.outcome.reason)))
+
+
+def _differences(
+    wanted: tuple[str, Mapping[str, Any] | None],
+    found: tuple[str, Mapping[str, Any] | None],
+    reason: str | None,
+) -> Iterable[str]:
+    if wanted[0] != found[0]:
+        why = f" ({reason})" if reason else ""
+        yield f"the item ended as {found[0]}{why}, recorded as {wanted[0]}"
+        return
+    # Volatile fields are compared, too: the same responses give the same values.
+    for change in diff_stored(wanted[1] or {}, found[1] or {}):
+        old, new = (_side(change.values, side) for side in ("old", "new"))
+        yield f"{change.field}: recorded {old}, now {new}"
+
+
+def _side(values: Mapping[str, Any], side: str) -> str:
+    return orjson.dumps(values[side]).decode() if side in values else "no such field"
+
+
+def _write_response(folder: Path, number: int, exchange: Exchange) -> dict[str, Any]:
+    row: dict[str, Any] = {"method": exchange.request.method, "url": exchange.request.url}
+    if exchange.request.body is not None:
+        row["body_sha256"] = body_digest(exchange.request)
+    if not isinstance(exchange.result, Page):
+        return {**row, **encode_error(exchange.result)}
+    page = exchange.result
+    name = f"{_ANSWER}{number:02}{_suffix(page)}"
+    (folder / name).write_bytes(page.body)
+    headers = {
+        key.lower(): value
+        for key, value in page.headers.items()
+        if key.lower() not in _PRIVATE | _PACKING
+    }
+    return {**row, "status": page.status, "at_url": page.url, "headers": headers, "file": name}
+
+
+def _suffix(page: Page) -> str:
+    kind = page.headers.get("content-type", "").lower()
+    return next((suffix for word, suffix in _SUFFIXES.items() if word in kind), ".bin")
+
+
+def _from_folder(reference: str, folder: Path) -> str:
+    """Return a file of a source relative to the folder, so that both can be moved together."""
+    if not reference.endswith(_FILES):
+        return reference
+    return Path(os.path.relpath(reference, folder)).as_posix()
+
+
+def _to_folder(reference: str, folder: Path) -> str:
+    return str(folder / reference) if reference.endswith(_FILES) else reference
+
+
+def _write_json(path: Path, value: Any) -> None:
+    plain = orjson.loads(as_json(value))
+    path.write_bytes(orjson.dumps(plain, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = orjson.loads(path.read_bytes())
+    except OSError as error:
+        raise BadFile(str(path), error.strerror or str(error)) from error
+    except orjson.JSONDecodeError as error:
+        raise BadFile(str(path), f"it is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise BadFile(str(path), "it is not a recorded case")
+    return value

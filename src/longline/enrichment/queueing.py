@@ -11,8 +11,7 @@ from typing import Any
 from longline.config.validation_messages import nearest
 from longline.core.clock import Clock
 from longline.core.errors import BadOption
-from longline.enrichment.local import question_maker
-from longline.enrichment.prompts import has_field
+from longline.enrichment.enricher import has_field, question_maker
 from longline.enrichment.task_files import AnyTask
 from longline.storage.database import Row
 from longline.storage.records.enrichment import Questions

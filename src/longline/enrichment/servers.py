@@ -11,9 +11,7 @@ import orjson
 from longline.core.clock import Clock
 from longline.core.errors import FailureKind, FetchError, bad_status, kind_of
 from longline.core.model import Usage
-from longline.enrichment.enricher import Answer, Enricher
-from longline.enrichment.local import open_local
-from longline.enrichment.prompts import messages_of
+from longline.enrichment.enricher import Answer, Enricher, messages_of, open_local
 from longline.enrichment.task_files import AnyTask, LocalTask, ModelServer
 from longline.http.auth.base import one_line
 from longline.http.errors import BadAnswer, Rejected

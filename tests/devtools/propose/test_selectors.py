@@ -6,8 +6,8 @@ import pytest
 from selectolax.lexbor import LexborHTMLParser
 
 from longline.devtools.propose.pagination import find_pages
+from longline.devtools.propose.places import field_name, kind_of, source_name
 from longline.devtools.propose.selectors import group_selector, is_stable, unique_selector
-from longline.devtools.propose.values import field_name, kind_of, source_name
 from longline.http.messages import Page
 
 

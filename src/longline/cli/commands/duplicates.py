@@ -8,15 +8,15 @@ from typing import Any
 
 import click
 
-from longline.analysis.matching.clusters import (
+from longline.analysis.clusters import (
     cluster_of,
     explain_cluster,
     first_clusters,
     group_records,
     summarize_cluster,
 )
-from longline.analysis.matching.rules import read_rules
-from longline.analysis.matching.search import SearchResult, decide, find_duplicates
+from longline.analysis.duplicates import SearchResult, decide, find_duplicates
+from longline.analysis.match_rules import read_rules
 from longline.cli.options import COUNT, home_option, json_option
 from longline.cli.output import TextTable, one_line, print_json, stdout_console
 from longline.cli.queries import with_store

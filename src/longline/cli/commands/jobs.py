@@ -28,8 +28,7 @@ from longline.core.errors import FailureKind, NoJobsYet
 from longline.core.json import as_text
 from longline.core.model import OPEN_STATES, ItemState, Job
 from longline.core.output import sanitize
-from longline.drift.monitor import accept_profile
-from longline.drift.report import drift_of, sources_watched
+from longline.drift.monitor import accept_profile, drift_of, sources_watched
 from longline.engine.owner import in_words, is_abandoned
 from longline.engine.progress import ProgressTracker
 from longline.engine.report import holder_of

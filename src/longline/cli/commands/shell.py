@@ -20,8 +20,7 @@ from longline.cli.options import home_option, ignore_robots_option, set_option, 
 from longline.config.job_spec import make_spec
 from longline.core.errors import LonglineError
 from longline.core.files import make_private_file
-from longline.devtools.session import NO_SOURCE, session_spec
-from longline.devtools.shell import Help, PageShell
+from longline.devtools.session import NO_SOURCE, Help, PageShell, session_spec
 from longline.http.messages import Page
 
 _HISTORY = "shell_history"

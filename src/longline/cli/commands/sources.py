@@ -43,8 +43,15 @@ from longline.config.settings import Settings
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption, ConfigError, DestinationUnwritable
 from longline.core.model import Item, OutcomeAction
-from longline.devtools.cases import CaseResult, cases_in, record_case, replay_case
-from longline.devtools.check import Check, Checks, check_source
+from longline.devtools.check import (
+    CaseResult,
+    Check,
+    Checks,
+    cases_in,
+    check_source,
+    record_case,
+    replay_case,
+)
 from longline.devtools.propose.fields import ProposedField
 from longline.devtools.propose.proposal import (
     Candidate,

@@ -8,21 +8,13 @@ their elements have in common, so that an additional class on some of them makes
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from longline.devtools.propose.links import PageLinks, find_link
-from longline.devtools.propose.page_parts import PageParts
-from longline.devtools.propose.ranking import (
-    compare_nested,
-    distinct_groups,
-    score_group,
-    selector_rank,
-    without_echoes,
-)
 from longline.devtools.propose.selectors import (
     ancestors,
     children_of,
@@ -31,10 +23,12 @@ from longline.devtools.propose.selectors import (
     following,
     is_plain,
     is_stable,
+    is_utility,
     module_selectors,
     own_selectors,
 )
 from longline.devtools.propose.structure import (
+    AD_CLASS,
     ALIKE,
     FEWEST,
     HEADING_TAGS,
@@ -46,8 +40,11 @@ from longline.devtools.propose.structure import (
     SAME_KIND,
     SAMPLED,
     Group,
+    PageLinks,
+    PageParts,
     common_paths,
     count_slots,
+    find_link,
     has_headings,
     header_and_total_rows,
     inner_class_names,
@@ -63,6 +60,201 @@ from longline.devtools.propose.structure import (
 )
 from longline.http.messages import Page
 from longline.sources.html.content import text_of
+
+# ---------------- Rank groups of elements by how likely they are the list of items
+
+_COUNTED = re.compile(r"\(\s*\d[\d.,\s]*\)\s*$")
+_ITEM_TYPES = re.compile(r'itemtype\$="/(?:WebPage|BreadcrumbList|ListItem|SiteNavigation)')
+_SLOTS = {0: 0.05, 1: 0.35, 2: 0.85, 3: 1.0, 4: 1.06, 5: 1.1}
+_MOST_SLOTS_FACTOR = 1.13
+_SHORT, _LONG = 12, 4000  # characters of an element; less is a button, more a whole page
+_ALL_ALIKE = 0.98
+
+
+def selector_rank(selector: str) -> tuple[float, int]:
+    """Return a sort key: the most stable and shortest selector first."""
+    return 1 / _quality(selector), len(selector)
+
+
+def _quality(selector: str) -> float:
+    """Return how likely a selector is to hold on another page, as a factor."""
+    parts = re.split(r" > ", selector)
+    factor = 1.0 if len(parts) == 1 else 0.985
+    names = re.findall(r"\.([\w-]+)", selector)
+    if names and all(is_utility(name) for name in names):
+        factor *= 0.95
+    if selector.startswith("body >"):
+        factor *= 0.93
+    return factor * 0.995 ** (len(parts) - 1)
+
+
+def score_group(group: Group) -> float:
+    """Return how likely a group is the list of items; a good one has about 100."""
+    count = len(group.nodes)
+    texts = group.texts
+    score = 25.0 * math.pow(group.coverage, 0.6) * math.log2(1 + min(count, 100))
+    score *= _SLOTS.get(group.slots, _MOST_SLOTS_FACTOR)
+    score *= group.homogeneity**2 * _quality(group.selector)
+    score *= (len(set(texts)) / len(texts)) ** 2
+    if not _SHORT < sum(map(len, texts)) / len(texts) < _LONG:
+        score *= 0.5
+    if group.link is not None:
+        score *= 1.2
+    if group.has_headings:
+        score *= 1.1
+    if group.has_several_tables:
+        score *= 0.7
+    return score * _unlikely(group)
+
+
+def _unlikely(group: Group) -> float:
+    """Return a factor below 1 for menus, texts, advertisements and page numbers."""
+    score = 1.0
+    if group.is_aside:
+        score *= 0.15
+    if group.nodes[0].tag == "p" and group.link is None:
+        score *= 0.4  # paragraphs of a text
+    if _is_menu(group):
+        score *= 0.4
+    if group.slots <= 1 and all(_is_link_alone(node) for node in spread_sample(group.nodes, 10)):
+        score *= 0.5  # nothing but links: a menu, unless the page has nothing else
+    if sum(bool(_COUNTED.search(text)) for text in group.texts) > len(group.texts) / 2:
+        score *= 0.3  # filters, each with the number of its items
+    if group.followers and group.link is None and group.nodes[0].tag != "dt":
+        score *= 0.6  # headings of a text, each with its first paragraph
+    if any(AD_CLASS.search(name) for name in re.findall(r"(?<!:not\()\.([\w-]+)", group.selector)):
+        score *= 0.2
+    if _ITEM_TYPES.search(group.selector):
+        score *= 0.5
+    if sum(text.strip().isdecimal() for text in group.texts) > len(group.texts) / 2:
+        score *= 0.01  # page numbers
+    return score
+
+
+def _is_link_alone(node: LexborNode) -> bool:
+    links = [node] if node.tag == "a" else node.css("a[href]")
+    return len(links) == 1 and len(text_of(links[0])) >= len(text_of(node))
+
+
+def _is_menu(group: Group) -> bool:
+    """Return True if the elements hold little but several links each: menus, filters."""
+    sample = spread_sample(group.nodes, 10)
+    parts = [
+        [node, after]
+        for node, after in zip(sample, spread_sample(group.followers, 10), strict=False)
+    ]
+    text = linked = links = 0
+    for some in parts or [[node] for node in sample]:
+        for node in some:
+            text += len(text_of(node))
+            found = [node] if node.tag == "a" else node.css("a[href]")
+            linked += sum(len(text_of(link)) for link in found)
+            # A title with icons next to it is one link to read.
+            links += len({link.attributes.get("href") for link in found if text_of(link)})
+    return links >= 3 * len(sample) and linked > 0.85 * max(1, text)
+
+
+def distinct_groups(groups: Sequence[Group]) -> list[Group]:
+    """Keep one selector for each set of elements: without empty ones first, then by its quality."""
+    best: dict[frozenset[int], Group] = {}
+    for group in sorted(groups, key=lambda one: (len(one.odd), *selector_rank(one.selector))):
+        best.setdefault(group.ids, group)
+    return list(best.values())
+
+
+def compare_nested(groups: Sequence[Group]) -> None:
+    """Settle which of two groups that are inside each other is the list of items."""
+    ids = [group.ids for group in groups]
+    factors = [_without_odd_factor(group, ids) for group in groups]
+    for place, inner in enumerate(groups):
+        within: Counter[int] = Counter()
+        for node in inner.nodes:
+            around = {one.mem_id for one in ancestors(node)}
+            within.update(n for n, outer in enumerate(ids) if n != place and outer & around)
+        for other, count in within.items():
+            if count >= MOSTLY * len(inner.nodes):
+                own, outer = _nested_factors(inner, groups[other])
+                if _is_under_headings(inner, groups[other]):
+                    own, outer = 1.0, 0.9 * min(1.0, inner.score / groups[other].score)
+                factors[place] = min(factors[place], own)
+                factors[other] = min(factors[other], outer)
+    for group, factor in zip(groups, factors, strict=True):
+        group.score *= factor
+    for place, group in enumerate(groups):
+        for larger, whole in zip(ids, groups, strict=True):
+            is_part = ids[place] < larger and not whole.odd and whole.homogeneity >= _ALL_ALIKE
+            if (
+                is_part
+                and whole.slots >= group.slots
+                and bool(whole.followers) == bool(group.followers)
+            ):
+                group.score = min(group.score, MIXED * whole.score)
+
+
+def _without_odd_factor(group: Group, others: Sequence[frozenset[int]]) -> float:
+    """Return a factor below 1 when another group is this one without its odd elements."""
+    odd, ids = {node.mem_id for node in group.odd}, group.ids
+    return 0.7 if odd and any(ids - other and ids - other <= odd for other in others) else 1.0
+
+
+def _nested_factors(inner: Group, outer: Group) -> tuple[float, float]:
+    """Return the factors of a group and of one that its elements are inside of."""
+    is_whole = inner.coverage >= 0.75 * outer.coverage
+    is_many = len(inner.nodes) >= 1.7 * len(outer.nodes)
+    if is_many and is_whole:
+        is_row = inner.slots > 1 and inner.score > MOSTLY * outer.score
+        return 1.0, 0.7 if is_row else 1.0  # a row of cards
+    if outer.score < MOSTLY * inner.score:
+        return 1.0, 1.0  # a column of the page, not an item
+    if is_many:
+        return 0.6, 1.0  # tags of an item
+    return 0.95 if is_whole else 0.8, 1.0  # a part of an item
+
+
+def _is_under_headings(inner: Group, outer: Group) -> bool:
+    """Return True if the inner elements are the items, and the outer ones headed parts of a list.
+
+    The parts hold little besides, and not all of them hold the same number of items.
+    """
+    if inner.slots < 2 or inner.coverage < 0.75 * outer.coverage:  # noqa: PLR2004
+        return False
+    if not 1.2 * len(outer.nodes) <= len(inner.nodes) or inner.score < 0.5 * outer.score:
+        return False
+    counted = dict.fromkeys(outer.ids, 0)
+    for node in inner.nodes:
+        for one in ancestors(node):
+            if one.mem_id in counted:
+                counted[one.mem_id] += 1
+                break
+    counts = set(counted.values())
+    return 0 not in counts and len(counts) > 1
+
+
+def without_echoes(groups: Sequence[Group]) -> list[Group]:
+    """Leave out groups that are parts, wrappers or subsets of one that is more likely."""
+    kept: list[Group] = []
+    for group in groups:
+        if group.score > 0 and not any(_is_echo(group, better) for better in kept):
+            kept.append(group)
+    return kept
+
+
+def _is_echo(group: Group, better: Group) -> bool:
+    ids, others = group.ids, better.ids
+    if len(ids & others) > len(ids) / 2:
+        return True
+    inside = sum(any(one.mem_id in others for one in ancestors(node)) for node in group.nodes)
+    if inside > len(ids) / 2:
+        return len(ids) < 1.3 * len(others) or group.score < better.score / 3
+    owners = [
+        next((one.mem_id for one in ancestors(node) if one.mem_id in ids), None)
+        for node in better.nodes
+    ]
+    around = len(owners) - owners.count(None)
+    if around == len(others) == len(ids) == len(set(owners)):
+        return True  # each wraps one
+    return around > len(others) / 2 and group.score < better.score / 2
+
 
 MOST = 6
 """Groups that are returned, the most likely first."""
@@ -443,3 +635,137 @@ def _inner_selectors(node: LexborNode) -> set[str]:
         if inner.mem_id != node.mem_id and inner.tag not in INVISIBLE_TAGS:
             found.update(one for one in own_selectors(inner) if not one.startswith("#"))
     return found
+
+
+# ---------------- Reasons to doubt that a group of elements is the list of items of its page
+
+_SMALL_PART = 0.3  # of the text of the page; the list is usually more of it
+_MUCH_BETWEEN = 0.7  # text next to the elements, compared with theirs
+_MENU_TEXT = 40  # characters of an element; less, and all of it a link, is an entry of a menu
+_MOST = 0.85
+_LINKED = 0.75  # of the text of menus is in links
+_FEW = 5
+_ALIKE = 0.85  # of their structure is shared by the items of most lists
+_SOME = 0.2  # share of more elements inside the items from which these may be the items
+_LEFT_OUT = 0.1  # share of further elements of the same structure from which a warning is given
+_INSIDE = 0.6  # of the text of the list; repeated elements inside with more may be the items
+_MOST_SAID = 500  # characters of an element that states the number of items
+_AMOUNT = r"\d{1,3}(?:[.,\s]\d{3})+|\d+"
+_RANGE = re.compile(
+    rf"(?<![\d.,/-])({_AMOUNT})\s*(?:-|\u2013|\u2014|to|bis|à|a|al|до)\s*({_AMOUNT})"
+    rf"\s*(?:\w+\s+)?(?:of|von|sur|de|di|из|/)\s*(?:\w+\s+){{0,2}}({_AMOUNT})(?![\d.,/-])",
+    re.IGNORECASE,
+)
+
+
+def find_doubts(page: Page, group: Group, others: Sequence[Group]) -> Iterator[tuple[str, str]]:
+    """Yield a code and a sentence for each reason to doubt the choice of a group."""
+    yield from _about_place(group)
+    yield from _about_structure(group, others)
+    count = len(group.nodes)
+    if (stated := _stated_count(page)) is not None and stated != count:
+        yield "stated_count", f"The page states {stated} items, {count} were found."
+
+
+def _about_place(group: Group) -> Iterator[tuple[str, str]]:
+    count = len(group.nodes)
+    if group.is_aside:
+        yield "side_list", "The items are in a menu, a header, a footer or a side column."
+    if _is_links_alone(group.nodes):
+        yield (
+            "only_links",
+            "The items hold links and no further text: they may be a menu or categories.",
+        )
+    if _is_part_of_rows(group.nodes):
+        yield "part_of_rows", "The items are parts of table rows: each row may be an item."
+    if group.has_several_tables:
+        yield "several_tables", "The items are rows of tables whose columns have different names."
+    if count < _FEW:
+        yield "few_items", f"Only {count} elements of the same structure were found."
+    if group.coverage < _SMALL_PART:
+        yield (
+            "small_part",
+            f"The items hold {group.coverage:.0%} of the page's text: the list may be another.",
+        )
+
+
+def _about_structure(group: Group, others: Sequence[Group]) -> Iterator[tuple[str, str]]:
+    count = len(group.nodes)
+    if group.homogeneity < _ALIKE and not group.odd:
+        yield (
+            "mixed_items",
+            f"The items share only {group.homogeneity:.0%} of their structure.",
+        )
+    elif group.odd:
+        yield (
+            "mixed_items",
+            f"{len(group.odd)} of {count} elements differ from the others: they may not be items.",
+        )
+    if group.left_out >= max(2, _LEFT_OUT * count):
+        yield (
+            "left_out",
+            f"{group.left_out} or more elements of the same structure are not among the items.",
+        )
+    elif group.between > _MUCH_BETWEEN:
+        yield (
+            "text_between",
+            "Other elements next to the items hold as much text: the items may be incomplete.",
+        )
+    if (inner := _list_inside(group, others)) is not None:
+        yield (
+            "list_inside",
+            f"The items contain {len(inner.nodes)} elements {inner.selector}, which may be items.",
+        )
+
+
+def _is_links_alone(nodes: Sequence[LexborNode]) -> bool:
+    """Return True if the elements are links with short texts, or several links each."""
+    text = linked = several = short = 0
+    for node in nodes:
+        own = len(text_of(node))
+        links = [node] if node.tag == "a" else node.css("a[href]")
+        named = [link for link in links if text_of(link)]
+        text += own
+        linked += sum(len(text_of(link)) for link in named)
+        several += len(named) >= FEWEST
+        short += own < _MENU_TEXT and node.css_first("img, time, h2, h3, h4, td") is None
+    is_menu = max(several, short) > _MOST * len(nodes)
+    return is_menu and linked > _LINKED * max(1, text)
+
+
+def _is_part_of_rows(nodes: Sequence[LexborNode]) -> bool:
+    if nodes[0].tag == "tr":
+        return False
+    rows = [next((one for one in ancestors(node) if one.tag == "tr"), None) for node in nodes]
+    return len({row.mem_id for row in rows if row is not None}) > len(nodes) / 3
+
+
+def _list_inside(group: Group, others: Sequence[Group]) -> Group | None:
+    """Return a group inside the elements that holds most of their text, with several in some."""
+    ids = group.ids
+    for other in others:
+        if other.slots < 2 or other.coverage < _INSIDE * group.coverage:  # noqa: PLR2004
+            continue
+        inside = sum(any(one.mem_id in ids for one in ancestors(node)) for node in other.nodes)
+        if inside >= len(other.nodes) * _MOST and len(other.nodes) > (1 + _SOME) * len(ids):
+            return other
+    return None
+
+
+def _stated_count(page: Page) -> int | None:
+    """Return how many items the page says it shows: 20 for `1-20 of 532`."""
+    body = page.tree.body
+    stack = [body] if body is not None else []
+    while stack:
+        node = stack.pop()
+        text = text_of(node)
+        found = _RANGE.search(text)
+        if found is None:
+            continue
+        if len(text) <= _MOST_SAID:
+            first, last, total = (int(re.sub(r"\D", "", one)) for one in found.groups())
+            if first <= last <= total and last - first + 1 >= FEWEST and first % 5 in {0, 1}:
+                return last - first + 1
+            continue
+        stack.extend(reversed(children_of(node)))
+    return None

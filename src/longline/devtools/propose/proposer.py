@@ -13,7 +13,6 @@ from selectolax.lexbor import LexborHTMLParser
 from longline.core.clock import Clock
 from longline.core.errors import FetchError, UnexpectedShape
 from longline.core.model import Usage
-from longline.devtools.propose.doubts import find_doubts
 from longline.devtools.propose.fields import (
     MAX_FIELDS,
     ProposedField,
@@ -21,10 +20,18 @@ from longline.devtools.propose.fields import (
     fields_of_pages,
     without_clashes,
 )
-from longline.devtools.propose.groups import GroupFinder
+from longline.devtools.propose.groups import GroupFinder, find_doubts
 from longline.devtools.propose.pagination import find_pages
-from longline.devtools.propose.places import value_at
-from longline.devtools.propose.proposal import Candidate, ItemKind, Proposal, ProposalWarning
+from longline.devtools.propose.places import source_name, value_at
+from longline.devtools.propose.proposal import (
+    Candidate,
+    ItemKind,
+    PageMemory,
+    Proposal,
+    ProposalWarning,
+    judge_trial,
+    run_trial,
+)
 from longline.devtools.propose.records import (
     RecordList,
     endpoints_in,
@@ -35,8 +42,6 @@ from longline.devtools.propose.records import (
     record_fields,
 )
 from longline.devtools.propose.structure import Group
-from longline.devtools.propose.trial import PageMemory, judge_trial, run_trial
-from longline.devtools.propose.values import source_name
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.sources.parsing.numbers import is_known

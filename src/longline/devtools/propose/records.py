@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urljoin, urlsplit
 
 from longline.config.expressions import find
 from longline.devtools.propose.fields import MAX_FIELDS, ProposedField, without_clashes
-from longline.devtools.propose.values import field_name
+from longline.devtools.propose.places import field_name
 from longline.http.messages import Page
 
 FEWEST = 2

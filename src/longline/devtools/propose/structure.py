@@ -1,20 +1,24 @@
-"""Elements of the same structure: groups, and what their elements have in common."""
+"""The structure of a page: elements of one kind, links, menus and side columns."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from urllib.parse import urljoin, urlsplit
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from longline.devtools.propose.selectors import (
     ancestors,
     children_of,
+    classes_of,
     names_of,
+    own_selectors,
     own_text,
 )
+from longline.http.messages import Page, without_userinfo
 from longline.sources.html.content import text_of
 
 
@@ -279,3 +283,239 @@ def has_headings(nodes: Sequence[LexborNode]) -> bool:
     """Return True if nearly all elements have a heading."""
     having = sum(node.css_first(HEADING_TAGS) is not None for node in nodes)
     return having > MOSTLY * len(nodes)
+
+
+# ---------------- The parts of a page that are not its content: menus, headers, footers, side
+
+_ASIDE = frozenset({"nav", "header", "footer", "aside"})
+_PARTS_OF_LISTS = frozenset({"tr", "tbody", "td", "th", "article"})
+_SIDE = re.compile(
+    r"(?:^|[-_ ])(?:side(?:bar|nav)?|mega\w*|\w*menu|top-?nav|refine\w*|nav(?:bar|igation)?|"
+    r"foot(?:er)?|breadcrumbs?|pagination|pager|"
+    r"related|recommend(?:ed|ations?)?|comments?|filters?|facets?|widget|social|share|cookie|"
+    r"carousel|slider|tagcloud|tag-cloud|most-read|popular|trending|toolbar|dropdown|modal|header|"
+    r"languages?|lang|categories|tags)(?:$|[-_ ])",
+    re.IGNORECASE,
+)
+_ENTRIES = "input[type=text], input[type=search], input[type=password], select, textarea"
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_LONGEST_NAME = 60  # characters of class and id; more are those of the page as a whole
+_WRAPPER = 0.75  # of the page's text; an element with more is the page, whatever it is called
+_LINKED = 0.8  # of the text of a menu is in links
+
+
+class PageParts:
+    """The parts of a page that are not its content: menus, headers, footers, side columns."""
+
+    def __init__(self, body: LexborNode | None, sizes: Mapping[int, int]) -> None:
+        self._ids: set[int] = set()
+        self._known: dict[int, bool] = {}
+        self.text_size = 0
+        """Characters of text in these parts."""
+        if body is None:
+            return
+        whole = sizes.get(body.mem_id, 0)
+        self._collect_parts(body, sizes, whole, is_by_tag=True)
+        # What is called a menu and holds most of the rest is a wrapper of the page.
+        self._collect_parts(body, sizes, whole - self.text_size, is_by_tag=False)
+
+    def has(self, node: LexborNode) -> bool:
+        """Return True if an element is one of these parts or inside of one."""
+        if not self._ids:
+            return False
+        passed = []
+        found = False
+        for one in (node, *ancestors(node)):
+            known = self._known.get(one.mem_id)
+            if known is not None or one.mem_id in self._ids:
+                found = known is not False
+                break
+            passed.append(one.mem_id)
+        self._known.update(dict.fromkeys(passed, found))
+        return found
+
+    def _collect_parts(
+        self, body: LexborNode, sizes: Mapping[int, int], whole: int, *, is_by_tag: bool
+    ) -> None:
+        stack = children_of(body)
+        while stack:
+            node = stack.pop()
+            if node.tag in INVISIBLE_TAGS or node.mem_id in self._ids:
+                continue
+            is_side = _is_side_tag(node) if is_by_tag else _is_side_name(node)
+            size = sizes.get(node.mem_id, 0)
+            if is_side and not (size > _WRAPPER * whole and _is_wrapper(node)):
+                self._ids.add(node.mem_id)
+                self.text_size += size - sum(
+                    sizes.get(one.mem_id, 0)
+                    for one in node.css("*")
+                    if one.mem_id in self._ids and one.mem_id != node.mem_id
+                )
+            else:
+                stack.extend(children_of(node))
+
+
+def _has_rows(table: LexborNode) -> bool:
+    """Return True if a table holds rows of data, and is not a layout for a menu."""
+    rows = [children_of(row) for row in table.css("tr")]
+    return sum(len(cells) > 2 for cells in rows) > FEWEST  # noqa: PLR2004
+
+
+def _is_wrapper(node: LexborNode) -> bool:
+    """Return True if an element holds more than a menu does: tables, headings, running text."""
+    if node.tag == "nav":
+        return False
+    if node.css_first("h1, main, article, table") is not None:
+        return True
+    return not _is_linked(node)
+
+
+def _is_linked(node: LexborNode) -> bool:
+    """Return True if most of the text of an element is in links."""
+    linked = sum(len(text_of(link)) for link in node.css("a[href]"))
+    return linked >= _LINKED * len(text_of(node))
+
+
+def _is_side_tag(node: LexborNode) -> bool:
+    if node.tag in _ASIDE:
+        return True
+    return node.attributes.get("role") in {"navigation", "complementary", "contentinfo", "banner"}
+
+
+def _is_side_name(node: LexborNode) -> bool:
+    if node.tag == "form":
+        # Some put the whole list into a form, and some each item.
+        return len(node.css(_ENTRIES)) > 1 and node.css_first("article, h3, table, img") is None
+    if node.tag in _PARTS_OF_LISTS:
+        return False  # `tr.header-border`: the name describes its look
+    words = f"{node.attributes.get('class') or ''} {node.attributes.get('id') or ''}"
+    words = _CAMEL.sub(" ", words)
+    # A class of the page as a whole says nothing of its parts: `has-sidebar`, `with-menu`.
+    return (
+        len(words) < _LONGEST_NAME
+        and bool(_SIDE.search(words))
+        and not re.search(r"has-|with", words)
+        and (node.tag != "table" or not _has_rows(node))
+    )
+
+
+# ---------------- The links of elements to pages of their own
+
+_MOST_LINKS = 30
+_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+
+
+def find_link(links: PageLinks, nodes: Sequence[LexborNode]) -> ItemLink | None:
+    """Return the link of each element to a page of its own; None when they have no such link.
+
+    Nearly every element must have exactly one address there, and each a different one: several
+    addresses in one element, or one address in several, are tags, authors and categories.
+    """
+    sample = spread_sample(nodes, SAMPLED)
+    if sample[0].tag == "a":
+        addresses = [links.address_of(node) for node in nodes]
+        return _item_link(links, "", [[one] if one else [] for one in addresses], nodes)
+    best: ItemLink | None = None
+    for css in _link_selectors(links, sample):
+        per_element = [
+            list(dict.fromkeys(one for a in node.css(css) if (one := links.address_of(a))))
+            for node in sample
+        ]
+        link = _item_link(links, css, per_element, sample)
+        if link is not None and (best is None or link.worth > best.worth):
+            best = link
+    if best is None:
+        return None
+    firsts = (node.css_first(best.css) for node in nodes)
+    addresses = [links.address_of(one) for one in firsts if one is not None]
+    return replace(best, addresses=list(dict.fromkeys(one for one in addresses if one)))
+
+
+def _link_selectors(links: PageLinks, nodes: Sequence[LexborNode]) -> list[str]:
+    ways: Counter[str] = Counter()
+    for node in nodes:
+        ways.update(set(_ways(links, node)))
+    return [way for way, _ in ways.most_common(_MOST_LINKS)]
+
+
+def _ways(links: PageLinks, node: LexborNode) -> Iterator[str]:
+    """Yield selectors of the links in an element."""
+    for link in node.css("a[href]"):
+        if links.address_of(link) is None:
+            continue
+        yield from (one for one in own_selectors(link) if not one.startswith("#"))
+        outer = link.parent
+        if outer is not None and outer.mem_id != node.mem_id:
+            places = (one for one in own_selectors(outer) if not one.startswith("#"))
+            yield from (f"{place} {link.tag}" for place in places)
+            siblings = children_of(outer.parent) if outer.parent is not None else []
+            if outer.tag == "td":
+                place = next(n for n, one in enumerate(siblings) if one.mem_id == outer.mem_id)
+                yield f"td:nth-child({place + 1}) a"
+
+
+def _item_link(
+    links: PageLinks, css: str, per_element: Sequence[Sequence[str]], nodes: Sequence[LexborNode]
+) -> ItemLink | None:
+    """Return the link when it leads from nearly every element to a page of its own."""
+    count = len(per_element)
+    having = [found for found in per_element if found]
+    firsts = [one[0] for one in having]
+    own = set(firsts) - {links.url}
+    if len(having) < MOSTLY * count or len(own) < max(FEWEST, 0.95 * len(having)):
+        return None
+    if sum(len(one) > 1 for one in having) > 0.1 * count:
+        return None
+    found = [one for node in nodes if (one := node.css_first(css) if css else node) is not None]
+    words = sum(min(len(text_of(link)), 60) for link in found) / len(found)
+    headed = sum(_is_in_heading(link) for link in found) / len(found)
+    titled = sum(bool(re.search("title|name|head", " ".join(classes_of(link)))) for link in found)
+    worth = words / 10 + 5 * headed + 2 * titled / len(found) + 10 * len(having) / count
+    # A short selector is easier to keep, and one without a name is likelier to find others.
+    worth -= len(css) / 100 + 0.5 * (css == "a")
+    return ItemLink(css, firsts, worth)
+
+
+def _is_in_heading(link: LexborNode) -> bool:
+    near: Iterable[LexborNode | None] = [
+        link.parent,
+        link.parent.parent if link.parent else None,
+        *link.css("*"),
+    ]
+    return any(node is not None and node.tag in _HEADINGS for node in near)
+
+
+class PageLinks:
+    """Resolves the links of one page."""
+
+    def __init__(self, page: Page) -> None:
+        self.url = page.url.partition("#")[0]
+        self._home = urlsplit(page.url).netloc
+        href = page.first_attribute("base[href]", "href")
+        self._base = urljoin(page.url, href) if href else page.url
+        self._known: dict[str, str | None] = {}
+
+    def address_of(self, link: LexborNode) -> str | None:
+        """Return where a link leads on the same site; None when it leads elsewhere or nowhere."""
+        href = (link.attributes.get("href") or "").strip()
+        if href not in self._known:
+            self._known[href] = self._resolved(href)
+        return self._known[href]
+
+    def only_lead_up(self, node: LexborNode) -> bool:
+        """Return True if an element leads to a folder above the page and nowhere else."""
+        found = [self.address_of(link) for link in node.css("a[href]")]
+        folder = self.url.partition("?")[0].rpartition("/")[0]
+        return bool(found) and all(
+            one is not None and one.endswith("/") and folder.startswith(one) for one in found
+        )
+
+    def _resolved(self, href: str) -> str | None:
+        if not href or href.startswith(("#", "javascript:", "mailto:", "tel:")):
+            return None
+        try:
+            address = urljoin(self._base, without_userinfo(href)).partition("#")[0]
+            is_same = urlsplit(address).netloc == self._home
+        except ValueError:
+            return None
+        return address if is_same and address.startswith("http") else None

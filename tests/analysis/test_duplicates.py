@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from longline.analysis.matching.search import find_duplicates
+from longline.analysis.clusters import clusters
+from longline.analysis.duplicates import decide, find_blocks, find_duplicates
+from longline.analysis.match_rules import Rules, normal_text
+from longline.sandbox.sites.listings.rounds import Ad, make_ads
 from longline.storage.database import Database, open_database
 from longline.storage.records.matches import Matches
 from longline.storage.records.query import RecordQuery
-from longline.storage.records.records import Records
-from tests.analysis.matching.ads import (
+from longline.storage.records.records import Records, store_records
+from tests.analysis.ads import (
+    FLAT,
     HOMES,
     IMOTI,
     NOTHING,
     RULES,
     WOHNEN,
+    Name,
+    ad,
     flat,
     groups_in,
     pairs_in,
+    pairs_of,
     put,
     rules,
 )
@@ -367,3 +376,265 @@ class _Still(VirtualClock):
 
     def now(self) -> float:
         return EPOCH
+
+
+def blocks_of(data: Mapping[str, Any], rules: Rules) -> frozenset[str]:
+    return frozenset(name for block in find_blocks(data, rules) for name in block.names)
+
+
+def by_area(within: str | float) -> Rules:
+    return rules(normalise={}, block=[[{"area_m2": within}]])
+
+
+def test_the_same_flat_shares_a_block_on_every_way() -> None:
+    ways = {name.partition(":")[0] for name in blocks_of(FLAT, RULES)}
+
+    assert ways == {str(number) for number in range(len(RULES.block))}
+
+
+def test_an_empty_listing_stands_in_no_block() -> None:
+    assert blocks_of(NOTHING, RULES) == frozenset()
+    assert blocks_of({}, RULES) == frozenset()
+
+
+@pytest.mark.parametrize("missing", ["city", "neighbourhood", "rooms", "area_m2", "year", "floor"])
+def test_a_missing_field_still_finds_a_block(missing: str) -> None:
+    assert blocks_of(FLAT, RULES) & blocks_of(flat(**{missing: None}), RULES)
+
+
+def test_missing_city_and_missing_neighbourhood_together_find_a_block() -> None:
+    left, right = flat(city=None), flat(neighbourhood=None)
+
+    assert blocks_of(left, RULES) & blocks_of(right, RULES)
+
+
+def test_flats_of_two_cities_with_one_name_of_a_neighbourhood_are_left_to_the_comparison() -> None:
+    own = rules(block=[["city", "neighbourhood"]])
+
+    assert not blocks_of(FLAT, own) & blocks_of(flat(city="Пловдив"), own)
+
+
+def test_floor_zero_has_blocks_of_its_own() -> None:
+    own = rules(normalise={}, block=[["floor"]])
+
+    assert blocks_of(flat(floor=0), own) == {"0:0"}
+    assert blocks_of(flat(floor=None), own) == frozenset()
+
+
+@given(st.floats(1, 1e6), st.floats(0, 0.03))
+def test_rounding_never_parts_what_is_within_a_share(area: float, gap: float) -> None:
+    left, right = flat(area_m2=area), flat(area_m2=area * (1 - gap))
+
+    assert blocks_of(left, by_area("3%")) & blocks_of(right, by_area("3%"))
+
+
+@given(st.floats(-1e6, 1e6), st.floats(0, 0.5))
+def test_rounding_never_parts_what_is_within_a_number(area: float, gap: float) -> None:
+    left, right = flat(area_m2=area), flat(area_m2=area + gap)
+
+    assert blocks_of(left, by_area(0.5)) & blocks_of(right, by_area(0.5))
+
+
+@given(st.floats(1, 1e6), st.floats(1, 1e6))
+def test_what_is_far_apart_shares_no_block(left: float, right: float) -> None:
+    assume(max(left, right) > 1.1 * min(left, right))
+
+    assert not blocks_of(flat(area_m2=left), by_area("3%")) & blocks_of(
+        flat(area_m2=right), by_area("3%")
+    )
+
+
+def test_zero_and_signs_are_kept_apart() -> None:
+    areas = [blocks_of(flat(area_m2=area), by_area("3%")) for area in (0, 5.0, -5.0)]
+
+    assert not areas[0] & areas[1]
+    assert not areas[1] & areas[2]
+    assert areas[0]
+
+
+def test_finer_blocks_carry_the_name_of_the_block_they_part() -> None:
+    own = rules(normalise={}, block=[{"fields": ["city"], "finer": ["rooms"]}])
+
+    assert blocks_of(FLAT, own) == {"0:софия", "0:софия+3"}
+    assert blocks_of(flat(rooms=None), own) == {"0:софия"}
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("с. Бистрица", "bistritsa"),
+        ("с.Бистрица", "bistritsa"),
+        ("С. БИСТРИЦА ", "bistritsa"),
+        ("Студентски град", "studentski grad"),
+        ("Сердика", "serdika"),
+        ("кв. Лозенец", "lozenets"),
+        ("кв.Лозенец", "lozenets"),
+        ("Квартал", "kvartal"),
+        ("ж.к. Младост 1", "mladost 1"),
+        ("жк  Младост 1", "mladost 1"),
+        ("Младост 1", "mladost 1"),
+        ("м. Евксиноград", "evksinograd"),
+        ("Младост", "mladost"),
+        ("с.", "s."),
+        ("Lozenets", "lozenets"),
+        ("Изгрев", "izgrev"),
+    ],
+)
+def test_a_prefix_is_cut_only_as_a_whole_word(written: str, read: str) -> None:
+    assert normal_text(written, RULES.normalise["neighbourhood"]) == read
+
+
+def test_other_ways_to_write_a_name_are_the_same() -> None:
+    own = rules(normalise={"building_type": {"same": {"brick": ["Тухла", "Ziegel"]}}})
+
+    read = [
+        normal_text(one, own.normalise["building_type"]) for one in ("ТУХЛА", "ziegel", "panel")
+    ]
+
+    assert read == ["brick", "brick", "panel"]
+
+
+SIXTH, FIFTH = ("a", "a2"), ("b", "c", "d", "e")
+PARTED = {frozenset("abc"), frozenset("de")}
+
+
+@pytest.fixture
+async def confirmed(records: Records, matches: Matches, clock: VirtualClock) -> None:
+    """Flats on two floors, of which a person joined a (sixth floor) with b and c (fifth)."""
+    for key in SIXTH:
+        await put(records, IMOTI, key, flat(floor=6))
+    for key in FIFTH:
+        await put(records, HOMES, key, flat(floor=5))
+    await put(records, WOHNEN, "far", flat(city="Варна", neighbourhood="Чайка"))
+    await find_duplicates(matches, RULES, clock=clock)
+    ids = {key: await matches.find(HOMES, key) for key in "bc"}
+    first = await matches.find(IMOTI, "a")
+    await decide(matches, RULES.match, (first, ids["b"]), "confirmed", at=EPOCH)
+    await decide(matches, RULES.match, (ids["c"], first), "confirmed", at=EPOCH)
+
+
+@pytest.mark.usefixtures("confirmed")
+async def test_a_confirmation_joins_no_others_that_contradict_each_other(matches: Matches) -> None:
+    assert await groups_in(matches) == PARTED
+
+
+@pytest.mark.usefixtures("confirmed")
+async def test_a_search_with_nothing_new_changes_no_answer(
+    matches: Matches, clock: VirtualClock
+) -> None:
+    before = await matches.links(RULES.match)
+
+    found = await find_duplicates(matches, RULES, clock=clock)
+
+    assert found.records == 0
+    assert await matches.links(RULES.match) == before
+
+
+@pytest.mark.usefixtures("confirmed")
+async def test_a_confirmation_stays_when_all_is_compared_anew(
+    matches: Matches, clock: VirtualClock
+) -> None:
+    before = await matches.links(RULES.match)
+
+    found = await find_duplicates(matches, rules(threshold=8), clock=clock, batch=2)
+
+    assert found.records == 7
+    assert await groups_in(matches) == PARTED
+    assert await matches.links(RULES.match) == before
+
+
+@pytest.mark.usefixtures("confirmed")
+async def test_what_is_decided_on_has_its_evidence_at_once(matches: Matches) -> None:
+    pair = [await matches.find(IMOTI, "a"), await matches.find(HOMES, "b")]
+
+    (row,) = await matches.evidence(RULES.match, pair)
+
+    floor = next(one for one in row["evidence"] if one["field"] == "floor")
+    assert (row["decision"], floor["verdict"]) == ("confirmed", "forbids")
+
+
+async def test_over_a_record_that_no_rule_compares_none_are_joined_that_contradict(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    await put(records, "elsewhere", "x", flat(floor=None))
+    for key, floor in (("a", 6), ("a2", 6), ("b", 5), ("b2", 5)):
+        await put(records, IMOTI, key, flat(floor=floor))
+    own = rules(sources=[IMOTI])
+    await find_duplicates(matches, own, clock=clock)
+    await decide(matches, RULES.match, (1, 2), "confirmed", at=EPOCH)
+    await decide(matches, RULES.match, (1, 4), "confirmed", at=EPOCH)
+    before = await groups_in(matches)
+
+    await find_duplicates(matches, rules(sources=[IMOTI], threshold=8), clock=clock)
+
+    assert before == await groups_in(matches) == {frozenset({"x", "a", "b"})}
+
+
+async def test_the_rules_that_are_kept_are_no_kind_of_their_own(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    await put(records, IMOTI, "a", flat())
+
+    await find_duplicates(matches, RULES, clock=clock)
+
+    assert await matches.kinds() == [RULES.match]
+    assert await matches.links(RULES.match) == []
+
+
+PRECISION, RECALL = 0.99, 0.95
+
+
+async def store_ads(database: Database, ads: list[Ad]) -> None:
+    deposits = [(ad(one.site, one.key, one.values), None, EPOCH) for one in ads]
+    await database.write(store_records, deposits)
+
+
+def truth(ads: list[Ad]) -> set[frozenset[Name]]:
+    groups: dict[int, list[Name]] = {}
+    for one in ads:
+        groups.setdefault(one.property, []).append((one.site, one.key))
+    return pairs_of(groups)
+
+
+async def pairs_in_clusters(matches: Matches) -> set[frozenset[Name]]:
+    return {
+        frozenset(pair)
+        async for cluster in clusters(matches, RULES.match)
+        for pair in combinations([(row["source"], row["key"]) for row in cluster.records], 2)
+    }
+
+
+async def test_duplicates_are_found_with_the_precision_and_recall_that_is_asked_for(
+    database: Database, matches: Matches, clock: VirtualClock
+) -> None:
+    ads = make_ads()
+    await store_ads(database, ads)
+
+    found = await find_duplicates(matches, RULES, clock=clock)
+
+    true, direct = truth(ads), await pairs_in(matches)
+    joined = await pairs_in_clusters(matches)
+    assert (len(ads), len({one.property for one in ads})) == (3000, 1800)
+    assert (found.records, found.crowded, found.oversized) == (3000, {}, 0)
+    assert len(direct & true) / len(direct) >= PRECISION
+    assert len(direct & true) / len(true) >= RECALL
+    assert len(joined & true) / len(joined) >= PRECISION
+    assert len(joined & true) / len(true) >= RECALL
+    # What is compared grows with the ads, not with their square.
+    assert found.compared < 20 * len(ads)
+
+
+async def test_a_second_round_compares_only_what_is_new_or_changed(
+    database: Database, matches: Matches, clock: VirtualClock
+) -> None:
+    await store_ads(database, make_ads(properties=180, ads=300))
+    await find_duplicates(matches, RULES, clock=clock)
+
+    later = make_ads(properties=180, ads=300, round=2)
+    await store_ads(database, later)
+    second = await find_duplicates(matches, RULES, clock=clock)
+    incremental = await pairs_in(matches)
+    await find_duplicates(matches, RULES.model_copy(update={"match": "scratch"}), clock=clock)
+
+    assert second.records == 15 + 9  # five in a hundred changed, three are new
+    assert incremental == await pairs_in(matches, "scratch")

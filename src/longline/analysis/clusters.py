@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from longline.analysis.matching.compare import is_missing, number
+from longline.analysis.match_rules import is_missing, number
 from longline.core.clock import utc_datetime
 from longline.storage.records.matches import CONFIRMED, REJECTED, Link, Matches
 

@@ -1,4 +1,4 @@
-"""Find duplicates: compare each new or changed record with the records of its blocks."""
+"""Find duplicates by comparing each new or changed record with the records of its blocks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from longline.analysis.matching.compare import (
+from longline.analysis.match_rules import (
     PLAIN,
+    BlockField,
     Comparison,
     PreparedRecord,
+    Rules,
+    Tolerance,
     canonical,
     compare,
     compare_prepared,
@@ -23,7 +26,6 @@ from longline.analysis.matching.compare import (
     prepare,
     value_at,
 )
-from longline.analysis.matching.rules import BlockField, Rules, Tolerance
 from longline.core.clock import Clock
 from longline.storage.records.matches import BlockedRecord, MatchBatch, Matches, RecordPair
 

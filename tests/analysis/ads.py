@@ -7,14 +7,14 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from longline.analysis.matching.clusters import clusters
-from longline.analysis.matching.rules import Rules, read_rules
+from longline.analysis.clusters import clusters
+from longline.analysis.match_rules import Rules, read_rules
 from longline.core.model import Record
 from longline.storage.records.matches import Matches
 from longline.storage.records.records import Records
 from tests.virtual import EPOCH
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "listings_match.yaml"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "listings_match.yaml"
 RULES = read_rules(EXAMPLE)
 IMOTI, HOMES, WOHNEN = RULES.sources
 

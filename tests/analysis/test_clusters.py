@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longline.analysis.matching.clusters import (
+from longline.analysis.clusters import (
     Cluster,
     MergedField,
     SourceValue,
@@ -17,10 +17,10 @@ from longline.analysis.matching.clusters import (
     merge_fields,
     summarize_cluster,
 )
-from longline.analysis.matching.search import decide, find_duplicates
+from longline.analysis.duplicates import decide, find_duplicates
 from longline.storage.records.matches import Link, Matches
 from longline.storage.records.records import Records
-from tests.analysis.matching.ads import HOMES, IMOTI, RULES, WOHNEN, flat, put
+from tests.analysis.ads import HOMES, IMOTI, RULES, WOHNEN, flat, put
 from tests.virtual import EPOCH, VirtualClock
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,16 @@ from longline.analysis.reextract import (
     NothingArchived,
     Reextraction,
     ReextractStatus,
+    ReplayClock,
+    Timeline,
+    pair_items,
     reextract,
     source_for,
 )
 from longline.core.errors import BadOption
 from longline.core.model import Item, Job
 from longline.http.archive.warc import WarcArchive, open_warc
-from longline.sources.base import Visit, layer
+from longline.sources.base import Source, Visit, layer
 from longline.sources.loader import UnknownSource
 from longline.storage.jobs import NewJob
 from longline.storage.store import Store, open_store
@@ -373,3 +377,204 @@ def test_a_source_that_does_not_exist_or_does_not_fit_is_refused(job: Job) -> No
         source_for(job, "n8n", {})
 
     assert refused.value.option in {"--set site", "--set count"}
+
+
+PAGE = "https://quotes.test/"
+
+
+class Elements(Source):
+    """Items that carry the identity of their element, unless an older version queued them."""
+
+    name = "elements"
+
+    def identity_of(self, item: Item) -> str | None:
+        identity: str | None = item.data.get("element")
+        return identity
+
+
+def item(key: str, element: str | None = None, url: str = PAGE) -> Item:
+    return Item(key, url, data={} if element is None else {"element": element})
+
+
+def row(key: str, element: str | None = None, url: str = PAGE) -> dict[str, Any]:
+    one = item(key, element, url)
+    return {"key": key, "url": url, "priority": 0, "data": one.data}
+
+
+def pairs(
+    rows: list[dict[str, Any]], found: list[Item], limit: int | None = None
+) -> tuple[dict[str, str], list[str]]:
+    """Return the new key of each row, and the keys of the new items."""
+    paired = pair_items(Elements(), rows, found, limit)
+    return {old: new.key for old, new in paired.items.items()}, [one.key for one in paired.new]
+
+
+def test_an_element_is_known_again_under_another_key() -> None:
+    found = [item("x", "2"), item("y", "1")]
+
+    assert pairs([row("a", "1"), row("b", "2")], found) == ({"a": "y", "b": "x"}, [])
+
+
+def test_an_element_counts_more_than_a_key() -> None:
+    # The keys have moved on by one: each row is still its own element.
+    found = [item("b", "1"), item("c", "2")]
+
+    assert pairs([row("a", "1"), row("b", "2")], found) == ({"a": "b", "b": "c"}, [])
+
+
+def test_equal_elements_keep_their_keys() -> None:
+    found = [item("b", "1"), item("a", "1")]
+
+    assert pairs([row("a", "1"), row("b", "1")], found) == ({"a": "a", "b": "b"}, [])
+
+
+def test_a_key_is_enough_where_the_element_differs() -> None:
+    assert pairs([row("a", "1")], [item("a", "9")]) == ({"a": "a"}, [])
+
+
+def test_items_of_older_versions_are_known_by_their_place_on_the_page() -> None:
+    found = [item("x", "1"), item("y", "2"), item("z", "3", f"{PAGE}2")]
+
+    assert pairs([row("a"), row("b")], found) == ({"a": "x", "b": "y"}, ["z"])
+
+
+def test_a_page_with_another_number_of_items_says_nothing_about_places() -> None:
+    found = [item("x", "1"), item("y", "2")]
+
+    assert pairs([row("a"), row("b"), row("c")], found) == ({}, ["x", "y"])
+
+
+def test_a_limited_job_has_no_new_items_beyond_its_limit() -> None:
+    found = [item("a", "1"), item("x", "2"), item("y", "3")]
+
+    assert pairs([row("a", "1")], found, limit=2) == ({"a": "a"}, ["x"])
+
+
+async def visit(
+    clock: ReplayClock, name: str, times: list[float], log: list[tuple[float, str]]
+) -> None:
+    for moment in times:
+        await clock.wait_until(moment)
+        log.append((clock.now(), name))
+    clock.end()
+
+
+async def test_moments_of_several_tasks_come_in_their_order() -> None:
+    timeline = Timeline()
+    log: list[tuple[float, str]] = []
+    clocks = [timeline.new_clock() for _ in range(3)]
+
+    await asyncio.gather(
+        visit(clocks[0], "a", [5, 6, 20], log),
+        visit(clocks[1], "b", [1, 9, 10], log),
+        visit(clocks[2], "c", [7], log),
+    )
+
+    assert log == [(1, "b"), (5, "a"), (6, "a"), (7, "c"), (9, "b"), (10, "b"), (20, "a")]
+
+
+async def test_time_stands_still_while_somebody_works() -> None:
+    timeline = Timeline()
+    working, waiting = timeline.new_clock(), timeline.new_clock()
+    log: list[tuple[float, str]] = []
+    other = asyncio.create_task(visit(waiting, "later", [5], log))
+    await asyncio.sleep(10)  # a thread, say
+
+    log.append((working.now(), "working"))
+    working.end()
+    await other
+
+    assert log == [(0, "working"), (5, "later")]
+
+
+async def test_a_moment_that_has_passed_does_not_turn_time_back() -> None:
+    timeline = Timeline()
+    clock = timeline.new_clock()
+    await clock.wait_until(9)
+
+    await clock.wait_until(3)
+
+    assert clock.now() == 9
+
+
+async def test_a_sleep_is_as_long_as_it_says() -> None:
+    timeline = Timeline()
+    clock = timeline.new_clock()
+    await clock.wait_until(9)
+
+    await clock.sleep(2.5)
+
+    assert clock.now() == 11.5
+
+
+async def test_several_waits_of_one_task_do_not_lock_it_up() -> None:
+    timeline = Timeline()
+    clock, other = timeline.new_clock(), timeline.new_clock()
+    log: list[tuple[float, str]] = []
+
+    async def max_in_flight() -> None:
+        await asyncio.gather(clock.wait_until(4), clock.wait_until(2), clock.wait_until(8))
+        log.append((clock.now(), "all three"))
+        clock.end()
+
+    async with asyncio.timeout(5):
+        await asyncio.gather(max_in_flight(), visit(other, "other", [3, 9], log))
+
+    assert log == [(3, "other"), (8, "all three"), (9, "other")]
+
+
+async def test_a_wait_that_is_cancelled_holds_nobody_up() -> None:
+    timeline = Timeline()
+    impatient, busy = timeline.new_clock(), timeline.new_clock()
+    log: list[tuple[float, str]] = []
+
+    async def give_up() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await impatient.wait_until(5)
+        log.append((impatient.now(), "gave up"))
+        impatient.end()
+
+    async def work_first() -> None:
+        await asyncio.sleep(0.3)  # a thread, say
+        await visit(busy, "busy", [10], log)
+
+    async with asyncio.timeout(5):
+        await asyncio.gather(give_up(), work_first())
+
+    assert log == [(0, "gave up"), (10, "busy")]
+
+
+async def test_whoever_gave_up_waiting_works_and_time_stands_still() -> None:
+    timeline = Timeline()
+    clock, other = timeline.new_clock(), timeline.new_clock()
+    log: list[tuple[float, str]] = []
+    waiting = asyncio.create_task(clock.wait_until(5))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    later = asyncio.create_task(visit(other, "other", [10], log))
+    await asyncio.sleep(1)
+
+    log.append((clock.now(), "working"))
+    await visit(clock, "again", [7], log)
+    await later
+
+    assert log == [(0, "working"), (7, "again"), (10, "other")]
+
+
+async def test_what_a_task_leaves_behind_holds_nobody_up() -> None:
+    timeline = Timeline()
+    clock, other = timeline.new_clock(), timeline.new_clock()
+    log: list[tuple[float, str]] = []
+    left = asyncio.create_task(clock.wait_until(5))
+    await asyncio.sleep(0)
+    clock.end()
+
+    async with asyncio.timeout(5):
+        await visit(other, "other", [3, 10], log)
+        await clock.wait_until(12)
+        await asyncio.wait([left])
+
+    assert log == [(3, "other"), (10, "other")]
+    assert left.cancelled()

@@ -1,1 +1,0 @@
-"""Find records of the same thing on several sites, and merge them into one view."""
