@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from children import LONGLINE, end_well_when_told, run
 from longline.core.model import Record
 from longline.storage.database import open_database
-from longline.storage.records.records import store_records
+from longline.storage.records import store_records
 
 LARGEST = 300.0  # MB, for each export
 _PATIENCE = 3600.0

@@ -22,8 +22,8 @@ from longline.core.clock import SystemClock
 from longline.core.model import Record
 from longline.sandbox.sites.listings.rounds import Ad, make_ads
 from longline.storage.database import Database, open_database
-from longline.storage.records.matches import Matches
-from longline.storage.records.records import store_records
+from longline.storage.matches import Matches
+from longline.storage.records import store_records
 
 RULES = Path(__file__).parent.parent / "examples" / "listings_match.yaml"
 _REGION = 2500  # ads of one region, which has five towns of its own

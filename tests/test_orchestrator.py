@@ -10,11 +10,10 @@ from click.testing import CliRunner
 
 from longline.cli.main import cli
 from longline.config.settings import Settings
-from longline.core.errors import BadOption
+from longline.core.errors import BadOption, UnknownJob
 from longline.core.model import JobState
 from longline.engine.progress import SiteStatus
 from longline.orchestrator import Orchestrator
-from longline.storage.errors import UnknownJob
 from longline.sync import SyncOrchestrator
 from tests.virtual import VirtualClock
 

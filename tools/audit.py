@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from longline.services.advisories import ADVISORIES, advisories_for
-from longline.services.programs import bundled_servers
+from longline.services.programs import ADVISORIES, advisories_for, bundled_servers
 
 ROOT = Path(__file__).parent.parent
 CONSTRAINTS = ROOT / "constraints.txt"

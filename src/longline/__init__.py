@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` do
     from longline.orchestrator import Orchestrator, SiteEnd
     from longline.scraper import Scraper, ScrapeResult
     from longline.sources.base import Options, Source, Visit, layer
-    from longline.storage.records.query import RecordQuery
+    from longline.storage.query import RecordQuery
     from longline.sync import SyncOrchestrator
 
 _HOMES = {
@@ -40,7 +40,7 @@ _HOMES = {
     "ProgressTracker": "longline.engine.progress",
     "RateLimiter": "longline.limits.limiter",
     "Record": "longline.core.model",
-    "RecordQuery": "longline.storage.records.query",
+    "RecordQuery": "longline.storage.query",
     "Request": "longline.http.messages",
     "RetryHandler": "longline.limits.retry",
     "ScrapeResult": "longline.scraper",

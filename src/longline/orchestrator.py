@@ -28,6 +28,7 @@ from longline.core.errors import (
     FailureKind,
     LonglineError,
     Unexpected,
+    UnknownJob,
 )
 from longline.core.model import OPEN_STATES, Item, ItemState, Job, JobState
 from longline.core.output import html_table
@@ -48,12 +49,11 @@ from longline.http.middleware.base import Middleware
 from longline.running import JobRun, RunContext, check_ground
 from longline.sources.base import Source
 from longline.sources.loader import merge_spec, nothing_in, survey
-from longline.storage.errors import UnknownJob
 from longline.storage.jobs import NewJob
+from longline.storage.query import RecordQuery
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.queue import BY_HAND
-from longline.storage.records.query import RecordQuery
 from longline.storage.store import Store, open_store
 from longline.wiring import SharedHttp, open_collector, open_shared_http, usable
 

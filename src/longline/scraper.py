@@ -18,8 +18,8 @@ from longline.core.model import ItemState, JobState
 from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Metadata
+from longline.storage.query import RecordQuery
 from longline.storage.queue.failures import FailureQuery
-from longline.storage.records.query import RecordQuery
 
 _BAD = frozenset({ItemState.FAILED, ItemState.QUARANTINED, ItemState.QUEUED})
 

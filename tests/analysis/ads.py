@@ -10,8 +10,8 @@ from typing import Any
 from longline.analysis.clusters import clusters
 from longline.analysis.match_rules import Rules, read_rules
 from longline.core.model import Record
-from longline.storage.records.matches import Matches
-from longline.storage.records.records import Records
+from longline.storage.matches import Matches
+from longline.storage.records import Records
 from tests.virtual import EPOCH
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "listings_match.yaml"

@@ -16,7 +16,7 @@ from longline.config.settings import Settings
 from longline.core.clock import Clock
 from longline.core.model import Job
 from longline.orchestrator import Orchestrator
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
 from longline.storage.store import Store
 from longline.wiring import open_archive
 from tests.scripted_site import ScriptedSite

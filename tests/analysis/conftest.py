@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from longline.storage.database import Database, open_database
-from longline.storage.records.matches import Matches
-from longline.storage.records.records import Records
+from longline.storage.matches import Matches
+from longline.storage.records import Records
 
 
 @pytest.fixture

@@ -10,12 +10,11 @@ import orjson
 import pytest
 
 from longline.analysis.changes import ChangeKind, compare_runs
-from longline.core.errors import BadOption
+from longline.core.errors import BadOption, UnknownJob
 from longline.core.model import CUT, Item, ItemState, Outcome
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Options, Source, Visit, layer
 from longline.sources.loader import read_job_file
-from longline.storage.errors import UnknownJob
 from longline.storage.events import event_row
 from longline.storage.jobs import NewJob
 from longline.storage.queue.completion import Completion

@@ -18,8 +18,8 @@ from longline.analysis.clusters import (
     summarize_cluster,
 )
 from longline.analysis.duplicates import decide, find_duplicates
-from longline.storage.records.matches import Link, Matches
-from longline.storage.records.records import Records
+from longline.storage.matches import Link, Matches
+from longline.storage.records import Records
 from tests.analysis.ads import HOMES, IMOTI, RULES, WOHNEN, flat, put
 from tests.virtual import EPOCH, VirtualClock
 

@@ -18,9 +18,9 @@ from longline.analysis.duplicates import decide, find_blocks, find_duplicates
 from longline.analysis.match_rules import Rules, normal_text
 from longline.sandbox.sites.listings.rounds import Ad, make_ads
 from longline.storage.database import Database, open_database
-from longline.storage.records.matches import Matches
-from longline.storage.records.query import RecordQuery
-from longline.storage.records.records import Records, store_records
+from longline.storage.matches import Matches
+from longline.storage.query import RecordQuery
+from longline.storage.records import Records, store_records
 from tests.analysis.ads import (
     FLAT,
     HOMES,

@@ -21,11 +21,12 @@ from longline.core.errors import (
     StoreDamaged,
     StoreTooNew,
     StoreUnreachable,
+    UnknownJob,
+    UnknownRecord,
 )
 from longline.engine.watch import UnknownCheckpoint
 from longline.orchestrator import NotResumable
 from longline.sources.loader import UnknownSource
-from longline.storage.errors import UnknownJob, UnknownRecord
 from tests.cli.terminal import Answer, Terminal
 
 LAYER = "    @layer()\n    async def page(self, visit):\n        return {}\n"

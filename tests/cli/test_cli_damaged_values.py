@@ -9,8 +9,7 @@ from contextlib import closing
 import pytest
 from sqlalchemy import Column, Text
 
-from longline.storage.columns import Checked, Choice, Json, Number, Time
-from longline.storage.schema import metadata
+from longline.storage.schema import Checked, Choice, Json, Number, Time, metadata
 from tests.fork_server import ForkServer, Result
 from tests.hostile_data import World, attacking_site, make_world
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import NoJobsYet
-from longline.storage.errors import NotCopied
+from longline.core.errors import NoJobsYet, NotCopied
 from tests.cli.terminal import Terminal
 from tests.servers import PostgresServer
 

@@ -10,8 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from longline.cli.commands.jobs import drift_command
-from longline.core.errors import BadOption
-from longline.storage.errors import UnknownJob
+from longline.core.errors import BadOption, UnknownJob
 from tests.cli.terminal import Terminal
 
 SHOP = '''

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import BadFile, BadOption, LonglineError
-from longline.storage.errors import UnknownRecord
+from longline.core.errors import BadFile, BadOption, LonglineError, UnknownRecord
 from longline.storage.store import open_store
 from tests.analysis.ads import EXAMPLE, HOMES, IMOTI, WOHNEN, flat, put
 from tests.cli.terminal import Terminal

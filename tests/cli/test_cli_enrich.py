@@ -15,9 +15,8 @@ from threading import Thread
 import click
 import pytest
 
-from longline.core.errors import BadFile, BadOption, LonglineError, MissingExtra
+from longline.core.errors import BadFile, BadOption, LonglineError, MissingExtra, UnknownRecord
 from longline.sandbox.language_model import LanguageModel, ModelFault, ModelOptions
-from longline.storage.errors import UnknownRecord
 from tests.cli.terminal import Terminal
 
 TASK = """\

@@ -10,8 +10,7 @@ import click
 import pytest
 
 from longline.config.settings import Settings
-from longline.core.errors import BadOption
-from longline.storage.errors import UnknownJob
+from longline.core.errors import BadOption, UnknownJob
 from longline.storage.queue.tasks import Task
 from longline.storage.store import open_store
 from tests.cli.terminal import Terminal

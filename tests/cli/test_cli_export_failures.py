@@ -13,7 +13,7 @@ import pytest
 from longline.config.settings import Settings, prepare_home
 from longline.core.errors import DestinationUnwritable
 from longline.storage.database import open_database
-from longline.storage.records.records import store_records
+from longline.storage.records import store_records
 from tests.cli.terminal import Terminal
 from tests.storage.given import record
 from tests.virtual import EPOCH

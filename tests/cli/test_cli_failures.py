@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from longline.core.errors import UnknownJob
 from longline.orchestrator import NothingToRetry
-from longline.storage.errors import UnknownJob
 from tests.cli.terminal import Terminal
 
 TROUBLED = """

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import BadFile, BadOption
+from longline.core.errors import BadFile, BadOption, UnknownJob
 from longline.orchestrator import Orchestrator
-from longline.storage.errors import UnknownJob
 from tests.cli.terminal import Terminal
 from tests.scripted_site import ScriptedSite
 

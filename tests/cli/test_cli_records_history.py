@@ -9,8 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from longline.core.errors import BadOption
-from longline.storage.errors import UnknownJob, UnknownRecord
+from longline.core.errors import BadOption, UnknownJob, UnknownRecord
 from tests.cli.terminal import SHOP, Terminal
 
 

@@ -10,9 +10,8 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine
 
-from longline.core.errors import HomeUnwritable, StoreFull
-from longline.storage import migrate
-from longline.storage.errors import StoreReadOnly
+from longline import storage
+from longline.core.errors import HomeUnwritable, StoreFull, StoreReadOnly
 from tests.cli.terminal import Terminal
 from tests.small_disk import SmallDisk, small_disk
 
@@ -37,7 +36,7 @@ def make_older(database: Path) -> None:
     engine = create_engine(f"sqlite:///{database}")
     with engine.begin() as connection:
         config = Config()
-        config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
+        config.set_main_option("script_location", str(Path(storage.__file__).parent / "migrations"))
         config.set_main_option("path_separator", "os")
         config.attributes["connection"] = connection
         command.downgrade(config, "-1")

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from longline.config.settings import Settings
-from longline.core.errors import BadOption
+from longline.core.errors import BadOption, UnknownJob
 from longline.engine.owner import this_run
-from longline.storage.errors import UnknownJob
 from longline.storage.queue.tasks import Task, TaskClaim, TaskKind
 from longline.storage.store import open_store
 from tests.cli.terminal import Terminal

@@ -11,12 +11,12 @@ import pytest
 
 from longline.config.job_spec import make_spec
 from longline.config.settings import Settings
+from longline.core.errors import UnknownJob
 from longline.core.model import Item, ItemState, Job, JobState
 from longline.distributed.app import Messages
 from longline.distributed.processes import Drain, Reports
 from longline.distributed.worker import ChildWorker
 from longline.drift.monitor import DriftMonitor
-from longline.storage.errors import UnknownJob
 from longline.storage.jobs import NewJob
 from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered

@@ -10,11 +10,11 @@ import pytest
 
 from longline.config.settings import Settings
 from longline.core.clock import SystemClock
+from longline.core.errors import StoreGone
 from longline.core.model import JobState
 from longline.distributed import client
 from longline.distributed.client import open_cluster
 from longline.storage.database import open_database
-from longline.storage.errors import StoreGone
 from longline.storage.jobs import NewJob
 from longline.storage.store import Store
 from tests.distributed.cluster_home import until

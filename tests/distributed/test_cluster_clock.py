@@ -8,8 +8,8 @@ import time
 import pytest
 
 from longline.core.clock import SharedClock
+from longline.core.errors import StoreGone, UnknownJob
 from longline.engine.runtime import beside
-from longline.storage.errors import StoreGone, UnknownJob
 
 HOUR = 3600.0
 

@@ -15,11 +15,11 @@ from longline.core.errors import BadOption, FailureKind
 from longline.core.model import Item, ItemState, Job, JobState, Outcome, OutcomeAction, Record
 from longline.drift.monitor import NOTICED, UNJUDGED, DriftMonitor, accept_profile
 from longline.storage.jobs import NewJob
+from longline.storage.profiles import DriftResult
 from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.quarantine import ReprocessedItem
 from longline.storage.queue.queue import Claim
-from longline.storage.records.profiles import DriftResult
 from longline.storage.store import Store, open_store
 from tests.sample_sources import PageOptions, PageSource
 from tests.virtual import VirtualClock

@@ -14,7 +14,7 @@ from aiohttp import web
 from longline.config.settings import Settings
 from longline.core.model import ItemState, JobState
 from longline.orchestrator import Orchestrator
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
 from longline.wiring import open_limit_backends
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock

@@ -15,8 +15,8 @@ from longline.enrichment.servers import open_enricher, task_limiter
 from longline.enrichment.task_files import AnyTask, EnrichTask
 from longline.sandbox.language_model import LanguageModel
 from longline.storage.database import Database
-from longline.storage.records.enrichment import Questions
-from longline.storage.records.records import Records
+from longline.storage.enrichment import Questions
+from longline.storage.records import Records
 
 SCHEMA = {
     "type": "object",

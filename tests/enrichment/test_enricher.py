@@ -22,7 +22,7 @@ from longline.enrichment.enricher import (
 from longline.enrichment.phase import OutageTimer, PhaseState, PhaseUsage
 from longline.enrichment.task_files import EnrichBudget, LocalTask
 from longline.pipeline.enrich import Addition
-from longline.storage.records.enrichment import Attempt, Question
+from longline.storage.enrichment import Attempt, Question
 from tests.enrichment.tasks import Desk, task_of
 
 NESTED = {

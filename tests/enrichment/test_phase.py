@@ -10,7 +10,7 @@ from longline.core.model import Record
 from longline.enrichment.phase import Phase, PhaseProgress, PhaseState
 from longline.sandbox.language_model import LanguageModel, ModelOptions
 from longline.storage.database import open_database
-from longline.storage.records.enrichment import Questions
+from longline.storage.enrichment import Questions
 from tests.enrichment.tasks import Desk, is_asked_once, question_about, task_of
 from tests.virtual import VirtualClock
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from longline.core.model import QuestionState
-from longline.storage.records.enrichment import Question, QuestionOutcome, QuestionRequest
+from longline.storage.enrichment import Question, QuestionOutcome, QuestionRequest
 from longline.storage.store import Store
 from tests.virtual import EPOCH
 

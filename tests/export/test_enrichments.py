@@ -17,7 +17,7 @@ from longline.core.errors import BadOption
 from longline.export.columns import Rows
 from longline.export.export import ExportRequest, ExportResult, IncrementalRows, export
 from longline.export.redaction import Redactor
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
 from longline.storage.store import Store, open_store
 from tests.export.sample_answers import answered, asked
 from tests.storage.given import record

@@ -12,9 +12,8 @@ import pytest
 from longline.export.columns import Rows
 from longline.export.export import ExportRequest, IncrementalRows, export
 from longline.storage.database import Database, open_database
-from longline.storage.records.export_cursors import ExportCursors
-from longline.storage.records.query import RecordQuery
-from longline.storage.records.records import Records
+from longline.storage.query import RecordQuery
+from longline.storage.records import ExportCursors, Records
 from tests.storage.given import record
 from tests.virtual import EPOCH
 

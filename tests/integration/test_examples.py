@@ -21,7 +21,7 @@ from longline.sandbox.web import PracticeWeb, WebOptions
 from longline.sources.api.manifest import Action
 from longline.sources.api.pagination import PAGINATION_KINDS as API_PAGES
 from longline.sources.html.pagination import PAGES_KINDS as HTML_PAGES
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
 from tests.http.browsing import skip_without_browser
 from tests.virtual import VirtualClock
 

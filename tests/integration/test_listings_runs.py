@@ -13,7 +13,7 @@ from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
 from longline.sandbox.sites.listings.ads import SITES
 from longline.sandbox.web import PracticeWeb, WebOptions
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
 from tests.virtual import VirtualClock
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

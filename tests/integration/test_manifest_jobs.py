@@ -11,7 +11,7 @@ from longline.core.errors import BadFile
 from longline.core.model import JobState
 from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 

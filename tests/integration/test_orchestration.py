@@ -5,7 +5,7 @@ import pytest
 from longline.core.errors import BadOption
 from longline.core.model import Item, JobState
 from longline.sandbox.web import PracticeWeb
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
 from tests.integration.conftest import Collect, Serve
 
 LAYERS = ["metadata", "workflow", "content", "media", "transcripts"]

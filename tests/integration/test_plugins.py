@@ -15,7 +15,7 @@ from longline.core.model import JobState
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Source, Visit, layer
 from longline.sources.loader import load_middlewares
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import BadOption
+from longline.core.errors import BadOption, UnknownJob
 from longline.core.model import ItemState, JobState
 from longline.engine.progress import Progress, ProgressTracker
 from longline.engine.report import JobReport
 from longline.engine.watch import UnknownCheckpoint
 from longline.orchestrator import NotResumable, Orchestrator
-from longline.storage.errors import UnknownJob
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 

@@ -13,7 +13,7 @@ from typing import Any
 from longline.analysis.reextract import ReextractStatus, reextract, source_for
 from longline.core.model import Job
 from longline.http.archive.warc import WarcArchive, open_warc
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
 from longline.storage.store import Store, open_store
 from tests.archived_jobs import collected
 from tests.integration.conftest import Serve

@@ -16,10 +16,14 @@ import psutil
 from redis import Redis
 
 from longline.config.settings import Settings
-from longline.services.base import ServiceStatus
 from longline.services.cluster import ClusterOptions, StartedCluster, down, status, up
-from longline.services.processes import find_process
-from longline.services.state import ProcessEntry, ServicesState, StateFile
+from longline.services.processes import (
+    ProcessEntry,
+    ServicesState,
+    ServiceStatus,
+    StateFile,
+    find_process,
+)
 from tests.servers import until
 
 COMMAND = (sys.executable, "-c", "from longline.cli.main import main; main()")

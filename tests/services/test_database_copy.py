@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from longline.config.settings import Settings, prepare_home
+from longline.core.errors import NotCopied
 from longline.core.model import Record
 from longline.services.database_copy import copy_home
-from longline.services.doctor.base import CheckContext, Verdict
 from longline.services.doctor.doctor import examine
+from longline.services.doctor.findings import CheckContext, Verdict
 from longline.services.doctor.servers import database
 from longline.services.errors import ServicesBusy
-from longline.services.state import ServicesState, lifecycle_lock
-from longline.storage.errors import NotCopied
+from longline.services.processes import ServicesState, lifecycle_lock
 from longline.storage.store import open_store
 from tests.servers import free_port
 from tests.services.homes import Home

@@ -21,14 +21,28 @@ from longline.cli.commands.tools import doctor_command
 from longline.config.settings import Settings
 from longline.core.model import Item
 from longline.engine.owner import this_host
-from longline.services.doctor.base import CheckContext, Finding, Verdict, ok
-from longline.services.doctor.cluster import abandoned_jobs, own_services, workers
-from longline.services.doctor.doctor import CHECKS, diagnose, examine
-from longline.services.doctor.machine import browser, disk, home, secrets, sources, variables
-from longline.services.doctor.servers import database, file_system
-from longline.services.state import ProcessEntry, ServicesState, StateFile
+from longline.services.doctor.doctor import (
+    CHECKS,
+    browser,
+    diagnose,
+    disk,
+    examine,
+    home,
+    secrets,
+    sources,
+    variables,
+)
+from longline.services.doctor.findings import CheckContext, Finding, Verdict, ok
+from longline.services.doctor.servers import (
+    abandoned_jobs,
+    database,
+    file_system,
+    own_services,
+    workers,
+)
+from longline.services.processes import ProcessEntry, ServicesState, StateFile
+from longline.storage.database import NEWEST
 from longline.storage.jobs import NewJob
-from longline.storage.migrate import NEWEST
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Claim
 from longline.storage.store import open_store

@@ -18,14 +18,13 @@ from redis import Redis
 from longline.config.settings import Settings
 from longline.core.model import Item
 from longline.distributed.registry import WORKER
-from longline.services.advisories import advisories_for
 from longline.services.cluster import status
-from longline.services.doctor.base import CheckContext, Finding, Verdict
-from longline.services.doctor.cluster import clocks, workers
 from longline.services.doctor.doctor import CHECKS, examine
-from longline.services.doctor.servers import broker, database, redis
+from longline.services.doctor.findings import CheckContext, Finding, Verdict
+from longline.services.doctor.servers import broker, clocks, database, redis, workers
+from longline.services.programs import advisories_for
+from longline.storage.database import NEWEST
 from longline.storage.jobs import NewJob
-from longline.storage.migrate import NEWEST
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.tasks import Task, TaskClaim, TaskKind
 from longline.storage.store import open_store

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from longline.config.settings import Settings
-from longline.services.doctor.base import CheckContext
-from longline.services.doctor.cluster import workers
 from longline.services.doctor.doctor import examine
+from longline.services.doctor.findings import CheckContext
+from longline.services.doctor.servers import workers
 from longline.storage.jobs import NewJob
 from longline.storage.store import open_store
 

@@ -10,8 +10,7 @@ import pytest
 
 from longline.core.errors import HomeUnwritable
 from longline.services.cluster import ClusterOptions, cluster_running
-from longline.services.processes import Launch, find_process, launch
-from longline.services.state import ServicesState
+from longline.services.processes import Launch, ServicesState, find_process, launch
 from tests.servers import until
 from tests.services.homes import Home, working_for
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from longline.config.settings import Settings
+from longline.services.cluster import environment_of
 from longline.services.errors import StartFailed
-from longline.services.workers import environment_of
 from tests.servers import RedisServer, free_port
 from tests.services.homes import Home, working_for
 

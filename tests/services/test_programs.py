@@ -8,8 +8,13 @@ import pytest
 
 from longline.core.errors import MissingExtra
 from longline.services import programs
-from longline.services.advisories import advisories_for, parse_version
-from longline.services.programs import postgres_folders, postgres_version, redis_server
+from longline.services.programs import (
+    advisories_for,
+    parse_version,
+    postgres_folders,
+    postgres_version,
+    redis_server,
+)
 from tests.servers import wheel
 
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from longline.core.model import JobState
 from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
 from tests.http.browsing import skip_without_browser
 from tests.scripted_site import ScriptedSite
 from tests.sources.clicked_site import PAGES, SIZE, build, rows_of

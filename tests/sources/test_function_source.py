@@ -18,7 +18,7 @@ from longline.http.messages import Page
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Visit
 from longline.sources.function import function_source
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
 from tests.scripted_site import ScriptedSite
 from tests.sources.scripted import ScriptedWeb, collect, discovered
 from tests.virtual import VirtualClock

@@ -17,7 +17,7 @@ from aiohttp import web
 from longline.core.model import ItemState, JobState
 from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
 from tests.scripted_site import ScriptedSite
 from tests.sources.scrapy_site import PAGES, build
 

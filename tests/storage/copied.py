@@ -14,10 +14,10 @@ from longline.core.errors import FailureKind
 from longline.core.model import Failure, OutcomeAction, QuestionState, Usage
 from longline.limits.learning import Learned
 from longline.storage.database import Database
+from longline.storage.enrichment import Question, QuestionOutcome, QuestionRequest
+from longline.storage.matches import BlockedRecord, MatchBatch, RecordPair
+from longline.storage.profiles import DriftResult
 from longline.storage.queue.chunks import Take
-from longline.storage.records.enrichment import Question, QuestionOutcome, QuestionRequest
-from longline.storage.records.matches import BlockedRecord, MatchBatch, RecordPair
-from longline.storage.records.profiles import DriftResult
 from longline.storage.schema import metadata
 from longline.storage.store import Store
 from tests.limit_backends import SqliteStates

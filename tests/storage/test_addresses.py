@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import StoreUnreachable
-from longline.storage.errors import StoreReadOnly
+from longline.core.errors import StoreReadOnly, StoreUnreachable
 from longline.storage.store import open_store
 from tests.storage.given import record
 

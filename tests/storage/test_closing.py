@@ -10,12 +10,11 @@ import threading
 import pytest
 from sqlalchemy import Connection, make_url
 
+from longline.core.errors import StoreGone
 from longline.core.threads import Threads
-from longline.storage import transactions
-from longline.storage.database import Database
-from longline.storage.errors import StoreGone
-from longline.storage.sqlite import SqliteBackend
-from longline.storage.transactions import ReconnectPolicy, ReconnectWait
+from longline.storage import database
+from longline.storage.backends import SqliteBackend
+from longline.storage.database import Database, ReconnectPolicy, ReconnectWait
 
 # A process one of whose readers never gets its answer.
 HANGING = """
@@ -51,7 +50,7 @@ class Steps:
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     steps = Steps()
-    monkeypatch.setattr(transactions, "time", steps)
+    monkeypatch.setattr(database, "time", steps)
     return steps
 
 
@@ -102,7 +101,7 @@ def test_a_server_that_has_answered_is_waited_for_anew(
 ) -> None:
     patience = ReconnectPolicy(backend, is_stopping=lambda: True)
     wait_in_vain(patience)
-    patience.answered()
+    patience.responded()
     after_one = steps.now
 
     wait_in_vain(patience)

@@ -15,13 +15,13 @@ import pytest
 from sqlalchemy import Connection, insert, text
 
 from longline.core.clock import SystemClock
+from longline.core.errors import NotCopied
 from longline.core.model import Item
 from longline.engine.owner import dead_among, this_run
 from longline.limits.learning import Learned
 from longline.storage.bulk import BulkInsert, as_json
 from longline.storage.copy import CopyEnd, CopyResult, DatabaseCopy, SharedValuesFile
 from longline.storage.database import Database, open_database
-from longline.storage.errors import NotCopied
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Claim
 from longline.storage.schema import cells, records

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from longline.core.errors import StoreBusy, StoreFull
 from longline.core.model import ItemState
 from longline.storage.database import Database, open_database
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
 from longline.storage.store import Store, open_store
 from tests.storage.given import leased, queued, record, stored
 from tests.virtual import EPOCH

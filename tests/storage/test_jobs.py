@@ -7,8 +7,8 @@ import re
 
 import pytest
 
+from longline.core.errors import UnknownJob
 from longline.core.model import Job, JobState, OutcomeAction
-from longline.storage.errors import UnknownJob
 from longline.storage.jobs import NewJob
 from longline.storage.store import Store, open_store
 from tests.storage.given import ended, leased, new_job, queued, stored

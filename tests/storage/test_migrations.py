@@ -16,8 +16,8 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, create_engine
 
 from longline.core.errors import StoreTooNew, StoreUnreachable
-from longline.storage import migrate
-from longline.storage.migrate import NEWEST, create_tables, run_migrations
+from longline.storage import database
+from longline.storage.database import NEWEST, create_tables, run_migrations
 from longline.storage.schema import metadata
 from longline.storage.store import open_store
 from tests.storage.given import new_job, record, tables_of
@@ -95,7 +95,7 @@ def test_a_database_that_was_downgraded_to_nothing_opens(path: Path, address: st
 
 
 def test_the_newest_version_is_the_last_migration() -> None:
-    folder = Path(migrate.__file__).parent / "migrations" / "versions"
+    folder = Path(database.__file__).parent / "migrations" / "versions"
 
     assert max(path.name for path in folder.glob("*.py")).startswith(f"{NEWEST}_")
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, text
 
+from longline.core.errors import StoreGone
 from longline.core.model import ItemState, Usage
 from longline.storage.database import open_database
-from longline.storage.errors import StoreGone
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
 from longline.storage.store import Store, open_store
 from tests.servers import PostgresServer, postgres_running
 from tests.storage.cutting_proxy import Cut, CuttingProxy, proxy_to

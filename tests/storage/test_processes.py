@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from longline.core.model import ItemState
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
 from longline.storage.store import Store
 from tests.storage.given import new_job
 

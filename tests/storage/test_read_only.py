@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import inspect
 
+from longline.core.errors import StoreReadOnly
 from longline.storage.database import open_database
-from longline.storage.errors import StoreReadOnly
 from longline.storage.store import open_store
 from tests.small_disk import read_only_view
 from tests.storage.given import record

@@ -11,9 +11,9 @@ from sqlalchemy import create_engine, text
 from longline.core.errors import BadOption
 from longline.core.model import Item
 from longline.storage.database import open_database
+from longline.storage.matches import BlockedRecord
+from longline.storage.query import RecordQuery, parse_condition, parse_order
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.records.matches import BlockedRecord
-from longline.storage.records.query import RecordQuery, parse_condition, parse_order
 from longline.storage.store import Store
 from tests.export.sample_answers import answered, asked
 from tests.storage.given import item, leased, new_job, queued, record

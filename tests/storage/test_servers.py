@@ -21,10 +21,9 @@ from longline.core.errors import (
     StoreUnreachable,
 )
 from longline.core.model import OutcomeAction
-from longline.storage import postgres as backend
-from longline.storage.database import Database, open_database
-from longline.storage.migrate import NEWEST, create_tables, run_migrations
-from longline.storage.records.query import RecordQuery
+from longline.storage import backends as backend
+from longline.storage.database import NEWEST, Database, create_tables, open_database, run_migrations
+from longline.storage.query import RecordQuery
 from longline.storage.schema import metadata, plumbing
 from longline.storage.store import Store, open_store
 from tests.servers import PostgresServer

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from longline.core.errors import FailureKind
+from longline.core.errors import FailureKind, LeaseLost
 from longline.core.model import ItemState, Job, Outcome, OutcomeAction, Record, Usage
 from longline.pipeline.material import Material, unpack_material
-from longline.storage.errors import LeaseLost
 from longline.storage.queue.completion import Completion
 from longline.storage.queue.queue import Reclaim, Reclaimed
 from longline.storage.store import Store

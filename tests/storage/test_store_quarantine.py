@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from longline.core.errors import BadOption, FailureKind
+from longline.core.errors import BadOption, FailureKind, LeaseLost
 from longline.core.model import Item, ItemState, Job, JobState, Outcome, OutcomeAction
 from longline.storage.database import Database
-from longline.storage.errors import LeaseLost
+from longline.storage.profiles import DriftResult
 from longline.storage.queue.completion import Completion
 from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.quarantine import (
@@ -18,7 +18,6 @@ from longline.storage.queue.quarantine import (
     QuarantinedItem,
     ReprocessedItem,
 )
-from longline.storage.records.profiles import DriftResult
 from longline.storage.store import Store
 from tests.storage.given import leased, new_job, queued, record
 from tests.virtual import EPOCH

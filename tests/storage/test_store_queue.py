@@ -9,10 +9,9 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Connection
 
-from longline.core.errors import StoreUnreachable
+from longline.core.errors import LeaseLost, StoreUnreachable
 from longline.core.model import Item, ItemState, OutcomeAction, Usage
 from longline.storage.database import Database
-from longline.storage.errors import LeaseLost
 from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Claim

@@ -8,11 +8,11 @@ from contextlib import ExitStack
 
 import pytest
 
+from longline.core.errors import LeaseLost
 from longline.core.model import ItemState, JobState
-from longline.storage.errors import LeaseLost
+from longline.storage.query import RecordQuery
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Claim
-from longline.storage.records.query import RecordQuery
 from longline.storage.store import Store, open_store
 from tests.storage.given import item, leased, new_job, queued, record, stored
 from tests.virtual import EPOCH

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,7 @@ from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.exc import IntegrityError
 
 from longline.core.errors import StoreBusy
-from longline.storage.database import Database
-from longline.storage.writer import Writer
+from longline.storage.database import Database, Writer
 
 
 class Transactions:
@@ -59,6 +59,7 @@ def writer(transactions: Transactions) -> Iterator[Writer]:
     yield writer
     transactions.door.set()
     writer.shutdown()
+    writer.has_ended(None)
 
 
 def add(connection: Connection, number: int) -> int:
@@ -128,7 +129,8 @@ def test_a_lock_that_was_not_to_be_had_is_waited_for_once(
         raise StoreBusy("rows.sqlite", 60.0)
 
     shut(transactions, writer)
-    futures = [writer.submit(wait_in_vain), *(writer.submit(add, n) for n in (1, 2, 3))]
+    futures: list[Future[Any]] = [writer.submit(add, n) for n in (1, 2, 3)]
+    futures.append(writer.submit(wait_in_vain))
 
     transactions.door.set()
 
@@ -172,6 +174,7 @@ def test_what_is_queued_when_the_writer_ends_is_still_written(
     transactions.door.set()
 
     writer.shutdown()
+    writer.has_ended(None)
 
     assert [future.result() for future in futures] == [1, 2]
     assert rows(file) == [0, 1, 2]

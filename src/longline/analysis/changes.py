@@ -16,7 +16,7 @@ from typing import Any
 from longline.core.errors import BadOption, FailureKind
 from longline.core.json import FieldDiff
 from longline.core.model import OPEN_STATES, ItemState, Job, JobState
-from longline.storage.records.history import ItemComparison, ItemResult, RunPair
+from longline.storage.jobs import ItemComparison, ItemResult, RunPair
 from longline.storage.store import Store
 
 _FINISHED = (JobState.COMPLETE, JobState.PARTIAL)
@@ -112,7 +112,7 @@ async def compare_runs(
     if older is not None:
         older_end = float("inf") if older.finished_at is None else older.finished_at
     pair = RunPair(newer.source, older.id if older else "", newer.id, older_end)
-    await store.history.compare_items(pair, detector.add_all)
+    await store.jobs.compare_items(pair, detector.add_all)
     return RunChanges(
         source=newer.source,
         older=older.id if older else None,

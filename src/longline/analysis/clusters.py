@@ -8,7 +8,7 @@ from typing import Any
 
 from longline.analysis.match_rules import is_missing, number
 from longline.core.clock import utc_datetime
-from longline.storage.records.matches import CONFIRMED, REJECTED, Link, Matches
+from longline.storage.matches import CONFIRMED, REJECTED, Link, Matches
 
 Row = dict[str, Any]
 _BATCH = 200  # clusters whose records are read together

@@ -27,7 +27,7 @@ from longline.analysis.match_rules import (
     value_at,
 )
 from longline.core.clock import Clock
-from longline.storage.records.matches import BlockedRecord, MatchBatch, Matches, RecordPair
+from longline.storage.matches import BlockedRecord, MatchBatch, Matches, RecordPair
 
 Row = Mapping[str, Any]
 _BATCH = 200

@@ -30,10 +30,9 @@ from longline.http.errors import NotArchived
 from longline.http.transports.replay import MISSING, build_replay
 from longline.sources.base import Source, Visit
 from longline.sources.loader import SUFFIXES, load_source, read_job_file
-from longline.storage.bulk import as_json
-from longline.storage.columns import sanitize_key, sanitize_text
+from longline.storage.bulk import as_json, sanitize_key, sanitize_text
 from longline.storage.events import event_row
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
 from longline.storage.store import Store
 
 # ---------------- Repeat discovery from archived responses, and pair the items of a job with

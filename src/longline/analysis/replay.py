@@ -25,7 +25,7 @@ from longline.analysis.reextract import (
 )
 from longline.config.job_spec import make_spec
 from longline.core.clock import Clock
-from longline.core.errors import BadOption, ConfigError
+from longline.core.errors import BadOption, ConfigError, LeaseLost
 from longline.core.model import ItemState, Job, JobState, Outcome, OutcomeAction, Usage
 from longline.drift.monitor import DriftMonitor
 from longline.engine.extractor import Collector, refusal
@@ -38,8 +38,7 @@ from longline.pipeline.pipeline import Pipeline
 from longline.sources.base import Source
 from longline.sources.loader import load_source
 from longline.sources.manifest import Manifest
-from longline.storage.columns import sanitize_key
-from longline.storage.errors import LeaseLost
+from longline.storage.bulk import sanitize_key
 from longline.storage.events import event_row
 from longline.storage.queue.quarantine import REPLAY_UNFINISHED, QuarantinedItem, ReprocessedItem
 from longline.storage.store import Store

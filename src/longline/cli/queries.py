@@ -15,10 +15,9 @@ from longline.cli.options import COUNT, JOB, Command, Number, settings_of
 from longline.cli.output import print_note
 from longline.config.settings import is_read_only, prepare_home
 from longline.config.validation_messages import nearest
-from longline.core.errors import BadOption, HomeUnwritable
+from longline.core.errors import BadOption, HomeUnwritable, UnknownRecord
 from longline.pipeline.quality import GRADES
-from longline.storage.errors import UnknownRecord
-from longline.storage.records.query import (
+from longline.storage.query import (
     Condition,
     Order,
     RecordQuery,

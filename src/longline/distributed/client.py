@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 
 from longline.config.settings import Settings
 from longline.core.clock import Clock, sleep_or_wake
+from longline.core.errors import StoreGone, UnknownJob
 from longline.core.model import FINAL_STATES, ItemState, Job, JobState
 from longline.distributed.app import Messages
 from longline.distributed.registry import ENDED, BrokerUnreachable, Mirror, Presences, broker_of
@@ -22,7 +23,6 @@ from longline.distributed.supervisor import is_lasting
 from longline.engine.discovery import WAITED
 from longline.engine.owner import in_words
 from longline.engine.progress import SiteProgress, is_over, progress_of
-from longline.storage.errors import StoreGone, UnknownJob
 from longline.storage.queue.chunks import ClusterJobStatus
 from longline.storage.queue.tasks import Task
 from longline.storage.store import Store

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 from longline.config.settings import Settings
 from longline.core.clock import Clock, SharedClock, sleep_or_wake
-from longline.core.errors import LonglineError, StoreError
+from longline.core.errors import LonglineError, StoreError, UnknownJob
 from longline.core.model import Job, JobState, Lease
 from longline.distributed.app import Messages
 from longline.distributed.open_jobs import Opened, OpenJobs
@@ -24,7 +24,6 @@ from longline.engine.job_engine import JobEngine
 from longline.engine.owner import own_among, this_child
 from longline.engine.runtime import LEASE, Runtime, beside, first_of
 from longline.engine.worker import WorkEnd
-from longline.storage.errors import UnknownJob
 from longline.storage.queue.chunks import Take, TakeMore, Taken, Turn
 from longline.storage.queue.queue import MOST_DEATHS, Reclaim
 from longline.storage.queue.tasks import TaskKind

@@ -33,8 +33,8 @@ from longline.drift.detector import (
 from longline.drift.profiles import Profile, Shape, ShapeCache, shape_of, shape_of_failure
 from longline.sources.base import Source
 from longline.storage.events import EventRow, event_row
+from longline.storage.profiles import CommittedItem, DriftResult, StoredProfile
 from longline.storage.queue.completion import Completion
-from longline.storage.records.profiles import CommittedItem, DriftResult, StoredProfile
 from longline.storage.store import Store
 
 # ---------------- The baseline: earlier runs with the same options and at least as many items

@@ -44,7 +44,7 @@ from longline.http.middleware.base import Middleware
 from longline.pipeline.material import Material
 from longline.pipeline.pipeline import Pipeline
 from longline.sources.base import Layer, Source, Visit
-from longline.storage.columns import sanitize_text
+from longline.storage.bulk import sanitize_text
 from longline.storage.events import event_row
 from longline.storage.store import Store
 

@@ -9,9 +9,9 @@ from enum import StrEnum
 from typing import Any
 
 from longline.core.clock import Clock, SystemClock
+from longline.core.errors import UnknownJob
 from longline.core.model import FINAL_STATES, ItemState, Job, JobState
 from longline.limits.limiter import RateLimiter
-from longline.storage.errors import UnknownJob
 from longline.storage.queue.queue import JobCounts
 from longline.storage.store import Store
 

@@ -14,12 +14,11 @@ from typing import Any, Self
 from longline.config.job_spec import JobSpec
 from longline.config.settings import Settings
 from longline.core.clock import Clock, sleep_or_wake
-from longline.core.errors import LonglineError, StoreError, Unexpected
+from longline.core.errors import LeaseLost, LonglineError, StoreError, Unexpected
 from longline.core.model import ItemState, JobState, Lease
 from longline.engine.extractor import Extraction
 from longline.engine.owner import dead_among
 from longline.engine.watch import ProgressLoop
-from longline.storage.errors import LeaseLost
 from longline.storage.queue.completion import Completion
 from longline.storage.queue.queue import BY_HAND, Queue, Reclaim
 from longline.storage.store import Store

@@ -16,10 +16,9 @@ from typing import Any
 import orjson
 
 from longline.core.clock import Clock, utc_datetime
-from longline.core.errors import ConfigError, StoreFull
+from longline.core.errors import ConfigError, StoreFull, StoreGone
 from longline.core.files import make_private_file, make_private_folder
 from longline.engine.progress import Progress, ProgressTracker, rest_after
-from longline.storage.errors import StoreGone
 from longline.storage.events import EventLog, event_row
 from longline.storage.queue.queue import JobCounts
 from longline.storage.store import Store

@@ -22,7 +22,7 @@ from longline.http.errors import BadAnswer
 from longline.pipeline.enrich import Addition, make_enricher
 from longline.pipeline.enrich import Enricher as PipelineEnricher
 from longline.pipeline.json_schema import TimedValidator
-from longline.storage.records.enrichment import LOCAL_MODEL, Question, QuestionRequest
+from longline.storage.enrichment import LOCAL_MODEL, Question, QuestionRequest
 
 
 @dataclass(frozen=True, slots=True)

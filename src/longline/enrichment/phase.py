@@ -24,7 +24,7 @@ from longline.enrichment.task_files import AnyTask, EnrichBudget
 from longline.http.messages import origin_of
 from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryPolicy
-from longline.storage.records.enrichment import (
+from longline.storage.enrichment import (
     OPEN_QUESTIONS,
     Attempt,
     Question,

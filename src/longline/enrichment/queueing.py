@@ -14,9 +14,9 @@ from longline.core.errors import BadOption
 from longline.enrichment.enricher import has_field, question_maker
 from longline.enrichment.task_files import AnyTask
 from longline.storage.database import Row
-from longline.storage.records.enrichment import Questions
-from longline.storage.records.query import RecordQuery, parse_condition
-from longline.storage.records.records import Records
+from longline.storage.enrichment import Questions
+from longline.storage.query import RecordQuery, parse_condition
+from longline.storage.records import Records
 
 _MAX_DEPTH = 3  # levels of a record whose field names are suggested
 _MAX_SHOWN = 12

@@ -23,7 +23,7 @@ from longline.limits.backends.state import StateBackend
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter
 from longline.limits.rate_limit import RateLimitBackend
-from longline.storage.records.enrichment import Question
+from longline.storage.enrichment import Question
 
 _OK = 200
 _BAD_QUESTION = frozenset({400, 413, 422})  # the server refuses this question, and not others

@@ -12,7 +12,7 @@ from typing import Any
 from longline.core.clock import utc_datetime
 from longline.core.errors import BadOption
 from longline.core.json import as_text
-from longline.storage.records.records import ENRICHMENTS
+from longline.storage.records import ENRICHMENTS
 
 # ---------------- Records as every export format writes them
 

@@ -41,8 +41,7 @@ from longline.export.postgres import PostgresTable
 from longline.export.redaction import Redactor
 from longline.export.s3 import S3Object
 from longline.export.table import FieldSurvey, open_table
-from longline.storage.records.export_cursors import ExportCursors, Version
-from longline.storage.records.records import ENRICHMENTS
+from longline.storage.records import ENRICHMENTS, ExportCursors, RecordVersion
 
 # ---------------- What an export is to write, and where
 
@@ -362,7 +361,7 @@ class IncrementalRows:
         """Return whether there is nothing to write."""
         return next(self._unwritten(), None) is None
 
-    def yielded(self) -> Iterator[Version]:
+    def yielded(self) -> Iterator[RecordVersion]:
         """Yield the ids of the records and their `version_mark`."""
         self._yielded.seek(0)
         while pair := self._yielded.read(_PAIR.size):

@@ -28,8 +28,8 @@ from longline.export.columns import (
     finite,
     own_columns,
 )
-from longline.storage.records.enrichment import answer_origin
-from longline.storage.records.records import ENRICHMENTS
+from longline.storage.enrichment import answer_origin
+from longline.storage.records import ENRICHMENTS
 
 MAX_FIELDS = 10_000  # with more, the names of the fields are data
 _BUFFER = 1 << 20

@@ -18,8 +18,8 @@ from longline.export.export import STDOUT, ExportRequest, check_request, export
 from longline.export.formats import parse_format
 from longline.export.postgres import SCHEMES
 from longline.storage.events import EventRow, event_row
+from longline.storage.query import RecordQuery
 from longline.storage.queue.tasks import Task, TaskKind
-from longline.storage.records.query import RecordQuery
 from longline.storage.store import Store
 
 _WITHOUT_RESULT = (JobState.CANCELLED, JobState.FAILED)

@@ -3,38 +3,52 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
+import psutil
+from redis.exceptions import RedisError
 from sqlalchemy import create_engine, inspect, literal, select
 from sqlalchemy.exc import DBAPIError
 
 from longline.config.settings import Settings, prepare_home
 from longline.core.errors import BadOption, HomeUnwritable, LonglineError, StoreFull
 from longline.core.redaction import redact_server_url
-from longline.services import postgres, redis, workers
-from longline.services.base import OnStep, Service, ServiceStatus, has_cluster, sqlite_status
+from longline.engine.owner import this_host
 from longline.services.errors import StopFailed
-from longline.services.postgres import PostgresService
+from longline.services.postgres import INITDB, PostgresService, postgres_problem, server_version
 from longline.services.processes import (
+    Launch,
+    OnStep,
+    ProcessEntry,
+    Service,
+    ServicesState,
+    ServiceStatus,
+    StateFile,
     StopSignals,
     exit_on_signals,
     find_process,
+    has_cluster,
+    launch,
+    lifecycle_lock,
     signals_blocked,
+    sqlite_status,
+    start_failed,
     stop_processes,
 )
-from longline.services.redis import RedisService, check_external_redis
-from longline.services.state import ProcessEntry, ServicesState, StateFile, lifecycle_lock
-from longline.services.workers import (
-    PREFIX,
-    WorkerService,
-    is_dead,
-    registered_workers,
-    registration_key,
-    unregistered_among,
-    wait_until_registered,
-    workers_among,
+from longline.services.redis import (
+    RedisService,
+    check_external_redis,
+    connect_redis,
+    redis_problem,
+    redis_version,
 )
 from longline.storage.schema import jobs, records
 from longline.storage.store import open_store
@@ -145,7 +159,9 @@ class _Startup:
         broker_url = self._settings.broker_url or redis_url
         self._start_workers(options, broker_url)
         running = workers_among(self._file.read().processes)
-        wait_until_registered(broker_url, running)
+        for one in unregistered_among(broker_url, running, _REGISTER_TIMEOUT)[:1]:
+            problem = f"it did not register in Redis within {_REGISTER_TIMEOUT:g} s"
+            raise start_failed(one, problem if find_process(one) else "it exited immediately")
         self._on_step("workers", f"{len(running)} registered")
         before = self._before.processes
         new = tuple(one for one in self._file.read().processes if one not in before)
@@ -202,37 +218,24 @@ class _Startup:
             self._on_step(service.name, f"started {where}process {entry.pid}")
 
     def _start_workers(self, options: ClusterOptions, broker_url: str) -> None:
-        self._stop_outdated_workers()
-        self._stop_hung_workers(broker_url)
         recorded = workers_among(self._before.processes)
-        wanted = max(len(recorded), 1) if options.workers is None else options.workers
-        names = [one.name for one in recorded if find_process(one)]
-        number = 0
-        while len(names) < wanted:
-            number += 1
-            if f"{PREFIX}{number}" not in names:
-                names.append(f"{PREFIX}{number}")
-        for name in sorted(names, key=len):
-            number = int(name.removeprefix(PREFIX))
-            self._start_service(
-                WorkerService(self._settings, self._file, number, options.processes)
-            )
-        dead = [one for one in workers_among(self._file.read().processes) if one.name not in names]
-        _stop(self._file, dead, self._on_step)
-
-    def _stop_outdated_workers(self) -> None:
-        """Stop workers that were started with other addresses than the services have now."""
+        running = [one for one in recorded if find_process(one)]
         state = self._file.read()
         before = (self._before.redis_url, self._before.database_url)
-        if before != (state.redis_url, state.database_url):
-            _stop(self._file, self._running_workers(), self._on_step)
-
-    def _stop_hung_workers(self, broker_url: str) -> None:
-        hung = unregistered_among(broker_url, self._running_workers(), _UNREGISTERED_AFTER)
-        _stop(self._file, hung, self._on_step)
-
-    def _running_workers(self) -> list[ProcessEntry]:
-        return [one for one in workers_among(self._file.read().processes) if find_process(one)]
+        if before == (state.redis_url, state.database_url):
+            unusable = unregistered_among(broker_url, running, _UNREGISTERED_AFTER)
+        else:
+            unusable = running  # they were started with other addresses
+        _stop(self._file, unusable, self._on_step)
+        wanted = max(len(recorded), 1) if options.workers is None else options.workers
+        names = [one.name for one in running if one not in unusable]
+        numbered = (f"{_PREFIX}{number}" for number in count(1))
+        free = (name for name in numbered if name not in names)
+        names += list(islice(free, max(0, wanted - len(names))))
+        for name in sorted(names, key=len):
+            self._start_service(WorkerService(self._settings, self._file, name, options.processes))
+        dead = [one for one in workers_among(self._file.read().processes) if one.name not in names]
+        _stop(self._file, dead, self._on_step)
 
 
 def _has_data(file: Path) -> bool:
@@ -308,11 +311,11 @@ def _in_stop_order(
     entries: list[ProcessEntry],
 ) -> Iterator[tuple[list[ProcessEntry], StopSignals]]:
     """Yield processes that are stopped together, and the signals to send."""
-    yield workers_among(entries), workers.STOP_SIGNALS
+    yield workers_among(entries), WorkerService.stop_signals
     servers: tuple[tuple[str, StopSignals], ...] = (
-        (postgres.INITDB, ()),  # its result is discarded
-        (PostgresService.name, postgres.STOP_SIGNALS),
-        (RedisService.name, redis.STOP_SIGNALS),
+        (INITDB, ()),  # its result is discarded
+        (PostgresService.name, PostgresService.stop_signals),
+        (RedisService.name, RedisService.stop_signals),
     )
     for name, stop_signals in servers:
         yield [one for one in entries if one.name == name], stop_signals
@@ -347,38 +350,39 @@ def status(settings: Settings) -> list[ServiceStatus]:
         HomeUnwritable: it belongs to another user.
     """
     file = StateFile(settings.home.resolve())
-    state = file.read()
-    database = _database_status(settings, file)
+    database = sqlite_status(settings) or _server_status(
+        PostgresService(file), settings.database_url, postgres_problem, server_version
+    )
     if not has_cluster(settings):
         return [database]
-    return [_redis_status(settings, file), database, *_workers(settings, file, state, database)]
+    redis = _server_status(RedisService(file), settings.redis_url, redis_problem, redis_version)
+    return [redis, database, *_worker_statuses(settings, file, database)]
 
 
-def _redis_status(settings: Settings, file: StateFile) -> ServiceStatus:
-    if settings.redis_url is not None:
-        problem = redis.redis_problem(settings.redis_url)
-        version = None if problem else redis.redis_version(settings.redis_url)
-        return _external("redis", settings.redis_url, problem, version)
-    if file.read().entry("redis") is None:
-        return _not_started("redis")
-    return RedisService(file).describe()
+def _server_status(
+    service: Service,
+    external_url: str | None,
+    problem_of: Callable[[str], str | None],
+    version_of: Callable[[str], str | None],
+) -> ServiceStatus:
+    if external_url is not None:
+        problem = problem_of(external_url)
+        return ServiceStatus(
+            service.name,
+            is_healthy=problem is None,
+            is_ours=False,
+            address=redact_server_url(external_url),
+            version=None if problem else version_of(external_url),
+            note=problem,
+        )
+    if service.entry is None:
+        note = "run `longline up`"
+        return ServiceStatus(service.name, is_healthy=False, is_ours=True, address="", note=note)
+    return service.describe()
 
 
-def _database_status(settings: Settings, file: StateFile) -> ServiceStatus:
-    if (found := sqlite_status(settings)) is not None:
-        return found
-    address = settings.database
-    if settings.database_url is not None:
-        problem = postgres.postgres_problem(address)
-        version = None if problem else postgres.server_version(address)
-        return _external("postgres", address, problem, version)
-    if file.read().entry("postgres") is None:
-        return _not_started("postgres")
-    return PostgresService(file).describe()
-
-
-def _workers(
-    settings: Settings, file: StateFile, state: ServicesState, database: ServiceStatus
+def _worker_statuses(
+    settings: Settings, file: StateFile, database: ServiceStatus
 ) -> list[ServiceStatus]:
     found = registered_workers(settings.broker) if settings.broker else None
     if found is None:
@@ -389,11 +393,10 @@ def _workers(
         reason = "not registered in Redis"
     registered = found or {}
     statuses = []
-    for entry in workers_among(state.processes):
-        number = int(entry.name.removeprefix(PREFIX))
+    for entry in workers_among(file.read().processes):
         key = registration_key(entry, registered)
         doing = None if key is None else registered.pop(key)
-        described = WorkerService(settings, file, number).describe()
+        described = WorkerService(settings, file, entry.name).describe()
         is_healthy = described.is_healthy and doing is not None
         note = reason if described.is_healthy and doing is None else None
         statuses.append(replace(described, is_healthy=is_healthy, doing=doing, note=note))
@@ -405,17 +408,102 @@ def _workers(
     return [*statuses, *others]
 
 
-def _not_started(name: str) -> ServiceStatus:
-    note = "run `longline up`"
-    return ServiceStatus(name, is_healthy=False, is_ours=True, address="", note=note)
+# ---------------- Workers: processes of a home, and those registered in Redis
+
+_PREFIX = "worker-"
+_KEY_PREFIX = "longline:worker:"  # as in distributed/registry.py, which would import Celery
+_PROGRAM = (sys.executable, "-m", "longline")
+_REGISTER_TIMEOUT = 30.0  # seconds
+_POLL_INTERVAL = 0.05
 
 
-def _external(name: str, url: str, problem: str | None, version: str | None) -> ServiceStatus:
-    return ServiceStatus(
-        name,
-        is_healthy=problem is None,
-        is_ours=False,
-        address=redact_server_url(url),
-        version=version,
-        note=problem,
-    )
+class WorkerService(Service):
+    """One `longline worker` with its child processes."""
+
+    stop_signals = ((signal.SIGTERM, 30.0),)  # it finishes items in flight, releases the others
+
+    def __init__(
+        self, settings: Settings, file: StateFile, name: str, processes: int | None = None
+    ) -> None:
+        super().__init__(file)
+        self.name = name
+        self._settings = settings
+        self._processes = processes
+
+    def start(self) -> None:
+        self.stop()
+        command = [*_PROGRAM, "worker", "--home", str(self._file.home), *self._options()]
+        log = self._file.home / "logs" / f"{self.name}.log"
+        plan = Launch(self.name, command, log, variables=environment_of(self._settings))
+        launch(plan, self._file)
+
+    def _options(self) -> tuple[str, ...]:
+        if self._processes is not None:
+            return ("--processes", str(self._processes))
+        return () if self.entry is None else self.entry.command[len(_PROGRAM) + 3 :]  # as before
+
+
+def workers_among(entries: Iterable[ProcessEntry]) -> list[ProcessEntry]:
+    """Return the processes that are workers."""
+    return [one for one in entries if one.name.startswith(_PREFIX)]
+
+
+def unregistered_among(
+    redis_url: str, entries: Iterable[ProcessEntry], seconds: float
+) -> list[ProcessEntry]:
+    """Return the workers that have exited, or else those not registered after `seconds`."""
+    deadline = time.monotonic() + seconds
+    left = list(entries)
+    while True:
+        registered = registered_workers(redis_url) or {}
+        left = [one for one in left if registration_key(one, registered) is None]
+        dead = [one for one in left if find_process(one) is None]
+        if dead or not left or time.monotonic() > deadline:
+            return dead or left
+        time.sleep(_POLL_INTERVAL)
+
+
+def registered_workers(redis_url: str) -> dict[str, dict[str, str]] | None:
+    """Return the workers registered in Redis by key; None when Redis does not respond."""
+    try:
+        with connect_redis(redis_url) as redis:
+            found = {key: redis.hgetall(key) for key in sorted(redis.scan_iter(f"{_KEY_PREFIX}*"))}
+            return {key: values for key, values in found.items() if values}
+    except (RedisError, OSError, ValueError):
+        return None
+
+
+def registration_key(entry: ProcessEntry, registered: dict[str, dict[str, str]]) -> str | None:
+    """Return the key of a worker of this machine in Redis; None when it is not registered."""
+    here = (this_host(), str(entry.pid))
+    for key, worker in registered.items():
+        if (worker.get("host"), worker.get("pid")) == here:
+            return key
+    return None
+
+
+def is_dead(worker: dict[str, str]) -> bool:
+    """Whether a registered worker of this machine was killed before it could unregister."""
+    pid = worker.get("pid", "")
+    if worker.get("host") != this_host() or not pid.isdigit():
+        return False
+    try:
+        return psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def environment_of(settings: Settings) -> dict[str, str]:
+    """Return the settings as environment variables of a worker."""
+    given = settings.model_fields_set - {"home"}
+    return {
+        f"LONGLINE_{name.upper()}": _variable_text(getattr(settings, name))
+        for name in sorted(given)
+        if getattr(settings, name) is not None
+    }
+
+
+def _variable_text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return os.pathsep.join(str(Path(one)) for one in value)
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -11,14 +11,12 @@ from pathlib import Path
 from sqlalchemy import make_url
 
 from longline.config.settings import Settings, prepare_home
-from longline.core.errors import NoJobsYet, StoreUnreachable
+from longline.core.errors import NOT_A_URL, NoJobsYet, NotADatabase, NotCopied, StoreUnreachable
 from longline.core.redaction import redact_url
 from longline.engine.owner import dead_among
-from longline.services.base import check_extra
-from longline.services.state import StateFile, lifecycle_lock
+from longline.services.processes import StateFile, check_extra, lifecycle_lock
 from longline.storage.copy import STOP, CopyEnd, CopyResult, DatabaseCopy, SharedValuesFile
 from longline.storage.database import Database, open_database
-from longline.storage.errors import NOT_A_URL, NotADatabase, NotCopied
 
 OWN_DATABASES = ("postgres", "sqlite")
 """Names of the databases that longline manages in a home."""
@@ -118,7 +116,7 @@ def _refuse_workers(settings: Settings, target: str) -> None:
     """Refuse to copy while workers of this home are registered."""
     if settings.broker is None or find_spec("redis") is None:
         return
-    from longline.services.workers import is_dead, registered_workers  # noqa: PLC0415  # an extra
+    from longline.services.cluster import is_dead, registered_workers  # noqa: PLC0415  # an extra
 
     found = registered_workers(settings.broker) or {}
     names = [one.get("name", key) for key, one in sorted(found.items()) if not is_dead(one)]

@@ -17,93 +17,22 @@ import psycopg
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
-from longline.services.base import LOOPBACK, ServiceStatus, last_lines, start_on_free_port
 from longline.services.errors import StartFailed
 from longline.services.processes import (
+    LOOPBACK,
     PRIVATE,
     Launch,
-    find_process,
+    Service,
+    StateFile,
     launch,
-    process_status,
+    open_private,
+    start_failed,
+    start_on_free_port,
     stop_processes,
     wait_until_gone,
     wait_until_up,
 )
 from longline.services.programs import postgres_folders, postgres_version
-from longline.services.state import ProcessEntry, StateFile
-
-# ---------------- The user of the server: PostgreSQL refuses to run as root
-
-_OTHERS = 0o077
-_USERS = ("postgres", "nobody")  # the first that exists is used
-
-
-def server_user(folder: Path) -> str | None:
-    """Return the user to run the server in a folder as; None: the current one.
-
-    Raises:
-        StartFailed: this is root, and there is no other user.
-    """
-    if os.geteuid() != 0:
-        return None
-    if folder.exists() and folder.stat().st_uid != 0:
-        return _user_name(folder.stat().st_uid)
-    known = {one.pw_name for one in pwd.getpwall()}
-    for name in _USERS:
-        if name in known:
-            return name
-    raise StartFailed("postgres", f"it refuses to run as root, and there is no user {_USERS[-1]}")
-
-
-def change_owner(path: Path, user: str | None) -> None:
-    """Give a file or folder to the user of the server."""
-    if user is not None:
-        found = pwd.getpwnam(user)
-        os.chown(path, found.pw_uid, found.pw_gid)
-
-
-def allow_traversal(home: Path, user: str | None) -> None:
-    """Allow the user of the server to pass through a private home, but not to list it."""
-    if user is None:
-        return
-    found, mode = pwd.getpwnam(user), stat.S_IMODE(home.stat().st_mode)
-    if mode & _OTHERS == 0:
-        os.chown(home, -1, found.pw_gid)
-        home.chmod(mode | stat.S_IXGRP)
-
-
-def check_reachable(folder: Path, user: str | None) -> None:
-    """Check that a user can reach a folder.
-
-    Raises:
-        StartFailed: a folder above it is not accessible to other users.
-    """
-    if user is None:
-        return
-    found = pwd.getpwnam(user)
-    for parent in folder.parents:
-        if not _is_passable(parent.stat(), found):
-            problem = (
-                f"it refuses to run as root, and the user {user} cannot reach {folder} through "
-                f"{parent}. Run chmod o+x {parent}, or use another home"
-            )
-            raise StartFailed("postgres", problem)
-
-
-def _is_passable(found: os.stat_result, user: pwd.struct_passwd) -> bool:
-    if found.st_uid == user.pw_uid:
-        return bool(found.st_mode & stat.S_IXUSR)
-    if found.st_gid == user.pw_gid:
-        return bool(found.st_mode & stat.S_IXGRP)
-    return bool(found.st_mode & stat.S_IXOTH)
-
-
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        raise StartFailed("postgres", f"its folder belongs to the unknown user {uid}") from None
-
 
 INITDB = "initdb"
 """The recorded name of the process that creates the data folder."""
@@ -114,17 +43,17 @@ _ORPHANS_TIMEOUT = 15.0
 _POLL_INTERVAL = 0.05
 _RESPONSE_TIMEOUT = 3  # seconds
 _CONNECTIONS = 200  # a child process of a worker holds about five
-# Fast shutdown rolls back open transactions; immediate shutdown is like a crash.
-STOP_SIGNALS = ((signal.SIGINT, 30.0), (signal.SIGQUIT, 5.0))
 
 
-class PostgresService:
+class PostgresService(Service):
     """The database of a home that has outgrown SQLite."""
 
     name = "postgres"
+    # Fast shutdown rolls back open transactions; immediate shutdown is like a crash.
+    stop_signals = ((signal.SIGINT, 30.0), (signal.SIGQUIT, 5.0))
 
     def __init__(self, file: StateFile) -> None:
-        self._file = file
+        super().__init__(file)
         self._folder = file.home / "postgres"
         self._data = self._folder / "data"
         self._log = file.home / "logs" / "postgres.log"
@@ -137,24 +66,18 @@ class PostgresService:
     @property
     def url(self) -> str:
         """The SQLAlchemy URL of the database."""
-        entry = self._file.read().entry(self.name)
-        port = None if entry is None else entry.port
+        port = self.entry.port if self.entry else None
         return f"postgresql+psycopg://{_ROLE}:{self._password()}@{LOOPBACK}:{port}/{_ROLE}"
 
     def is_healthy(self) -> bool:
-        entry = self._file.read().entry(self.name)
-        if entry is None or find_process(entry) is None or not self.has_data:
-            return False
-        return postgres_problem(self.url) is None
+        return super().is_healthy() and self.has_data and postgres_problem(self.url) is None
 
     def start(self) -> None:
         self.stop()
         self._wait_for_orphans()
         state = self._file.read()
         entry = state.entry(self.name)
-        user = server_user(self._folder)
-        allow_traversal(self._file.home, user)
-        check_reachable(self._folder, user)
+        user = _server_user(self._folder)
         programs = self._programs()
         if not self.has_data:
             self._initialise(programs, user)
@@ -162,23 +85,14 @@ class PostgresService:
         last = make_url(state.database_url).port if state.database_url else None
         wanted = last or (entry.port if entry else None)
         start_on_free_port(wanted, lambda port: self._start_on(port, programs, user))
-        self._create_database()
 
     def stop(self) -> None:
-        entries = self._file.read().processes
-        stop_processes([one for one in entries if one.name == INITDB])  # its result is discarded
-        stop_processes([one for one in entries if one.name == self.name], *STOP_SIGNALS)
+        if (initdb := self._file.read().entry(INITDB)) is not None:
+            stop_processes([initdb])  # its result is discarded
+        super().stop()
 
-    def describe(self) -> ServiceStatus:
-        entry = self._file.read().entry(self.name)
-        is_healthy = self.is_healthy()
-        return process_status(
-            self.name,
-            entry,
-            is_healthy=is_healthy,
-            address=f"{LOOPBACK}:{entry.port}" if entry else LOOPBACK,
-            version=server_version(self.url) if is_healthy else None,
-        )
+    def version(self) -> str | None:
+        return server_version(self.url)
 
     def _wait_for_orphans(self) -> None:
         """Wait until the children of a killed server have ended; the next one needs that."""
@@ -204,23 +118,23 @@ class PostgresService:
         problem = f"the data in {self._data} needs PostgreSQL {version}, which is not installed"
         raise StartFailed(self.name, problem)
 
-    def _initialise(self, programs: Path, user: str | None) -> None:
+    def _initialise(self, programs: Path, user: pwd.struct_passwd | None) -> None:
         """Create the data folder under another name and rename it when it is complete."""
         new = self._folder / "new"
         password = self._folder / "password"
         self._folder.mkdir(exist_ok=True, mode=0o700)
         shutil.rmtree(new, ignore_errors=True)
-        password.unlink(missing_ok=True)
-        with os.fdopen(os.open(password, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_urlsafe(32))
-        change_owner(self._folder, user)
-        change_owner(password, user)
+        with open_private(password) as file:
+            file.write(secrets.token_urlsafe(32).encode())
+        if user is not None:
+            os.chown(self._folder, user.pw_uid, user.pw_gid)
+            os.chown(password, user.pw_uid, user.pw_gid)
         options = ["-D", str(new), "-U", _ROLE, f"--pwfile={password}", "-E", "UTF8"]
         options += ["--auth=scram-sha-256", "--locale=C.UTF-8"]
         self._run([str(programs / "initdb"), *options], user)
         new.rename(self._data)
 
-    def _run(self, program: list[str], user: str | None) -> None:
+    def _run(self, program: list[str], user: pwd.struct_passwd | None) -> None:
         """Run a program to its end; recorded like a server, since we may be killed before."""
         done = self._folder / "done"
         done.unlink(missing_ok=True)
@@ -232,11 +146,10 @@ class PostgresService:
         stop_processes([entry])
         self._file.write(self._file.read().without([entry]))
         if not has_ended or not done.exists():
-            log = str(self._log)
-            raise StartFailed(self.name, "initdb failed", log, last_lines(log))
+            raise start_failed(entry, "it failed")
         done.unlink()
 
-    def _start_on(self, port: int, programs: Path, user: str | None) -> ProcessEntry:
+    def _start_on(self, port: int, programs: Path, user: pwd.struct_passwd | None) -> None:
         command = [str(programs / "postgres"), "-D", str(self._data), "-p", str(port)]
         command += ["-h", LOOPBACK, "-k", "", "-c", f"max_connections={_CONNECTIONS}"]
         plan = Launch(self.name, command, self._log, port, self._folder, user, umask=PRIVATE)
@@ -244,20 +157,65 @@ class PostgresService:
         wait_until_up(
             entry, lambda: postgres_problem(self._maintenance(port)) is None, _START_TIMEOUT
         )
-        return entry
+        self._create_database(port)
 
     def _maintenance(self, port: int) -> str:
+        """Return the address of the database that every server has."""
         return f"postgresql://{_ROLE}:{self._password()}@{LOOPBACK}:{port}/postgres"
 
-    def _create_database(self) -> None:
-        entry = self._file.read().entry(self.name)
-        assert entry is not None  # noqa: S101  # it was just started
-        assert entry.port is not None  # noqa: S101  # and on a port
+    def _create_database(self, port: int) -> None:
         with (
             contextlib.suppress(psycopg.errors.DuplicateDatabase),
-            psycopg.connect(self._maintenance(entry.port), autocommit=True) as connection,
+            psycopg.connect(self._maintenance(port), autocommit=True) as connection,
         ):
             connection.execute(f"CREATE DATABASE {_ROLE}".encode())
+
+
+# ---------------- The user of the server: PostgreSQL refuses to run as root
+
+_USERS = ("postgres", "nobody")  # the first that exists is used
+
+
+def _server_user(folder: Path) -> pwd.struct_passwd | None:
+    """Return the user to run the server in a folder as; None: the current one.
+
+    Raises:
+        StartFailed: this is root, and there is no other user, or it cannot reach the folder.
+    """
+    if os.geteuid() != 0:
+        return None
+    try:
+        if folder.exists() and folder.stat().st_uid != 0:
+            user = pwd.getpwuid(folder.stat().st_uid)
+        else:
+            user = next(one for name in _USERS for one in pwd.getpwall() if one.pw_name == name)
+    except (KeyError, StopIteration):
+        problem = "it refuses to run as root, and there is no other user for it"
+        raise StartFailed("postgres", problem) from None
+    home = folder.parent
+    mode = stat.S_IMODE(home.stat().st_mode)
+    if mode & PRIVATE == 0:  # the user may pass through a private home, but not list it
+        os.chown(home, -1, user.pw_gid)
+        home.chmod(mode | stat.S_IXGRP)
+    for parent in folder.parents:
+        if not _is_passable(parent.stat(), user):
+            problem = (
+                f"it refuses to run as root, and the user {user.pw_name} cannot reach {folder} "
+                f"through {parent}. Run chmod o+x {parent}, or use another home"
+            )
+            raise StartFailed("postgres", problem)
+    return user
+
+
+def _is_passable(found: os.stat_result, user: pwd.struct_passwd) -> bool:
+    if found.st_uid == user.pw_uid:
+        return bool(found.st_mode & stat.S_IXUSR)
+    if found.st_gid == user.pw_gid:
+        return bool(found.st_mode & stat.S_IXGRP)
+    return bool(found.st_mode & stat.S_IXOTH)
+
+
+# ---------------- Any PostgreSQL server
 
 
 def postgres_problem(url: str) -> str | None:

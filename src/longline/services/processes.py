@@ -1,53 +1,335 @@
-"""Processes that outlive the command that starts them: start, find and stop them, and signals."""
+"""Processes of a home that outlive the command that starts them, and the file that lists them."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pwd
 import signal
+import socket
+import sqlite3
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
+import orjson
 import psutil
+from sqlalchemy import make_url
 
-from longline.services.base import ServiceStatus, last_lines, open_log
-from longline.services.errors import StartFailed, StopFailed
-from longline.services.state import ProcessEntry, StateFile
+from longline.config.settings import SERVICES_FILE, Settings, home_error
+from longline.core.errors import BadFile, HomeUnwritable, MissingExtra
+from longline.core.files import make_private_folder, private_opener
+from longline.core.redaction import redact_url
+from longline.core.sqlite_files import undecodable_is_damage
+from longline.services.errors import ServicesBusy, StartFailed, StopFailed
+
+T = TypeVar("T")
+OnStep = Callable[[str, str], None]
+"""Called with the name of a service and what happened to it."""
+StopSignals = tuple[tuple[signal.Signals, float], ...]
+"""How a process is stopped: signals in order, each with the seconds to wait after it."""
+_PACKAGES = ("celery", "psycopg", "redis")
+_POLL_INTERVAL = 0.02  # seconds
+
+
+def check_extra(what: str) -> None:
+    """Check that the packages of a cluster are installed.
+
+    Raises:
+        MissingExtra: they are not.
+    """
+    if any(find_spec(name) is None for name in _PACKAGES):
+        raise MissingExtra("cluster", what)
+
+
+def has_cluster(settings: Settings) -> bool:
+    """Whether a home uses, or has used, a cluster; if not, a missing Redis is not a fault."""
+    return (
+        settings.engine == "celery"
+        or settings.redis_url is not None
+        or settings.broker_url is not None
+        or (settings.home / SERVICES_FILE).exists()
+    )
+
+
+# ---------------- The state file
+
+_LOCK_FILE = "up.lock"
+_LOCK_TIMEOUT = 120.0  # seconds; longer than `up` or `down` takes
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEntry:
+    """A process that was started; pid and start time together identify it."""
+
+    name: str
+    pid: int
+    start_time: float
+    command: tuple[str, ...]
+    port: int | None
+    log: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServicesState:
+    """The addresses of the services of a home, and their processes in the order of their start."""
+
+    redis_url: str | None = None
+    database_url: str | None = None
+    processes: tuple[ProcessEntry, ...] = ()
+
+    def entry(self, name: str) -> ProcessEntry | None:
+        """Return the process of this name."""
+        return next((one for one in self.processes if one.name == name), None)
+
+    def without(self, entries: Iterable[ProcessEntry]) -> ServicesState:
+        """Return the state without some processes."""
+        removed = frozenset(entries)
+        return replace(self, processes=tuple(one for one in self.processes if one not in removed))
+
+
+class StateFile:
+    """The state of a home's services on disk, private; a writer holds the lock of the home."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.path = home / SERVICES_FILE
+
+    def read(self) -> ServicesState:
+        """Return the recorded state; an empty one when there is no file.
+
+        Raises:
+            BadFile: `longline up` did not write the file.
+            HomeUnwritable: it belongs to another user.
+        """
+        try:
+            values = orjson.loads(self.path.read_bytes())
+            entries = tuple(
+                ProcessEntry(**{**one, "command": tuple(one["command"])})
+                for one in values.get("processes", ())
+            )
+            return ServicesState(values.get("redis_url"), values.get("database_url"), entries)
+        except FileNotFoundError:
+            return ServicesState()
+        except OSError as error:
+            raise HomeUnwritable(str(self.path), error.strerror or str(error)) from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BadFile(str(self.path), "this is not what `longline up` writes") from error
+
+    def discard_if_broken(self) -> None:
+        """Rename a file that cannot be read, so that there is none."""
+        try:
+            self.read()
+        except BadFile:
+            self.path.replace(self.path.with_name(f"{SERVICES_FILE}.broken"))
+
+    def write(self, state: ServicesState) -> None:
+        """Replace the state atomically.
+
+        Raises:
+            HomeUnwritable: there is no permission.
+            StoreFull: the disk is full.
+        """
+        new = self.path.with_name(f".{SERVICES_FILE}.new")
+        try:
+            with open_private(new) as file:
+                file.write(orjson.dumps(asdict(state), option=orjson.OPT_INDENT_2) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                new.unlink()
+            raise home_error(self.path, error) from error
+
+    def add(self, entry: ProcessEntry) -> None:
+        """Record a process in place of one of the same name."""
+        state = self.read()
+        others = tuple(one for one in state.processes if one.name != entry.name)
+        self.write(replace(state, processes=(*others, entry)))
+
+
+def open_private(path: Path) -> Any:
+    """Create a file for writing bytes, in place of an older one; other users cannot read it."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+
+
+@contextlib.contextmanager
+def lifecycle_lock(home: Path, *, timeout: float = _LOCK_TIMEOUT) -> Iterator[None]:
+    """Hold the lock of a home, so that one `up`, `down` or copy runs at a time.
+
+    Raises:
+        ServicesBusy: another process has held it for longer than `timeout` seconds.
+        HomeUnwritable: the file belongs to another user.
+        StoreFull: the disk is full.
+    """
+    try:
+        handle = os.open(home / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise home_error(home / _LOCK_FILE, error) from error
+    deadline = time.monotonic() + timeout
+    try:
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            if time.monotonic() > deadline:
+                raise ServicesBusy(str(home), timeout)
+            time.sleep(_POLL_INTERVAL)
+        yield
+    finally:
+        os.close(handle)  # the system releases the lock, also when a process dies
+
+
+# ---------------- Services
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStatus:
+    """A service as it is now; None is unknown.
+
+    `is_ours`: `longline up` started it and `longline down` stops it. `since` is in seconds since
+    the epoch. `doing` is what a worker has registered in Redis.
+    """
+
+    name: str
+    is_healthy: bool
+    is_ours: bool
+    address: str
+    since: float | None = None
+    pid: int | None = None
+    port: int | None = None
+    version: str | None = None
+    memory_bytes: int | None = None
+    log: str | None = None
+    doing: dict[str, str] | None = None
+    note: str | None = None
+
+
+class Service:
+    """A process with its children that belongs to a home."""
+
+    name: str
+    stop_signals: StopSignals
+
+    def __init__(self, file: StateFile) -> None:
+        self._file = file
+
+    @property
+    def entry(self) -> ProcessEntry | None:
+        """The recorded process; None: it was never started."""
+        return self._file.read().entry(self.name)
+
+    def is_healthy(self) -> bool:
+        """Whether it runs, is ours, and responds."""
+        entry = self.entry
+        return entry is not None and find_process(entry) is not None
+
+    def start(self) -> None:
+        """Start it in place of an earlier one; return when it responds.
+
+        Raises:
+            StartFailed: it does not.
+        """
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Stop it, if it is ours; return when it is gone.
+
+        Raises:
+            StopFailed: it does not stop.
+        """
+        if (entry := self.entry) is not None:
+            stop_processes([entry], *self.stop_signals)
+
+    def version(self) -> str | None:
+        """Return the version of a healthy server; None if unknown."""
+        return None
+
+    def describe(self) -> ServiceStatus:
+        """Return its status."""
+        entry, is_healthy = self.entry, self.is_healthy()
+        port = None if entry is None else entry.port
+        status = ServiceStatus(
+            self.name,
+            is_healthy,
+            is_ours=True,
+            address=f"{LOOPBACK}:{port}" if port else "",
+            port=port,
+            version=self.version() if is_healthy else None,
+        )
+        if entry is None or (process := find_process(entry)) is None:
+            return replace(status, log=entry.log if entry else None)
+        return replace(
+            status,
+            since=entry.start_time,
+            pid=entry.pid,
+            memory_bytes=_memory_of(process),
+            log=entry.log,
+        )
+
+
+def _memory_of(process: psutil.Process) -> int | None:
+    """Return the private memory of a process and its descendants in bytes."""
+    total = 0
+    with contextlib.suppress(psutil.Error):
+        for one in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                used = one.memory_info()
+                total += int(used.rss - getattr(used, "shared", 0))
+    return total or None
+
+
+def sqlite_status(settings: Settings) -> ServiceStatus | None:
+    """Return the status of the database file; None when the database is a server."""
+    if not settings.database.startswith("sqlite"):
+        return None
+    file = Path(make_url(settings.database).database or "")
+    problem = _sqlite_problem(file) if file.exists() else None
+    note = problem if file.exists() else "no job has been run yet"
+    address = redact_url(settings.database)
+    return ServiceStatus("sqlite", problem is None, is_ours=True, address=address, note=note)
+
+
+def _sqlite_problem(file: Path) -> str | None:
+    try:
+        address = f"{file.resolve().as_uri()}?mode=ro"
+        with undecodable_is_damage(), contextlib.closing(sqlite3.connect(address, uri=True)) as one:
+            one.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.DatabaseError as error:
+        return f"{file} cannot be read: {error}"
+    return None
+
+
+# ---------------- Start
 
 _CLOCK_SKEW = 5.0  # seconds; setting the clock moves start times, and no pid is reused so soon
-_POLL_INTERVAL = 0.02  # seconds
-_KILL_TIMEOUT = 10.0  # seconds in which the system ends a killed process
 MARK = "LONGLINE_UP"  # an environment variable that descendants inherit; its value is the home
 # The shell waits until its pid is recorded and then becomes the program. If this process is killed
 # before that, the closed pipe ends the shell, and nothing is left behind.
 _GATE = 'read -r _ || exit 1; exec "$@" </dev/null'
-_EXIT_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-_ALL_SIGNALS = (signal.SIGINT, *_EXIT_SIGNALS)
-_KILLED_BY = 128  # a shell adds the number of the signal to it
-
-StopSignals = tuple[tuple[signal.Signals, float], ...]
-"""How a process is stopped: signals in order, each with the seconds to wait after it."""
 PRIVATE = 0o077
 """The umask of a server, whose files are private to its user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start a process; `user` is the name of another user, or None."""
+    """How to start a process; `user` is another user, or None."""
 
     name: str
     command: Sequence[str]
     log: Path
     port: int | None = None
     folder: Path | None = None
-    user: str | None = None
+    user: pwd.struct_passwd | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     umask: int = -1  # unchanged: workers write exports, which belong to the user
 
@@ -58,8 +340,12 @@ def launch(plan: Launch, file: StateFile) -> ProcessEntry:
     Raises:
         StartFailed: the system refuses.
     """
+    user: dict[str, Any] = {}
+    if plan.user is not None:  # without our groups
+        user = {"user": plan.user.pw_uid, "group": plan.user.pw_gid, "extra_groups": []}
     try:
-        with open_log(plan.log) as log:
+        make_private_folder(plan.log.parent)
+        with open(plan.log, "ab", opener=private_opener) as log:  # Path.open has no opener
             shell = subprocess.Popen(  # noqa: S603  # the program is ours or the user's own
                 ["/bin/sh", "-c", _GATE, "sh", *plan.command],
                 stdin=subprocess.PIPE,
@@ -69,7 +355,7 @@ def launch(plan: Launch, file: StateFile) -> ProcessEntry:
                 cwd=plan.folder,
                 umask=plan.umask,
                 env={**os.environ, **plan.variables, MARK: str(file.home)},
-                **_user_arguments(plan.user),
+                **user,
             )
     except OSError as error:
         raise StartFailed(plan.name, str(error)) from error
@@ -90,29 +376,6 @@ def launch(plan: Launch, file: StateFile) -> ProcessEntry:
     return entry
 
 
-def _user_arguments(user: str | None) -> dict[str, Any]:
-    """Return the arguments of Popen that run a process as another user, without our groups."""
-    if user is None:
-        return {}
-    return {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
-
-
-def find_process(entry: ProcessEntry) -> psutil.Process | None:
-    """Return the process of an entry; None when it has ended or its pid was reused."""
-    try:
-        process = psutil.Process(entry.pid)
-        if abs(process.create_time() - entry.start_time) >= _CLOCK_SKEW:
-            return None
-        # The main thread of a killed process may end before others, which still hold its ports.
-        if process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1:
-            return process
-    except psutil.NoSuchProcess:
-        return None
-    with contextlib.suppress(ChildProcessError):  # a child of another process
-        os.waitpid(entry.pid, os.WNOHANG)
-    return None
-
-
 def wait_until_up(entry: ProcessEntry, is_up: Callable[[], bool], seconds: float) -> None:
     """Wait until a service responds.
 
@@ -122,11 +385,80 @@ def wait_until_up(entry: ProcessEntry, is_up: Callable[[], bool], seconds: float
     deadline = time.monotonic() + seconds
     while not is_up():
         if find_process(entry) is None:
-            raise StartFailed(entry.name, "it exited immediately", entry.log, last_lines(entry.log))
+            raise start_failed(entry, "it exited immediately")
         if time.monotonic() > deadline:
-            problem = f"it did not respond within {seconds:g} s"
-            raise StartFailed(entry.name, problem, entry.log, last_lines(entry.log))
+            raise start_failed(entry, f"it did not respond within {seconds:g} s")
         time.sleep(_POLL_INTERVAL)
+
+
+_LAST_LINES = 5
+_TAIL_BYTES = 4_096  # enough for them
+
+
+def start_failed(entry: ProcessEntry, problem: str) -> StartFailed:
+    """Return the error for a process, with the last lines of its log."""
+    try:
+        with Path(entry.log).open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            text = log.read().decode(errors="replace")
+    except OSError:
+        text = ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return StartFailed(entry.name, problem, entry.log, tuple(lines[-_LAST_LINES:]))
+
+
+LOOPBACK = "127.0.0.1"
+_PORT_ATTEMPTS = 3  # another process may take a port between our check and the server's start
+
+
+def start_on_free_port(wanted: int | None, start: Callable[[int], T]) -> T:
+    """Start a server on the wanted port or a free one; on another one if it was taken meanwhile.
+
+    Raises:
+        StartFailed: it does not start.
+    """
+    for _ in range(_PORT_ATTEMPTS - 1):
+        port = wanted if wanted is not None and _is_free_port(wanted) else _free_port()
+        try:
+            return start(port)
+        except StartFailed:
+            if _is_free_port(port):
+                raise
+    return start(_free_port())
+
+
+def _free_port() -> int:
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def _is_free_port(port: int) -> bool:
+    try:
+        with socket.create_server((LOOPBACK, port)):
+            return True
+    except OSError:
+        return False
+
+
+# ---------------- Find and stop
+
+_KILL_TIMEOUT = 10.0  # seconds in which the system ends a killed process
+
+
+def find_process(entry: ProcessEntry) -> psutil.Process | None:
+    """Return the process of an entry; None when it has ended or its pid was reused."""
+    try:
+        process = psutil.Process(entry.pid)
+        if not _is_same(process, entry):
+            return None
+        # The main thread of a killed process may end before others, which still hold its ports.
+        if process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1:
+            return process
+    except psutil.NoSuchProcess:
+        return None
+    with contextlib.suppress(ChildProcessError):  # a child of another process
+        os.waitpid(entry.pid, os.WNOHANG)
+    return None
 
 
 def stop_processes(
@@ -139,9 +471,9 @@ def stop_processes(
     """
     entries = list(entries)
     seen = frozenset(one for one in entries if find_process(one))
-    for sent, patience in stop_signals:
+    for sent, seconds in stop_signals:
         _send_signal(filter(None, map(find_process, entries)), sent)
-        if wait_until_gone(entries, patience):
+        if wait_until_gone(entries, seconds):
             break
     deadline = time.monotonic() + _KILL_TIMEOUT
     # Repeated: a process may have started another between our check and the signal.
@@ -163,48 +495,8 @@ def wait_until_gone(entries: Iterable[ProcessEntry], seconds: float) -> bool:
     return not left
 
 
-def memory_of(entry: ProcessEntry) -> int | None:
-    """Return the private memory of a process and its descendants in bytes."""
-    process = find_process(entry)
-    if process is None:
-        return None
-    with contextlib.suppress(psutil.Error):
-        return sum(map(_own_memory, [process, *process.children(recursive=True)]))
-    return None
-
-
-def _own_memory(process: psutil.Process) -> int:
-    try:
-        used = process.memory_info()
-    except psutil.Error:
-        return 0
-    return int(used.rss - getattr(used, "shared", 0))
-
-
-def process_status(
-    name: str,
-    entry: ProcessEntry | None,
-    *,
-    is_healthy: bool,
-    address: str = "",
-    version: str | None = None,
-) -> ServiceStatus:
-    """Return the status of a service of this home; None: it was never started."""
-    if entry is None:
-        return ServiceStatus(name, is_healthy, is_ours=True, address=address)
-    is_running = find_process(entry) is not None
-    return ServiceStatus(
-        name,
-        is_healthy=is_healthy,
-        is_ours=True,
-        address=address,
-        since=entry.start_time if is_running else None,
-        pid=entry.pid if is_running else None,
-        port=entry.port,
-        version=version,
-        memory_bytes=memory_of(entry),
-        log=entry.log,
-    )
+def _is_same(process: psutil.Process, entry: ProcessEntry) -> bool:
+    return bool(abs(process.create_time() - entry.start_time) < _CLOCK_SKEW)
 
 
 def _send_signal(processes: Iterable[psutil.Process], sent: signal.Signals) -> None:
@@ -220,7 +512,7 @@ def _send_signal(processes: Iterable[psutil.Process], sent: signal.Signals) -> N
 def _remaining(
     entries: Iterable[ProcessEntry], seen: frozenset[ProcessEntry]
 ) -> list[psutil.Process]:
-    """Return what still runs of processes and their sessions; `seen` ran a moment ago.
+    """Return what still runs of processes and their sessions; `seen` ran shortly before.
 
     A pid is not reused while its session exists, so the session identifies the descendants of a
     process that has ended. If it ended before we looked, the inherited MARK does.
@@ -236,7 +528,7 @@ def _remaining(
 def _is_pid_reused(entry: ProcessEntry) -> bool:
     """Whether another process has the pid now; a zombie still counts as ours."""
     try:
-        return abs(psutil.Process(entry.pid).create_time() - entry.start_time) >= _CLOCK_SKEW
+        return not _is_same(psutil.Process(entry.pid), entry)
     except psutil.NoSuchProcess:
         return False
 
@@ -252,6 +544,9 @@ def _belongs_to(process: psutil.Process, entry: ProcessEntry, *, is_seen: bool) 
 
 
 # ---------------- Signals while services are started and stopped
+
+_EXIT_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+_KILLED_BY = 128  # a shell adds the number of the signal to it
 
 
 @contextlib.contextmanager
@@ -279,7 +574,7 @@ def signals_blocked() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ALL_SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *_EXIT_SIGNALS))
     try:
         yield
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import signal
 from dataclasses import replace
@@ -19,23 +18,21 @@ from longline.core.errors import BadOption
 from longline.core.redaction import redact_server_url
 from longline.distributed.registry import BrokerUnusable
 from longline.limits.backends.redis import permanent_cause
-from longline.services.advisories import Version, parse_version
-from longline.services.base import LOOPBACK, ServiceStatus, start_on_free_port
 from longline.services.errors import ServiceUnreachable
 from longline.services.processes import (
+    LOOPBACK,
     PRIVATE,
     Launch,
-    find_process,
+    Service,
+    StateFile,
     launch,
-    process_status,
-    stop_processes,
+    open_private,
+    start_on_free_port,
     wait_until_up,
 )
-from longline.services.programs import redis_server
-from longline.services.state import StateFile
+from longline.services.programs import Version, parse_version, redis_server
 
 _START_TIMEOUT = 30.0  # seconds
-STOP_SIGNALS = ((signal.SIGTERM, 10.0),)
 _RESPONSE_TIMEOUT = 2.0  # seconds
 # Evicted limits and messages would be worse than a refused command.
 _CONFIG = """\
@@ -57,24 +54,19 @@ _CLIENTS_SINCE = (7, 0)
 _MAX_MEMORY = 1 << 30  # bytes, and at most a quarter of the machine's
 
 
-class RedisService:
+class RedisService(Service):
     """Messages and shared limits; both can be lost, so it can be restarted at any time."""
 
     name = "redis"
+    stop_signals = ((signal.SIGTERM, 10.0),)
 
     def __init__(self, file: StateFile) -> None:
-        self._file = file
+        super().__init__(file)
         self._folder = file.home / "redis"
 
     def is_healthy(self) -> bool:
-        state = self._file.read()
-        entry = state.entry(self.name)
-        return (
-            entry is not None
-            and state.redis_url is not None
-            and find_process(entry) is not None
-            and redis_problem(state.redis_url) is None
-        )
+        url = self._file.read().redis_url
+        return url is not None and super().is_healthy() and redis_problem(url) is None
 
     def start(self) -> None:
         self.stop()
@@ -97,25 +89,12 @@ class RedisService:
         wait_until_up(entry, lambda: redis_problem(url) is None, _START_TIMEOUT)
         self._file.write(replace(self._file.read(), redis_url=url))
 
-    def stop(self) -> None:
-        entry = self._file.read().entry(self.name)
-        if entry is not None:
-            stop_processes([entry], *STOP_SIGNALS)
-
-    def describe(self) -> ServiceStatus:
-        state = self._file.read()
-        entry = state.entry(self.name)
-        is_healthy = self.is_healthy()
-        version = redis_version(state.redis_url) if is_healthy and state.redis_url else None
-        address = f"{LOOPBACK}:{entry.port if entry else None}"
-        return process_status(
-            self.name, entry, is_healthy=is_healthy, address=address, version=version
-        )
+    def version(self) -> str | None:
+        return redis_version(self._file.read().redis_url or "")
 
     def _write_config(self, port: int, password: str, version: Version) -> Path:
         self._folder.mkdir(exist_ok=True, mode=0o700)
         path = self._folder / "redis.conf"
-        path.unlink(missing_ok=True)
         folder = str(self._folder).replace("\\", "\\\\").replace('"', '\\"')
         memory = min(_MAX_MEMORY, psutil.virtual_memory().total // 4)
         text = _CONFIG.format(
@@ -123,8 +102,8 @@ class RedisService:
         )
         if version >= _CLIENTS_SINCE:
             text += _CLIENTS_CONFIG
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(text)
+        with open_private(path) as file:
+            file.write(text.encode())
         return path
 
 

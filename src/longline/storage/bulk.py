@@ -9,6 +9,7 @@ competes for it with the busy event loop, so one step per row made writing slow.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
@@ -30,7 +31,60 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.types import TypeEngine
 
 from longline.core.json import to_json
-from longline.storage.columns import sanitize_value
+
+# ---------------- Values that every database can store
+
+# ---------------- Text that every database can store
+
+
+def sanitize_text(text: str) -> str:
+    """Return text with lone surrogates, as broken JSON has them, written as escapes."""
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def sanitize_value(value: Any) -> Any:
+    """Return a JSON value with all text sanitized, and other objects as text."""
+    if isinstance(value, str):
+        return sanitize_text(value)
+    if isinstance(value, Mapping):
+        return {
+            (sanitize_text(name) if isinstance(name, str) else name): sanitize_value(one)
+            for name, one in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [sanitize_value(one) for one in value]
+    if value is None or isinstance(value, int | float):
+        return value
+    try:
+        to_json(value)
+    except TypeError:
+        return sanitize_text(str(value))
+    return value
+
+
+# ---------------- Keys that every database can index; PostgreSQL limits the size of an index row
+
+_MAX_KEY_BYTES = 2000  # the rest is for the other columns of the index
+_MAX_CHARACTER_BYTES = 4
+_PREFIX_BYTES = 1900  # readable start of a longer key
+
+
+def sanitize_key(key: str) -> str:
+    """Return a key as it is stored: a long one is cut and ends in a hash of the whole.
+
+    A NUL character becomes U+FFFD, a lone surrogate its escape.
+    """
+    readable = sanitize_text(key.replace("\x00", "\ufffd") if "\x00" in key else key)
+    if len(readable) * _MAX_CHARACTER_BYTES <= _MAX_KEY_BYTES:
+        return readable
+    written = readable.encode()
+    if len(written) <= _MAX_KEY_BYTES:
+        return readable
+    prefix = written[:_PREFIX_BYTES].decode(errors="ignore")  # drops a cut character
+    return f"{prefix}~{hashlib.sha256(written).hexdigest()}"
+
 
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # not after an escaped backslash
 _SIZES = (64, 32, 16, 8, 4, 2, 1)  # few sizes, so that few statements are compiled and cached

@@ -33,13 +33,11 @@ from sqlalchemy import (
 )
 
 from longline.core.clock import SystemClock
-from longline.core.errors import StoreUnreachable
+from longline.core.errors import NotCopied, StoreUnreachable
 from longline.core.sqlite_files import transaction
 from longline.limits.backends.sqlite import SqliteStateFile
-from longline.storage.columns import Json
 from longline.storage.database import Database, Row
-from longline.storage.errors import NotCopied
-from longline.storage.schema import cells, items, jobs, leaders, metadata, questions
+from longline.storage.schema import Json, cells, items, jobs, leaders, metadata, questions
 from longline.storage.store import Store
 
 _BATCH = 100  # rows in memory at a time; some hold pages

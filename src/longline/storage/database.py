@@ -1,41 +1,68 @@
-"""The connection to the database: one writer thread, a few readers, and translated errors."""
+"""The connection to the database: migrations, one writer thread, a few readers, reconnects."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import queue
+import random
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import wraps
+from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, RowMapping, func, make_url, select, text
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy import (
+    URL,
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    PrimaryKeyConstraint,
+    RowMapping,
+    String,
+    Table,
+    bindparam,
+    func,
+    inspect,
+    make_url,
+    select,
+    text,
+)
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
-from longline.core.errors import LonglineError, StoreUnreachable
+from longline.core.errors import (
+    NOT_A_URL,
+    StoreBusy,
+    StoreGone,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnreachable,
+)
 from longline.core.redaction import redact_server_url, redact_url
-from longline.core.threads import Threads
-from longline.storage import postgres, sqlite
-from longline.storage.columns import DamagedValue
-from longline.storage.errors import NOT_A_URL
-from longline.storage.migrate import migrate
-from longline.storage.schema import metadata
-from longline.storage.transactions import (
+from longline.core.threads import Threads, have_ended
+from longline.storage.backends import (
     UNAVAILABLE,
     Backend,
     Fault,
-    ReconnectPolicy,
-    ReconnectWait,
-    Transactor,
+    PostgresBackend,
+    SqliteBackend,
 )
-from longline.storage.writer import Writer
+from longline.storage.schema import DamagedValue, jobs, metadata, plumbing
 
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R", bound="Repository")
 _READERS = 3
 _TIMEOUT = 60.0  # seconds to wait for writes of other processes; the longest measured was 2 s
+_BACKENDS: Mapping[str, Callable[[URL, float], Backend]] = {
+    **dict.fromkeys(("sqlite", "sqlite+pysqlite"), SqliteBackend),
+    **dict.fromkeys(("postgres", "postgresql", "postgresql+psycopg"), PostgresBackend),
+}
 
 
 class Database:
@@ -64,18 +91,17 @@ class Database:
         Raises:
             StoreError: it could not be committed; nothing of it was.
         """
-        work: Any = partial(function, **kwargs)  # the writer adds the connection
-        result: T = await asyncio.get_running_loop().run_in_executor(self._writer, work, *args)
-        return result
+        return await asyncio.wrap_future(self._writer.submit(function, *args, **kwargs))
 
     async def read(self, function: Callable[[Connection], T]) -> T:
         """Run `function(connection)` on a snapshot in a reader thread; never blocks the writer."""
 
-        def look() -> T:
+        def attempt() -> T:
             with self._reader_engine.connect() as connection:
                 return function(connection)
 
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._retried, look)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, self._retried, attempt)
 
     def stream(self, function: Callable[[Connection], T]) -> T:
         """Run `function(connection)` on a snapshot in this thread; for long reads."""
@@ -96,7 +122,7 @@ class Database:
         except DBAPIError as error:
             raise self._backend.translate(error) from error
         except DamagedValue as error:
-            raise error.at(self._backend.address) from error
+            raise error.at(self.address) from error
 
     @contextmanager
     def watch_commits(self) -> Iterator[Callable[[], bool]]:
@@ -116,7 +142,7 @@ class Database:
         After `within` seconds (None waits without limit) it returns False, and what still waits
         for the server ends with the process. It may be called again.
         """
-        self._writer.shutdown(wait=False)
+        self._writer.shutdown()
         self._readers.shutdown()
         begun = time.monotonic()
         if not self._writer.has_ended(within):
@@ -138,25 +164,22 @@ class Database:
             raise
         return connection
 
-    def _retried(self, look: Callable[[], T]) -> T:
-        """Call `look` until the server answers.
+    def _retried(self, attempt: Callable[[], T]) -> T:
+        """Call `attempt` until the server responds.
 
         Raises:
-            StoreGone: it did not answer in time.
+            StoreGone: it did not respond in time.
         """
         waiting = ReconnectWait(self._policy)
         while True:
             try:
-                result = look()
+                result = attempt()
             except DBAPIError as error:
-                ours = self._backend.translate(error)
-                if self._backend.classify(error) not in UNAVAILABLE:
-                    raise ours from error
-                waiting.pause(error, getattr(ours, "problem", str(ours)))
+                waiting.recover(error)
             except DamagedValue as error:
-                raise error.at(self._backend.address) from error
+                raise error.at(self.address) from error
             else:
-                self._policy.answered()
+                self._policy.responded()
                 return result
 
 
@@ -178,45 +201,366 @@ def open_database(
         StoreBusy: other processes held the write lock for longer than `timeout`.
         MissingExtra: the driver of PostgreSQL is not installed.
     """
-    backend = _backend_at(address, timeout)
-    policy = ReconnectPolicy(backend, is_stopping)
-    engine = backend.writer_engine()
-    try:
-        _migrate_once_started(engine, backend, policy)
-    except DBAPIError as error:
-        engine.dispose()
-        raise backend.translate(error) from error
-    except LonglineError:
-        engine.dispose()
-        raise
-    return Database(backend, engine, policy)
-
-
-def _migrate_once_started(engine: Engine, backend: Backend, policy: ReconnectPolicy) -> None:
-    waiting = ReconnectWait(policy)
-    while True:
-        try:
-            migrate(engine, backend)
-        except DBAPIError as error:
-            if backend.classify(error) is not Fault.STARTING:
-                raise
-            waiting.pause(error, "it is still starting up")
-        else:
-            return
-
-
-def _backend_at(address: str, timeout: float) -> Backend:
     try:
         url: URL = make_url(address)
     except (ArgumentError, ValueError):
         # Without the cause, whose text may hold the password.
         raise StoreUnreachable(redact_server_url(address), NOT_A_URL) from None
-    if url.drivername in sqlite.DRIVERS:
-        return sqlite.SqliteBackend(url, timeout)
-    if url.drivername in postgres.DRIVERS:
-        return postgres.PostgresBackend(url, timeout)
-    shown = redact_url(url.render_as_string(hide_password=True))
-    raise StoreUnreachable(shown, "only SQLite and PostgreSQL (psycopg) are supported")
+    if url.drivername not in _BACKENDS:
+        shown = redact_url(url.render_as_string(hide_password=True))
+        raise StoreUnreachable(shown, "only SQLite and PostgreSQL (psycopg) are supported")
+    backend = _BACKENDS[url.drivername](url, timeout)
+    policy = ReconnectPolicy(backend, is_stopping)
+    engine = backend.writer_engine()
+    try:
+        _migrate_when_started(engine, backend, ReconnectWait(policy))
+    except Exception:
+        engine.dispose()
+        raise
+    return Database(backend, engine, policy)
+
+
+# ---------------- Migrations
+
+_REVISIONS = ("0001", "0002", "0003", "0004", "0005")  # oldest first
+NEWEST = _REVISIONS[-1]
+_SCRIPTS = Path(__file__).parent / "migrations"
+_version_table = Table(  # as Alembic defines it
+    "alembic_version",
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
+
+
+def _migrate_when_started(engine: Engine, backend: Backend, waiting: ReconnectWait) -> None:
+    while True:
+        try:
+            return migrate(engine, backend)
+        except DBAPIError as error:
+            if backend.classify(error) is not Fault.STARTING:
+                raise backend.translate(error) from error
+            waiting.pause(error, "it is still starting up")
+
+
+def migrate(engine: Engine, backend: Backend) -> None:
+    """Create the tables or run the missing migrations, all in one transaction.
+
+    Raises:
+        StoreTooNew: the database has a version that this program does not know.
+        StoreReadOnly: it has an older version and cannot be written.
+    """
+    with engine.begin() as connection:
+        backend.lock_tables(connection)  # other processes that open it wait here
+        found: str | None = None
+        if inspect(connection).has_table(_version_table.name):
+            found = connection.scalar(select(_version_table.c.version_num))
+        if found is None:
+            create_tables(connection)
+        elif found not in _REVISIONS:
+            raise StoreTooNew(backend.address, found, NEWEST)
+        elif found != NEWEST:
+            try:
+                run_migrations(connection)
+            except DBAPIError as error:
+                if not isinstance(backend.translate(error), StoreReadOnly):
+                    raise
+                problem = "an older longline wrote it, and it must be migrated"
+                raise StoreReadOnly(backend.address, problem) from error
+
+
+def create_tables(connection: Connection) -> None:
+    """Create all tables at the newest version without Alembic.
+
+    Importing Alembic takes 10 MB and longer than creating the tables.
+    """
+    metadata.create_all(connection, checkfirst=False)
+    if connection.dialect.name == "postgresql":
+        plumbing.create_all(connection, checkfirst=False)
+    _version_table.create(connection, checkfirst=True)  # a full downgrade leaves it empty
+    connection.execute(_version_table.insert().values(version_num=NEWEST))
+
+
+def run_migrations(connection: Connection) -> None:
+    """Run the migrations that this database lacks."""
+    # Alembic is slow to import, and there is nearly always nothing to migrate.
+    from alembic import command  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+# ---------------- Waiting for a server that went away
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
+_CHECK_INTERVAL = 0.2  # seconds between checks of the deadline while pausing
+_STOPPING_TIMEOUT = 5.0  # seconds for the server to come back once this process is stopping
+
+
+class ReconnectPolicy:
+    """How long all threads of one database wait for its server.
+
+    Each waits up to the backend's timeout. Once the process is stopping, the server has a few
+    seconds left, counted once for all threads.
+
+    Args:
+        backend: the database.
+        is_stopping: returns whether this process is shutting down; called from several threads.
+    """
+
+    def __init__(self, backend: Backend, is_stopping: Callable[[], bool] = lambda: False) -> None:
+        self.backend = backend
+        self._is_stopping = is_stopping
+        self._away_since: float | None = None
+        self._stopping_since: float | None = None
+
+    def responded(self) -> None:
+        """Note that the server is available."""
+        self._away_since = None
+
+    def deadline(self, begun: float) -> float:
+        """Return when a wait that began at `begun` ends, in monotonic seconds."""
+        end = begun + self.backend.timeout
+        away = self._away_since = self._away_since or begun
+        if not self._is_stopping():
+            return end
+        self._stopping_since = self._stopping_since or time.monotonic()
+        return min(end, max(away, self._stopping_since) + _STOPPING_TIMEOUT)
+
+    def gone(self, begun: float, problem: str) -> StoreGone:
+        """Return the error for a wait that began at `begun`."""
+        waited = round(time.monotonic() - (self._away_since or begun))
+        return StoreGone(self.backend.address, problem, min(waited, self.backend.timeout))
+
+
+class ReconnectWait:
+    """Growing pauses of one transaction, from its first failure until the deadline."""
+
+    def __init__(self, policy: ReconnectPolicy) -> None:
+        self._policy = policy
+        self._pause = _FIRST_PAUSE
+        self._begun: float | None = None
+
+    def recover(self, error: DBAPIError) -> None:
+        """Sleep if the server is unavailable.
+
+        Raises:
+            StoreGone: the deadline has passed.
+            StoreError: it is another error.
+        """
+        ours = self._policy.backend.translate(error)
+        if self._policy.backend.classify(error) not in UNAVAILABLE:
+            raise ours from error
+        self.pause(error, getattr(ours, "problem", str(ours)))
+
+    def pause(self, error: Exception, problem: str) -> None:
+        """Sleep in this thread.
+
+        Raises:
+            StoreGone: the deadline has passed.
+        """
+        now = time.monotonic()
+        begun = self._begun = self._begun or now
+        if now >= self._policy.deadline(begun):
+            raise self._policy.gone(begun, problem) from error
+        wake = now + self._pause
+        while (left := min(wake, self._policy.deadline(begun)) - time.monotonic()) > 0:
+            time.sleep(min(left, _CHECK_INTERVAL))
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+
+
+# ---------------- Write transactions
+
+_DEFERRED = "longline.deferred"
+_MAX_CONFLICTS = 8
+
+
+def defer_write(
+    connection: Connection, function: Callable[[Connection, list[Any]], None], argument: Any
+) -> None:
+    """Call `function(connection, arguments)` once, with all arguments, before the commit.
+
+    For rows that many processes update: they are locked last and briefly.
+    """
+    deferred = connection.info.get(_DEFERRED)
+    if deferred is None:  # not a transaction of the writer
+        function(connection, [argument])
+    else:
+        deferred.setdefault(function, []).append(argument)
+
+
+class _CommitUnknown(Exception):
+    """The connection broke after COMMIT was sent and before its response arrived."""
+
+    def __init__(self, mark: str, result: Any) -> None:
+        super().__init__(mark, result)
+        self.mark = mark
+        self.result = result
+
+
+class Transactor:
+    """The connection that writes; it stays open, since a new one costs more than a small commit."""
+
+    def __init__(self, backend: Backend, engine: Engine, policy: ReconnectPolicy) -> None:
+        self._backend = backend
+        self._engine = engine
+        self._policy = policy
+        self._connection: Connection | None = None
+
+    def run(self, work: Callable[[Connection], Any]) -> Any:
+        """Run `work(connection)` in a transaction; return its result once it is committed.
+
+        `work` may be called several times, each time after its earlier changes were rolled back.
+
+        Raises:
+            StoreError: it could not be committed; nothing of it was.
+        """
+        waiting = ReconnectWait(self._policy)
+        conflicts = 0
+        while True:
+            try:
+                return self._run_once(work)
+            except _CommitUnknown as unknown:
+                if self._was_committed(unknown.mark, waiting):
+                    return unknown.result
+            except DBAPIError as error:
+                if self._backend.classify(error) is Fault.CONFLICT and conflicts < _MAX_CONFLICTS:
+                    conflicts += 1
+                    time.sleep(random.uniform(0, 0.005) * 2**conflicts)  # noqa: S311  # jitter, not a secret
+                else:
+                    self._recover(error, waiting)
+            except DamagedValue as error:
+                raise error.at(self._backend.address) from error
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+        self._engine.dispose()
+
+    def _run_once(self, work: Callable[[Connection], Any]) -> Any:
+        mark: str | None = None
+        result: Any = None
+        try:
+            connection = self._connected()
+            with connection.begin():
+                connection.info[_DEFERRED] = {}
+                result = work(connection)
+                for function, arguments in connection.info.pop(_DEFERRED).items():
+                    function(connection, arguments)
+                mark = self._backend.mark_commit(connection)
+        except DBAPIError as error:
+            if mark is not None and self._backend.classify(error) in UNAVAILABLE:
+                raise _CommitUnknown(mark, result) from error
+            raise
+        self._policy.responded()
+        return result
+
+    def _was_committed(self, mark: str, waiting: ReconnectWait) -> bool:
+        """Ask the server, once it is back, for the result of a commit."""
+        self._disconnect()
+        while True:
+            try:
+                connection = self._connected()
+                with connection.begin():
+                    return self._backend.was_committed(connection, mark)
+            except DBAPIError as error:
+                self._recover(error, waiting)
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._engine.connect()
+        return self._connection
+
+    def _recover(self, error: DBAPIError, waiting: ReconnectWait) -> None:
+        if self._backend.classify(error) in UNAVAILABLE:
+            self._disconnect()
+        waiting.recover(error)
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(SQLAlchemyError):
+                connection.invalidate()
+            with suppress(SQLAlchemyError):
+                connection.close()
+
+
+_LARGEST_GROUP = 512
+_Work = tuple[Future[Any], Callable[[Connection], Any]]
+
+
+class Writer:
+    """Group commit: run functions of a connection in one thread, many per transaction.
+
+    Functions that are submitted while it commits share the next transaction. A future is done only
+    after its transaction is committed.
+    """
+
+    def __init__(self, transact: Callable[[Callable[[Connection], Any]], Any]) -> None:
+        """Take `transact(work)`, which runs `work(connection)` in one transaction."""
+        self._transact = transact
+        self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._is_open = True
+        self._thread = threading.Thread(target=self._serve, name="longline-writer", daemon=True)
+        self._thread.start()
+
+    def submit(
+        self, function: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> Future[T]:
+        """Queue `function(connection, ...)`."""
+        if not self._is_open:
+            message = "the store is closed"
+            raise RuntimeError(message)
+        future: Future[T] = Future()
+        self._queue.put((future, lambda connection: function(connection, *args, **kwargs)))
+        return future
+
+    def shutdown(self) -> None:
+        """Let the thread end once everything that is queued is committed."""
+        if self._is_open:
+            self._is_open = False
+            self._queue.put(None)
+
+    def has_ended(self, within: float | None) -> bool:
+        """Return whether the thread ends within this many seconds; None waits until it has."""
+        return have_ended([self._thread], within)
+
+    def _serve(self) -> None:
+        is_open = True
+        while is_open:
+            group = [self._queue.get()]
+            with suppress(queue.Empty):
+                while len(group) < _LARGEST_GROUP:
+                    group.append(self._queue.get_nowait())
+            is_open = None not in group
+            # A caller that was cancelled before its turn does not get its write.
+            works = [work for work in group if work and work[0].set_running_or_notify_cancel()]
+            if works:
+                self._commit(works)
+
+    def _commit(self, works: list[_Work]) -> None:
+        try:
+            results = self._transact(
+                lambda connection: [function(connection) for _, function in works]
+            )
+        except Exception as error:  # noqa: BLE001  # every kind of failure belongs to the caller
+            # One bad write must not fail the others: each gets a transaction of its own. A lock or
+            # a server that timed out fails all of them: they would time out one by one.
+            if len(works) > 1 and not isinstance(error, (StoreBusy, StoreGone)):
+                for work in works:
+                    self._commit([work])
+                return
+            for future, _ in works:
+                future.set_exception(error)
+            return
+        for (future, _), result in zip(works, results, strict=True):
+            future.set_result(result)
 
 
 # ---------------- Operations on tables
@@ -269,13 +613,32 @@ def plain_rows(rows: Iterable[RowMapping]) -> list[Row]:
     return [{str(name): value for name, value in row.items()} for row in rows]
 
 
-# ---------------- What a database holds
+# ---------------- Locks until the end of the transaction; SQLite's single writer needs none
+
+# "Key share" lets other transactions insert rows that refer to the job.
+_LOCK_JOB = select(jobs.c.id).where(jobs.c.id == bindparam("b_job")).with_for_update(key_share=True)
+_LOCK_NAME = text("SELECT pg_advisory_xact_lock(:key)")
+
+
+def lock_job(connection: Connection, job: str) -> None:
+    """Wait until no other transaction adds to this job or ends it, and keep others out."""
+    if connection.dialect.name != "sqlite":
+        connection.execute(_LOCK_JOB, {"b_job": job})
+
+
+def lock_name(connection: Connection, name: str) -> None:
+    """Wait for a lock on a name that is not a row yet."""
+    if connection.dialect.name != "sqlite":
+        digest = hashlib.sha256(name.encode()).digest()
+        connection.execute(_LOCK_NAME, {"key": int.from_bytes(digest[:8], signed=True)})
+
+
+# ---------------- The content of a database
 
 _SIZES = {
     "sqlite": text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"),
     "postgresql": text("SELECT pg_database_size(current_database())"),
 }
-_VERSION = text("SELECT version_num FROM alembic_version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,13 +653,12 @@ class DatabaseInfo:
 
 
 def describe(connection: Connection) -> DatabaseInfo:
-    """Return what a database with our tables holds."""
+    """Return kind, version, size and rows of a database with our tables."""
     dialect = connection.dialect
-    version = dialect.server_version_info or ()
     return DatabaseInfo(
         kind=dialect.name,
-        version=".".join(map(str, version)),
-        tables_version=str(connection.scalar(_VERSION)),
+        version=".".join(map(str, dialect.server_version_info or ())),
+        tables_version=str(connection.scalar(select(_version_table.c.version_num))),
         size_bytes=int(connection.scalar(_SIZES[dialect.name]) or 0),
         rows={
             str(table.name): connection.scalar(select(func.count()).select_from(table)) or 0

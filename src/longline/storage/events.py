@@ -10,9 +10,8 @@ from sqlalchemy import Connection, select
 
 from longline.core.model import Event, Usage
 from longline.storage.bulk import BulkInsert, BulkUpsert, as_sanitized_json
-from longline.storage.database import Repository, reads, writes
+from longline.storage.database import Repository, defer_write, reads, writes
 from longline.storage.schema import events, statistics
-from longline.storage.transactions import defer_write
 
 EventRow = dict[str, Any]
 EventList = list[Event]  # spelled out here: `EventLog.list` hides the builtin below it

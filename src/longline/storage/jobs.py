@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
-from sqlalchemy import Connection, Row, exists, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, Select, and_, exists, func, insert, or_, select, update
 
 from longline.core.clock import utc_datetime
-from longline.core.errors import FailureKind
+from longline.core.errors import FailureKind, UnknownJob
+from longline.core.json import FieldDiff, diff_json
 from longline.core.model import (
     CUT,
     OPEN_STATES,
@@ -23,16 +24,16 @@ from longline.core.model import (
     Job,
     JobState,
 )
-from longline.storage.columns import decoding, sanitize_text
-from longline.storage.database import Repository, reads, writes
-from longline.storage.errors import UnknownJob
+from longline.storage.bulk import sanitize_text
+from longline.storage.database import Repository, lock_job, lock_name, reads, writes
 from longline.storage.events import append_events, event_row
+from longline.storage.profiles import DriftResult, save_profile
 from longline.storage.queue.queue import counts
 from longline.storage.queue.tasks import Task, TaskKind, place
-from longline.storage.records.profiles import DriftResult, save_profile
-from longline.storage.schema import chunks, events, items, jobs, records
-from longline.storage.shared import lock_job, lock_name
+from longline.storage.records import Version, versions_by_id
+from longline.storage.schema import chunks, decoding, events, items, jobs, records
 
+T = TypeVar("T")
 _MAX_CAVEATS = 20  # cuts, and warnings, in the event that ends a job
 _MAX_NAMED = 3  # of them in the reason, which is one line
 _MAX_NULLS = 20  # unexplained empty fields in a report
@@ -64,6 +65,49 @@ class JobFindings:
     keys_stored_twice: int
     unexplained_nulls: tuple[str, ...]
     runs: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunPair:
+    """Two jobs of a source; `older` is empty for its first run.
+
+    `older_end` is when the older job ended, for records of items that it did not have.
+    """
+
+    source: str
+    older: str
+    newer: str
+    older_end: float
+
+
+@dataclass(frozen=True, slots=True)
+class ItemResult:
+    """How a run left an item."""
+
+    state: ItemState
+    at: float | None
+    kind: FailureKind | None
+    reason: str | None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether its record was stored or found unchanged."""
+        return self.state in (ItemState.STORED, ItemState.UNCHANGED)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemComparison:
+    """One item in two runs; None for a run that did not have it.
+
+    `was_known` says that its record existed when the older run was done with the item.
+    `differences` are those of the record between the two runs, if both could see it.
+    """
+
+    key: str
+    older: ItemResult | None
+    newer: ItemResult | None
+    was_known: bool
+    differences: tuple[FieldDiff, ...] = ()
 
 
 JobList = list[Job]  # spelled out here: `Jobs.list` hides the builtin below it
@@ -291,6 +335,17 @@ class Jobs(Repository):
             runs=tuple(connection.scalars(runs)),
         )
 
+    async def compare_items(
+        self, pair: RunPair, consume: Callable[[Iterable[ItemComparison]], T]
+    ) -> T:
+        """Pass the items of two jobs to `consume`, in bounded memory and on one snapshot.
+
+        The items of the newer job come first, then those that only the older one had.
+        """
+        return await self._database.read(
+            lambda connection: consume(_compare_items(connection, pair))
+        )
+
 
 def finish_job(
     connection: Connection, job: str, at: float, drift: DriftResult | None
@@ -459,3 +514,88 @@ def _unexplained_nulls(connection: Connection, job: str) -> list[str]:
         if len(found) >= _MAX_NULLS:
             break
     return found[:_MAX_NULLS]
+
+
+# ---------------- The items of two runs
+
+
+def _compare_items(connection: Connection, pair: RunPair) -> Iterator[ItemComparison]:
+    for only_older in (False, True):
+        statement = _items_of_runs(pair, only_older=only_older).execution_options(yield_per=500)
+        for rows in connection.execute(statement).mappings().partitions():
+            yield from _compared(connection, pair, rows)
+
+
+def _items_of_runs(pair: RunPair, *, only_older: bool) -> Select[Any]:
+    """Select the items of the newer job, or those that only the older one had."""
+    newer, older = items.alias("newer"), items.alias("older")
+    main, other = (older, newer) if only_older else (newer, older)
+    main_job, other_job = (pair.older, pair.newer) if only_older else (pair.newer, pair.older)
+    same = and_(other.c.job_id == other_job, other.c.key == main.c.key)
+    is_record = and_(records.c.source == pair.source, records.c.key == main.c.key)
+    columns = (
+        table.c[name].label(f"{table.name}_{name}")
+        for table in (older, newer)
+        for name in ("state", "finished_at", "kind", "reason")
+    )
+    query = (
+        select(
+            main.c.key,
+            records.c.id.label("record"),
+            records.c.first_seen_at,
+            records.c.changed_at,
+            *columns,
+        )
+        .select_from(main.outerjoin(other, same).outerjoin(records, is_record))
+        .where(main.c.job_id == main_job)
+        .order_by(main.c.id)
+    )
+    return query.where(other.c.id.is_(None)) if only_older else query
+
+
+def _compared(
+    connection: Connection, pair: RunPair, rows: Sequence[Any]
+) -> Iterator[ItemComparison]:
+    def seen_at(row: Any) -> float:
+        at: float | None = row["older_finished_at"]
+        return pair.older_end if at is None else at
+
+    known = {
+        row["key"]
+        for row in rows
+        if row["record"] is not None and row["first_seen_at"] <= seen_at(row)
+    }
+    changed = [
+        row["record"] for row in rows if row["key"] in known and row["changed_at"] > seen_at(row)
+    ]
+    versions = versions_by_id(connection, changed) if changed else {}
+    for row in rows:
+        newer = _item_result(row, "newer")
+        until = None if newer is None else newer.at
+        diffs = _diff_between(versions.get(row["record"], []), seen_at(row), until)
+        older = _item_result(row, "older")
+        yield ItemComparison(row["key"], older, newer, row["key"] in known, diffs)
+
+
+def _diff_between(
+    versions: Sequence[Version], since: float, until: float | None
+) -> tuple[FieldDiff, ...]:
+    if until is None:
+        return ()
+    before = [one for one in versions if one.since <= since]
+    after = [one for one in versions if one.since <= until]
+    if not before or not after or before[-1].fingerprint == after[-1].fingerprint:
+        return ()
+    return diff_json(before[-1].data, after[-1].data)
+
+
+def _item_result(row: Any, side: str) -> ItemResult | None:
+    state, kind = row[f"{side}_state"], row[f"{side}_kind"]
+    if state is None:
+        return None
+    return ItemResult(
+        ItemState(state),
+        row[f"{side}_finished_at"],
+        FailureKind(kind) if kind else None,
+        row[f"{side}_reason"],
+    )

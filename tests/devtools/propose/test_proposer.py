@@ -19,7 +19,7 @@ from longline.http.errors import RobotsDisallowed
 from longline.orchestrator import Orchestrator
 from longline.sandbox.sites.generated import Generated
 from longline.sandbox.web import PracticeWeb, WebOptions
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 

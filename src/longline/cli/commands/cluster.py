@@ -30,8 +30,14 @@ from longline.core.errors import MissingExtra
 from longline.core.logging import configure_logging
 from longline.core.output import closed_stdout_ignored, sanitize
 from longline.engine.owner import this_host
-from longline.services.base import OnStep, ServiceStatus, check_extra, has_cluster, sqlite_status
 from longline.services.database_copy import CopiedHome, copy_home
+from longline.services.processes import (
+    OnStep,
+    ServiceStatus,
+    check_extra,
+    has_cluster,
+    sqlite_status,
+)
 from longline.storage.database import describe, open_database
 
 

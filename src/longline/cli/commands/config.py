@@ -24,7 +24,7 @@ from longline.config.documents import parse_location, set_value, write_document
 from longline.config.job_spec import JobSpec
 from longline.config.settings import Settings, explain_settings
 from longline.config.validation_messages import nearest
-from longline.core.errors import BadFile, BadOption, ConfigError
+from longline.core.errors import BadFile, BadOption, ConfigError, UnknownJob
 from longline.sources.loader import (
     SCHEMA_NAMES,
     SUFFIXES,
@@ -41,7 +41,6 @@ from longline.sources.loader import (
     survey,
     yaml_files,
 )
-from longline.storage.errors import UnknownJob
 
 
 @click.group("config")

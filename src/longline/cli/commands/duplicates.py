@@ -22,7 +22,7 @@ from longline.cli.output import TextTable, one_line, print_json, stdout_console
 from longline.cli.queries import with_store
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
-from longline.storage.records.matches import CONFIRMED, REJECTED
+from longline.storage.matches import CONFIRMED, REJECTED
 from longline.storage.store import Store
 
 _CELL = 60  # characters

@@ -38,7 +38,7 @@ from longline.enrichment.servers import open_enricher, task_limiter
 from longline.enrichment.task_files import AnyTask, read_task
 from longline.sources.loader import SUFFIXES
 from longline.storage.database import Row
-from longline.storage.records.enrichment import Questions, answer_origin
+from longline.storage.enrichment import Questions, answer_origin
 from longline.storage.store import Store, open_store
 from longline.wiring import open_limit_backends
 

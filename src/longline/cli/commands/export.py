@@ -37,9 +37,9 @@ from longline.export.export import (
 from longline.export.formats import FORMATS
 from longline.export.redaction import Redactor, known_secrets, pseudonym_key
 from longline.export.tasks import absolute_output, export_task, prepare_for_task
+from longline.storage.query import RecordQuery
 from longline.storage.queue.tasks import Task
-from longline.storage.records.query import RecordQuery
-from longline.storage.records.records import ENRICHMENTS
+from longline.storage.records import ENRICHMENTS
 from longline.storage.store import Store, open_store
 
 _ALL_TASKS = "*"

@@ -51,9 +51,8 @@ from longline.core.errors import BadOption
 from longline.core.json import FieldDiff, as_text, value_at
 from longline.core.output import sanitize
 from longline.export.columns import export_row
-from longline.storage.records.fields import path_of
-from longline.storage.records.history import FieldValue, VersionDiff
-from longline.storage.records.query import OWN_FIELDS, RecordQuery
+from longline.storage.query import OWN_FIELDS, RecordQuery, path_of
+from longline.storage.records import FieldValue, VersionDiff
 from longline.storage.store import Store
 
 T = TypeVar("T")

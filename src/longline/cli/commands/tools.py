@@ -33,10 +33,10 @@ from longline.engine.report import JobReport
 from longline.export.export import ExportRequest, export
 from longline.orchestrator import Orchestrator
 from longline.sandbox.web import PracticeWeb, WebOptions
-from longline.services.doctor.base import Finding, Verdict
 from longline.services.doctor.doctor import diagnose, fix
+from longline.services.doctor.findings import Finding, Verdict
 from longline.sources.n8n.source import has_transcript_library
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
 
 _RATE = 50.0
 _BURST = 10

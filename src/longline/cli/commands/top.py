@@ -30,11 +30,10 @@ from longline.cli.output import (
 from longline.cli.progress import SiteRow, sites_table
 from longline.config.settings import Settings
 from longline.core.clock import SystemClock
-from longline.core.errors import LonglineError
+from longline.core.errors import LonglineError, StoreGone
 from longline.engine.owner import is_abandoned
 from longline.engine.progress import SiteProgress, progress_of, rest_after
 from longline.storage.database import open_database
-from longline.storage.errors import StoreGone
 from longline.storage.store import Store, open_store
 
 _RECENT = 5  # ended jobs that are shown at most

@@ -2,29 +2,263 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import resource
+import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, distribution, version
+from importlib.util import find_spec
 from pathlib import Path
 
-from longline.config.settings import load_settings
-from longline.core.errors import LonglineError
-from longline.services.doctor.base import Check, CheckContext, Finding, Verdict, problem
-from longline.services.doctor.cluster import abandoned_jobs, clocks, own_services, workers
-from longline.services.doctor.machine import (
-    browser,
-    descriptors,
-    disk,
-    fix_permissions,
-    home,
-    packages,
-    permissions,
-    secrets,
-    settings_file,
-    sources,
-    variables,
+from longline.config.settings import (
+    FILE_VARIABLE,
+    PROFILE_VARIABLE,
+    Settings,
+    is_read_only,
+    load_settings,
 )
-from longline.services.doctor.servers import broker, database, network_files, redis
+from longline.config.settings import settings_file as file_of_settings
+from longline.config.validation_messages import nearest
+from longline.core.errors import BadFile, ConfigError, LonglineError
+from longline.core.files import exposed_in, make_private
+from longline.http.transports.browser.options import check_browser
+from longline.services.doctor.findings import (
+    Check,
+    CheckContext,
+    Finding,
+    Verdict,
+    ok,
+    problem,
+    warning,
+)
+from longline.services.doctor.servers import (
+    abandoned_jobs,
+    broker,
+    clocks,
+    database,
+    network_files,
+    own_services,
+    redis,
+    workers,
+)
+from longline.sources.loader import check_secrets, survey
+
+# ---------------- Checks of this machine: packages, home, disk, settings, sources, secrets and
+
+_OLDEST = (3, 11)
+_NEEDED = ("aiohttp", "alembic", "click", "orjson", "pydantic", "sqlalchemy")
+EXTRAS = {  # a module of each extra
+    "browser": "playwright",
+    "cluster": "celery",
+    "duckdb": "duckdb",
+    "excel": "xlsxwriter",
+    "keyring": "keyring",
+    "language": "py3langid",
+    "parquet": "pyarrow",
+    "postgres": "psycopg",
+    "s3": "boto3",
+    "scrapy": "scrapy",
+}
+_LOW_DISK = 1_000_000_000
+_FULL_DISK = 100_000_000
+_FILES = 1024  # a browser and a thousand connections need more
+
+
+def packages(context: CheckContext) -> Iterator[Finding]:
+    """Check Python, packages and extras."""
+    del context
+    if sys.version_info < _OLDEST:
+        wanted = ".".join(map(str, _OLDEST))
+        sentence = f"Python {platform.python_version()} is too old; {wanted} or newer is required"
+        yield problem("python", sentence, f"install Python {wanted} or newer")
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        sentence = f"missing packages: {', '.join(missing)}"
+        yield problem("packages", sentence, "pip install --force-reinstall longline")
+        return
+    installed = [name for name, module in EXTRAS.items() if find_spec(module) is not None]
+    yield ok(
+        "packages",
+        f"longline {_version()} on Python {platform.python_version()}, extras: "
+        f"{', '.join(installed) or 'none'}",
+    )
+    yield from _outdated()
+
+
+def home(context: CheckContext) -> Iterator[Finding]:
+    """Check that the home is writable."""
+    folder = context.settings.home.absolute()
+    existing = _existing(folder)
+    if not existing.is_dir() or not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
+        yield _not_writable(existing)
+    elif existing == folder:
+        yield ok("home", f"{folder} is writable")
+    else:
+        yield ok("home", f"{folder} is created on first use")
+
+
+def permissions(context: CheckContext) -> Iterator[Finding]:
+    """Check that no other user can read the home."""
+    folder = context.settings.home.absolute()
+    if not folder.is_dir():
+        return
+    found = list(exposed_in(folder))
+    if not found:
+        yield ok("permissions", "other users cannot read the home")
+        return
+    first = found[0]
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    sentence = f"other users can access {first.path} (mode {first.mode:04o}){more}"
+    remedy = f"run longline doctor --fix; for a home shared by a group, first chmod 2770 {folder}"
+    yield warning("permissions", sentence, remedy)
+
+
+def fix_permissions(folder: Path) -> Iterator[Finding]:
+    """Remove the permissions of other users from a home; yield what was done and what failed."""
+    found = list(exposed_in(folder.absolute())) if folder.is_dir() else []
+    failed = [one for one in found if not make_private(one)]
+    if len(found) > len(failed):
+        yield ok("permissions", f"{len(found) - len(failed)} files and folders are now private")
+    if failed:
+        sentence = f"the mode of {failed[0].path} cannot be changed, nor of {len(failed) - 1} more"
+        yield problem("permissions", sentence, "move the home to a file system with permissions")
+
+
+def _not_writable(folder: Path) -> Finding:
+    if is_read_only(folder):
+        remedy = "mount it for writing, or set LONGLINE_HOME to another folder"
+        return problem("home", f"{folder} is on a read-only file system", remedy)
+    remedy = f"run chown $USER {folder}, or set LONGLINE_HOME to another folder"
+    return problem("home", f"{folder} is not writable for this user", remedy)
+
+
+def disk(context: CheckContext) -> Iterator[Finding]:
+    """Check the free disk space."""
+    free = context.free_bytes(_existing(context.settings.home.absolute()))
+    sentence = f"{free / 1e9:.1f} GB free for the home"
+    if free < _FULL_DISK:
+        sentence = f"only {free / 1e6:.0f} MB free for the home"
+        yield problem("disk", sentence, "free disk space; paused jobs can then be resumed")
+    elif free < _LOW_DISK:
+        yield warning("disk", sentence, "free disk space, or lower cache_bytes in the settings")
+    else:
+        yield ok("disk", sentence)
+
+
+def descriptors(context: CheckContext) -> Iterator[Finding]:
+    """Check the limit of open files and connections."""
+    del context
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < _FILES:
+        sentence = f"only {soft} files and connections may be open"
+        most = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
+        yield warning("file descriptors", sentence, f"run ulimit -n {_FILES} (maximum {most})")
+    else:
+        yield ok("file descriptors", f"{soft} files and connections may be open")
+
+
+def _outdated() -> Iterator[Finding]:
+    """Report packages that are older than longline requires."""
+    # Without this optional package, versions cannot be compared.
+    if find_spec("packaging") is None:
+        return
+    from packaging.requirements import Requirement  # noqa: PLC0415
+
+    for text in distribution("longline").requires or ():
+        wanted = Requirement(text)
+        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            found = version(wanted.name)
+        except PackageNotFoundError:
+            continue
+        if not wanted.specifier.contains(found, prereleases=True):
+            sentence = f"{wanted.name} {found} is installed, {wanted.specifier} is required"
+            yield problem("packages", sentence, f"pip install '{wanted.name}{wanted.specifier}'")
+
+
+def _version() -> str:
+    return version("longline")
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that exists."""
+    return next(one for one in (folder, *folder.parents) if one.exists())
+
+
+# ---------------- Settings, variables and sources
+
+_PREFIX = "LONGLINE_"
+_OTHERS = (  # variables that are not settings
+    FILE_VARIABLE,
+    PROFILE_VARIABLE,
+    "LONGLINE_TRACEBACK",
+    "LONGLINE_UP",
+)
+
+
+def settings_file(context: CheckContext) -> Iterator[Finding]:
+    """Report which settings file is used; it was validated when it was read."""
+    del context
+    path = file_of_settings()
+    sentence = "no settings file, defaults are used" if path is None else f"{path} is valid"
+    yield ok("settings", sentence)
+
+
+def variables(context: CheckContext) -> Iterator[Finding]:
+    """Check that every LONGLINE_ variable is a setting."""
+    known = [*(f"{_PREFIX}{name.upper()}" for name in Settings.model_fields), *_OTHERS]
+    ours = sorted(name for name in context.environment if name.upper().startswith(_PREFIX))
+    unknown = [name for name in ours if name.upper() not in known]
+    for name in unknown:
+        meant = nearest(name.upper(), known)
+        remedy = f"did you mean {meant}?" if meant else "`longline config show` lists all settings"
+        yield warning("variables", f"{name} is not a setting", remedy)
+    if not unknown:
+        yield ok("variables", f"set: {', '.join(ours) or 'none'}")
+
+
+def sources(context: CheckContext) -> Iterator[Finding]:
+    """Check that every manifest and job file is valid."""
+    found = survey(context.settings)
+    for error in found.problems:
+        yield problem("sources", str(error), "fix the file; `longline config validate` checks it")
+    if not found.problems:
+        yield ok("sources", f"{len(found.entries)} valid manifests and job files")
+
+
+def secrets(context: CheckContext) -> Iterator[Finding]:
+    """Check that every referenced secret exists."""
+    entries = survey(context.settings).entries
+    missing = 0
+    for entry in entries.values():
+        try:
+            check_secrets(entry)
+        except BadFile as error:
+            missing += 1
+            yield problem("secrets", str(error), f"provide it; {entry.name} needs it")
+    if not missing:
+        yield ok("secrets", "all referenced secrets exist")
+
+
+def browser(context: CheckContext) -> Iterator[Finding]:
+    """Check that a browser is installed if a source needs one."""
+    entries = survey(context.settings).entries.values()
+    wanting = [one.name for one in entries if getattr(one.model, "transport", "http") != "http"]
+    if not wanting:
+        yield ok("browser", "no source needs one")
+        return
+    try:
+        check_browser(context.settings.chromium)
+    except ConfigError as error:
+        sentence = f"{', '.join(wanting)} need a browser: {error}"
+        yield problem("browser", sentence, "install Chromium, or set LONGLINE_CHROMIUM")
+    else:
+        yield ok("browser", f"found for {', '.join(wanting)}")
+
 
 _TIMEOUT = 8.0  # seconds for all checks, which run in parallel
 _ORDER = [Verdict.OK, Verdict.WARNING, Verdict.PROBLEM]

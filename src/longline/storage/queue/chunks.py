@@ -13,9 +13,9 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, case, exists, func, insert, or_, select, update
 
+from longline.core.errors import UnknownJob
 from longline.core.model import ChunkState, ItemState, JobState, Lease
 from longline.storage.database import Database
-from longline.storage.errors import UnknownJob
 from longline.storage.events import append_events, event_row
 from longline.storage.queue.queue import (
     DOMAINS,

@@ -9,15 +9,14 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, case, null, select, update
 from sqlalchemy.exc import StatementError
 
-from longline.core.errors import FailureKind
+from longline.core.errors import FailureKind, LeaseLost
 from longline.core.model import Item, ItemState, Lease, Outcome, OutcomeAction, Usage
 from longline.pipeline.material import pack_raw
 from longline.storage.bulk import BulkChange, BulkUpdate, as_json
-from longline.storage.errors import LeaseLost
 from longline.storage.events import EventRow, add_statistics, append_events, event_row, usage_events
 from longline.storage.queue.enqueue import Discovered, add
 from longline.storage.queue.failures import note_failures
-from longline.storage.records.records import store_records
+from longline.storage.records import store_records
 from longline.storage.schema import items, records
 
 _STATE_OF = {

@@ -11,12 +11,17 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from longline.core.model import Item, ItemState, Usage
 from longline.http.messages import origin_of
-from longline.storage.bulk import BulkInsert, as_sanitized_json
-from longline.storage.columns import sanitize_key, sanitize_text, sanitize_value
+from longline.storage.bulk import (
+    BulkInsert,
+    as_sanitized_json,
+    sanitize_key,
+    sanitize_text,
+    sanitize_value,
+)
+from longline.storage.database import lock_job
 from longline.storage.events import add_statistics, append_events, event_row, usage_events
 from longline.storage.queue.failures import note_failures
 from longline.storage.schema import items, jobs
-from longline.storage.shared import lock_job
 
 _MOST_URGENT = 2**31 - 1  # the largest number that PostgreSQL has for it
 _LARGEST_LOOKUP = 10_000  # keys; a stock SQLite takes 32,766 variables in a statement

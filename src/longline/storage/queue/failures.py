@@ -10,12 +10,10 @@ from sqlalchemy import ColumnElement, Connection, func, select, update
 
 from longline.core.errors import FailureKind
 from longline.core.model import BANNED, OPEN_STATES, OVERRAN, ItemState, JobState, Usage
-from longline.storage.bulk import BulkInsert
-from longline.storage.columns import sanitize_text
-from longline.storage.database import Database
+from longline.storage.bulk import BulkInsert, sanitize_text
+from longline.storage.database import Database, lock_job
 from longline.storage.events import append_events, event_row
 from longline.storage.schema import failures, items, jobs
-from longline.storage.shared import lock_job
 
 _BAD = (ItemState.FAILED, ItemState.QUARANTINED, ItemState.SKIPPED)
 _NOTE = BulkInsert(

@@ -20,14 +20,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import StatementError
 
-from longline.core.errors import BadOption, FailureKind
+from longline.core.errors import BadOption, FailureKind, LeaseLost
 from longline.core.model import Item, ItemState, JobState, Lease, Outcome, OutcomeAction, Record
-from longline.storage.bulk import BulkUpdate, as_sanitized_json
-from longline.storage.columns import sanitize_key, sanitize_text
+from longline.storage.bulk import BulkUpdate, as_sanitized_json, sanitize_key, sanitize_text
 from longline.storage.database import Database
-from longline.storage.errors import LeaseLost
 from longline.storage.events import EventRow, append_events, event_row
 from longline.storage.jobs import finish_job
+from longline.storage.profiles import DriftResult
 from longline.storage.queue.completion import (
     Completion,
     Sighting,
@@ -35,7 +34,6 @@ from longline.storage.queue.completion import (
     date_back,
     unstorable,
 )
-from longline.storage.records.profiles import DriftResult
 from longline.storage.schema import items, jobs, records
 
 REPLAY_UNFINISHED = (

@@ -22,7 +22,7 @@ from sqlalchemy import (
 from sqlalchemy import exists as exists_row
 from sqlalchemy.exc import StatementError
 
-from longline.core.errors import FailureKind
+from longline.core.errors import FailureKind, LeaseLost
 from longline.core.model import (
     FINAL_STATES,
     ChunkState,
@@ -34,7 +34,6 @@ from longline.core.model import (
     Usage,
 )
 from longline.storage.database import Database
-from longline.storage.errors import LeaseLost
 from longline.storage.events import append_events, event_row
 from longline.storage.queue.completion import Completion, complete_all, unstorable
 from longline.storage.queue.enqueue import Discovered, add

@@ -17,11 +17,10 @@ from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from longline.core.model import OPEN_STATES, JobState
-from longline.storage.columns import decoding
 from longline.storage.database import Database
 from longline.storage.events import EventRow, append_events, event_row
 from longline.storage.queue.queue import MOST_DEATHS
-from longline.storage.schema import cells, jobs
+from longline.storage.schema import cells, decoding, jobs
 
 ROOM = "orders"
 _INSERTS = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}

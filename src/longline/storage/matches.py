@@ -26,14 +26,11 @@ from sqlalchemy import (
     update,
 )
 
-from longline.core.errors import BadOption
-from longline.storage.bulk import BulkInsert, BulkUpsert, as_json
-from longline.storage.columns import sanitize_key
-from longline.storage.database import Repository, Row, plain_rows, reads, writes
-from longline.storage.errors import UnknownRecord
-from longline.storage.records.fields import Field, path_of
+from longline.core.errors import BadOption, UnknownRecord
+from longline.storage.bulk import BulkInsert, BulkUpsert, as_json, sanitize_key
+from longline.storage.database import Repository, Row, lock_name, plain_rows, reads, writes
+from longline.storage.query import Field, path_of
 from longline.storage.schema import match_blocks, match_records, match_rules, matches, records
-from longline.storage.shared import lock_name
 
 CONFIRMED, REJECTED = "confirmed", "rejected"
 LARGEST_GROUP = 100

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from longline.core.errors import UnknownRecord
 from longline.storage.database import Database
-from longline.storage.errors import UnknownRecord
-from longline.storage.records.matches import BlockedRecord, MatchBatch, Matches, RecordPair
+from longline.storage.matches import BlockedRecord, MatchBatch, Matches, RecordPair
 from longline.storage.store import Store
 from tests.storage.given import record
 from tests.virtual import EPOCH

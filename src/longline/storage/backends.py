@@ -1,20 +1,229 @@
-"""PostgreSQL as the database: a server that may become unavailable at any time."""
+"""The supported databases: SQLite, one file, and PostgreSQL, a server that may go away."""
 
 from __future__ import annotations
 
 import secrets
+import sqlite3
+import time
+from contextlib import suppress
+from enum import Enum, auto
+from functools import partial
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import orjson
-from sqlalchemy import URL, Connection, Engine, create_engine, event, text
+from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event, text
 from sqlalchemy.exc import DataError, DBAPIError, OperationalError
+from sqlalchemy.pool import NullPool, QueuePool
 
-from longline.core.errors import LonglineError, MissingExtra, StoreBusy, StoreFull, StoreUnreachable
+from longline.config.settings import is_read_only
+from longline.core.errors import (
+    LonglineError,
+    MissingExtra,
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnreachable,
+)
+from longline.core.files import make_private_file
 from longline.core.redaction import redact_url
+from longline.core.sqlite_files import is_damaged, undecodable_is_damage
 from longline.storage.bulk import as_json
-from longline.storage.transactions import Backend, Fault
 
-# ---------------- Errors in one sentence that says what to do
+
+class Fault(Enum):
+    """What a driver error allows the caller to do."""
+
+    STARTING = auto()
+    """The server is starting up: wait, even for the first connection."""
+    GONE = auto()
+    """The server went away: wait if it responded before."""
+    CONFLICT = auto()
+    """Another transaction interfered: run the same one again."""
+    OTHER = auto()
+    """Raise it."""
+
+
+UNAVAILABLE = (Fault.STARTING, Fault.GONE)
+
+
+class Backend:
+    """One kind of database at one address.
+
+    The defaults are those of a file, where the result of a commit is always known.
+
+    Args:
+        url: the address of the database.
+        timeout: seconds to wait for locks, and for a server that went away.
+    """
+
+    def __init__(self, url: URL, timeout: float) -> None:
+        self._url = url
+        self.address = redact_url(url.render_as_string(hide_password=True))  # for messages
+        self.timeout = timeout
+
+    def writer_engine(self) -> Engine:
+        """Return an engine for the one connection that writes."""
+        raise NotImplementedError
+
+    def reader_engine(self, size: int) -> Engine:
+        """Return an engine for read-only transactions, each on one snapshot."""
+        raise NotImplementedError
+
+    def lock_tables(self, connection: Connection) -> None:
+        """Keep other processes from changing the schema until the transaction ends."""
+
+    def mark_commit(self, connection: Connection) -> str | None:
+        """Mark a transaction that has written; None if its result is always known."""
+        del connection
+        return None
+
+    def was_committed(self, connection: Connection, mark: str) -> bool:
+        """Return whether the transaction with this mark was committed."""
+        raise NotImplementedError
+
+    def change_token(self, connection: Connection) -> object:
+        """Return a value that changes when another connection commits."""
+        raise NotImplementedError
+
+    def classify(self, error: DBAPIError) -> Fault:
+        """Return what a driver error allows."""
+        del error
+        return Fault.OTHER
+
+    def translate(self, error: DBAPIError) -> LonglineError | DBAPIError:
+        """Return our error for the driver's; values that fit no column keep the driver's."""
+        raise NotImplementedError
+
+
+# ---------------- SQLite
+
+_PAUSES = (0.001, 0.01, 0.1, 1.0)  # seconds before each further attempt
+_REMEDY = (
+    "Nothing was changed. Restore a backup of the file, or recover what is readable: "
+    "sqlite3 OLD .recover | sqlite3 NEW. Archived responses are in separate files"
+)
+
+
+class SqliteBackend(Backend):
+    """One file with one writer at a time."""
+
+    def __init__(self, url: URL, timeout: float) -> None:
+        """Raise StoreUnreachable if the URL names no file."""
+        super().__init__(url, timeout)
+        if url.host:
+            problem = "a SQLite URL has three slashes before the file"
+            raise StoreUnreachable(self.address, problem)
+        if url.database in (None, "", ":memory:"):
+            problem = "it names no file; a database in memory cannot be shared"
+            raise StoreUnreachable(self.address, problem)
+
+    def writer_engine(self) -> Engine:
+        return self._engine("BEGIN IMMEDIATE", 1)  # which locks the tables, too
+
+    def reader_engine(self, size: int) -> Engine:
+        return self._engine("BEGIN", size)
+
+    def change_token(self, connection: Connection) -> object:
+        return connection.exec_driver_sql("PRAGMA data_version").scalar()
+
+    def translate(self, error: DBAPIError) -> StoreError:
+        problem = str(error.orig)
+        if "disk is full" in problem or "disk I/O error" in problem:
+            return StoreFull(self.address)
+        if "locked" in problem:
+            return StoreBusy(self.address, self.timeout)
+        if "readonly" in problem:
+            return StoreReadOnly(self.address, "the operation would change it")
+        if is_damaged(error.orig):
+            return StoreDamaged(self.address, problem, _REMEDY)
+        return StoreUnreachable(self.address, problem)
+
+    def _engine(self, begin: str, size: int) -> Engine:
+        pool: dict[str, Any] = {"poolclass": QueuePool, "pool_size": size, "max_overflow": 0}
+        file = Path(str(self._url.database))
+        if is_read_only(file):
+            creator = partial(_open_read_only, file.absolute(), self.address)
+            pool = {"poolclass": NullPool, "creator": creator}
+        elif not str(file).startswith("file:"):  # a URI, which only SQLite understands
+            with suppress(OSError, ValueError):  # SQLite reports what is wrong
+                make_private_file(file)
+        engine = create_engine(
+            self._url, json_serializer=as_json, json_deserializer=_load_json, **pool
+        )
+        event.listen(engine, "connect", self._prepare)
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+        event.listen(engine, "handle_error", self._explain)
+        return engine
+
+    def _prepare(self, connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # we send BEGIN ourselves, so that it covers DDL too
+        # SQLite's own lower() covers ASCII only, and a search would distinguish ü from Ü.
+        connection.create_function("lower", 1, _lower, deterministic=True)
+        with undecodable_is_damage():
+            connection.execute(f"PRAGMA busy_timeout={int(self.timeout * 1000)}")
+            connection.execute("PRAGMA journal_mode=WAL")
+            # A killed process loses nothing. A power cut may undo the last commits, whose items
+            # are then collected again, so nothing is lost or duplicated.
+            connection.execute("PRAGMA synchronous=NORMAL")
+            connection.execute("PRAGMA foreign_keys=ON")
+
+    def _explain(self, context: ExceptionContext) -> None:
+        """Raise StoreDamaged for text that is not UTF-8, which is not a driver error."""
+        if isinstance(context.original_exception, UnicodeDecodeError):
+            problem = f"it contains text that is not UTF-8: {context.original_exception}"
+            raise StoreDamaged(self.address, problem, _REMEDY)
+
+
+def _open_read_only(file: Path, address: str) -> sqlite3.Connection:
+    """Open a file that only other processes can write, through another mount.
+
+    The connection is valid for one transaction; the next one opens the file again.
+
+    Raises:
+        StoreReadOnly: the last changes are in the WAL, which cannot be read here.
+    """
+    for pause in _PAUSES:
+        try:
+            return _open_once(file, address)
+        except (sqlite3.OperationalError, StoreReadOnly):
+            time.sleep(pause)  # another process may be creating or removing its WAL files
+    return _open_once(file, address)
+
+
+def _open_once(file: Path, address: str) -> sqlite3.Connection:
+    wal, shared = (file.with_name(file.name + end) for end in ("-wal", "-shm"))
+    mode = "mode=ro"
+    if not (wal.exists() and shared.exists()):
+        if wal.exists() and wal.stat().st_size:
+            problem = f"its last changes are in {wal.name}, which only a writer can read"
+            raise StoreReadOnly(address, problem)
+        # SQLite cannot create the two files here, and needs none if nothing changes.
+        mode += "&immutable=1"
+    connection = sqlite3.connect(
+        f"file:{quote(str(file))}?{mode}", uri=True, check_same_thread=False
+    )
+    try:
+        connection.execute("PRAGMA schema_version")  # from here on its files stay
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _load_json(value: Any) -> Any:
+    # A column of type JSON has numeric affinity: it returns numeric text as a number.
+    return orjson.loads(value) if isinstance(value, (str, bytes)) else value
+
+
+# ---------------- PostgreSQL: the cause of a failure, in one sentence
 
 _DENIED = "42501"
 _READ_ONLY = "25006"
@@ -51,28 +260,20 @@ _SENTENCES = {  # a failed connection has no SQLSTATE, so the message decides
     "no password supplied": (
         "the server requires a password for user {user}; put it into the URL or ~/.pgpass"
     ),
-    "no pg_hba.conf entry": (
-        "the server does not allow user {user} from this machine; see its pg_hba.conf"
-    ),
     "Connection refused": "nothing listens at {place}; is the server running?",
     "No such file or directory": "nothing listens at {place}; is the server running?",
-    "timeout expired": "{place} did not answer in time",
-    "timed out": "{place} did not answer in time",
+    "timeout expired": "{place} did not respond in time",
     "resolve host": "the host of {place} is unknown",
-    "Name or service not known": "the host of {place} is unknown",
-    "too many clients": "the server has no free connection; raise its max_connections",
-    "remaining connection slots": "the server has no free connection; raise its max_connections",
     **dict.fromkeys(STARTING, "the server is still starting up, or shutting down"),
 }
 
-# ---------------- The backend
+# ---------------- PostgreSQL
 
-DRIVERS = ("postgres", "postgresql", "postgresql+psycopg")
 OLDEST = 13  # older versions are not maintained, and not tested here
 _CONNECT_OPTIONS = {
     "application_name": "longline",
     "connect_timeout": 10,
-    # A broken link sends nothing: after half a minute without an answer it is lost.
+    # A broken link sends nothing: after half a minute without a response it is lost.
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 4,
@@ -117,9 +318,7 @@ class PostgresBackend(Backend):
 
     def __init__(self, url: URL, timeout: float) -> None:
         """Raise StoreUnreachable if the URL names no database."""
-        self._url = url.set(drivername="postgresql+psycopg")
-        self.address = redact_url(self._url.render_as_string(hide_password=True))
-        self.timeout = timeout
+        super().__init__(url.set(drivername="postgresql+psycopg"), timeout)
         self._key = secrets.randbits(63)  # identifies this writer
         self._name = f"{self._key:x}"
         self._has_pruned = False

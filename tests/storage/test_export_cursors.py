@@ -8,9 +8,8 @@ import pytest
 
 from longline.core.errors import StoreError
 from longline.storage.database import Database
-from longline.storage.records.export_cursors import ExportCursors
-from longline.storage.records.query import RecordQuery
-from longline.storage.records.records import Records
+from longline.storage.query import RecordQuery
+from longline.storage.records import ExportCursors, Records
 from tests.storage.given import record
 from tests.virtual import EPOCH
 
@@ -53,7 +52,6 @@ async def test_a_newer_version_takes_the_place_of_the_older(
     await marks.add("daily", [(rows[0]["id"], 2)])
     rows[0]["version"] = 2
 
-    assert await marks.count("daily") == 1
     assert keys(marks.unwritten("daily", rows)) == ["b", "c"]
 
 
@@ -74,13 +72,6 @@ async def test_marks_are_all_made_or_none(marks: ExportCursors, rows: list[Any])
     with pytest.raises(StoreError):
         await marks.add("daily", failing())
 
-    assert await marks.count("daily") == 0
-
-
-async def test_a_forgotten_export_begins_anew(marks: ExportCursors, rows: list[Any]) -> None:
-    await marks.add("daily", [(row["id"], 1) for row in rows])
-
-    assert await marks.forget("daily") == 3
     assert keys(marks.unwritten("daily", rows)) == ["a", "b", "c"]
 
 

@@ -9,14 +9,14 @@ import pytest
 
 from longline.core.model import QuestionState
 from longline.storage.database import Database
-from longline.storage.records.enrichment import (
+from longline.storage.enrichment import (
     Attempt,
     Question,
     QuestionOutcome,
     QuestionRequest,
     Questions,
 )
-from longline.storage.records.records import Records
+from longline.storage.records import Records
 from tests.storage.given import record
 from tests.virtual import EPOCH
 

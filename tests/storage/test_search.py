@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
 from longline.storage.store import Store
 from tests.storage.given import record
 from tests.virtual import EPOCH
@@ -54,12 +54,12 @@ async def full(store: Store) -> Store:
 async def test_a_search_finds_what_holds_the_text(
     full: Store, text: str, expected: list[str]
 ) -> None:
-    assert [row["key"] for row in await full.records.search(text)] == expected
+    assert [row["key"] for row in await full.records.list(RecordQuery(text=text))] == expected
     assert await full.records.count(RecordQuery(text=text)) == len(expected)
 
 
 async def test_a_search_has_a_limit(full: Store) -> None:
-    assert len(await full.records.search("hat", limit=2)) == 2
+    assert len(await full.records.list(RecordQuery(text="hat", limit=2))) == 2
 
 
 async def test_a_search_goes_with_the_other_filters(full: Store) -> None:

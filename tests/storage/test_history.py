@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longline.core.errors import BadOption
+from longline.core.errors import BadOption, UnknownRecord
 from longline.core.json import diff_json, value_at
-from longline.storage.errors import UnknownRecord
-from longline.storage.records.history import History
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
+from longline.storage.records import History
 from longline.storage.store import Store
 from tests.storage.given import record
 from tests.virtual import EPOCH
@@ -105,9 +104,9 @@ async def test_a_timeline_has_a_point_for_each_value(history: History) -> None:
 
 
 @pytest.mark.usefixtures("flat")
-async def test_the_past_is_given_record_by_record(history: History) -> None:
-    then = list(history.as_of(EPOCH + 12))
-    cheap = list(history.as_of(EPOCH + 12, RecordQuery(key="still")))
+async def test_the_past_is_given_record_by_record(store: Store) -> None:
+    then = list(store.records.stream(RecordQuery(as_of=EPOCH + 12)))
+    cheap = list(store.records.stream(RecordQuery(as_of=EPOCH + 12, key="still")))
 
     assert [(row["key"], row["data"]["price"]) for row in then] == [("flat", 90), ("still", 1)]
     assert [row["key"] for row in cheap] == ["still"]

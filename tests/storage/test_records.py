@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from longline.core.errors import UnknownRecord
 from longline.core.model import Quality
-from longline.storage.errors import UnknownRecord
-from longline.storage.records.query import RecordQuery
+from longline.storage.query import RecordQuery
 from longline.storage.store import Store
 from tests.storage.given import leased, queued, record, stored
 from tests.virtual import EPOCH

@@ -13,7 +13,7 @@ from sqlalchemy.dialects import postgresql
 
 from longline.core.errors import BadOption
 from longline.storage.database import Database
-from longline.storage.records.query import (
+from longline.storage.query import (
     Condition,
     Operator,
     Order,
@@ -23,7 +23,7 @@ from longline.storage.records.query import (
     parse_timestamp,
     select_records,
 )
-from longline.storage.records.records import Records, store_records
+from longline.storage.records import Records, store_records
 from longline.storage.store import Store, open_store
 from tests.storage.given import record
 from tests.virtual import EPOCH

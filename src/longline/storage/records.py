@@ -1,10 +1,11 @@
-"""Records: one row per record, and one row for each version it had before."""
+"""Records, their versions and history, and which versions exports have written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     ARRAY,
@@ -13,6 +14,7 @@ from sqlalchemy import (
     Select,
     Text,
     bindparam,
+    delete,
     func,
     insert,
     select,
@@ -20,15 +22,14 @@ from sqlalchemy import (
     update,
 )
 
-from longline.core.errors import BadOption
+from longline.core.errors import BadOption, UnknownRecord
+from longline.core.json import FieldDiff, diff_json, is_same_json, value_at
 from longline.core.model import Quality, Record
-from longline.storage.bulk import BulkInsert, as_json
-from longline.storage.columns import sanitize_key
+from longline.storage.bulk import BulkInsert, as_json, sanitize_key
 from longline.storage.database import Repository, Row, plain_rows, reads, writes
-from longline.storage.errors import UnknownRecord
-from longline.storage.records.enrichment import enrichments_of
-from longline.storage.records.query import RecordQuery, select_records
-from longline.storage.schema import record_versions, records
+from longline.storage.enrichment import enrichments_of
+from longline.storage.query import RecordQuery, path_of, select_records
+from longline.storage.schema import export_marks, record_versions, records
 
 Rows = list[Row]  # spelled out here: `Records.list` hides the builtin below it
 ENRICHMENTS = "enrichments"  # where `stream` adds the answers of models about a record
@@ -37,7 +38,7 @@ RecordWrite = tuple[Record, str | None, float]
 
 
 class Records(Repository):
-    """Creates, reads, updates, lists, searches and counts records."""
+    """All records as they are now."""
 
     @writes
     def create(
@@ -99,10 +100,6 @@ class Records(Repository):
     def list(self, connection: Connection, query: RecordQuery) -> Rows:
         """Return the records that match."""
         return plain_rows(connection.execute(select_records(query)).mappings())
-
-    async def search(self, text: str, *, limit: int = 20) -> Rows:
-        """Return records that contain this text anywhere in their data or URL."""
-        return await self.list(RecordQuery(text=text, limit=limit))
 
     @reads
     def count(self, connection: Connection, query: RecordQuery | None = None) -> int:
@@ -185,10 +182,11 @@ def store_records(connection: Connection, batch: Sequence[RecordWrite]) -> list[
     if len(set(keys)) < len(keys):  # the same record twice: the second must see the first
         return [changed for one in batch for changed in store_records(connection, [one])]
     known = _known_records(connection, keys)
-    new, altered, same = [], [], []
+    new, altered, same, is_changed = [], [], [], []
     for key, (record, job, at) in zip(keys, batch, strict=True):
         found = known.get(key)
         row = _record_row(record, job, at)
+        is_changed.append(found is None or found["fingerprint"] != record.fingerprint)
         if found is None:
             first = {"version": 1, "first_seen_at": at, "changed_at": at, "changed_by": job}
             new.append({**row, **first})
@@ -204,10 +202,7 @@ def store_records(connection: Connection, batch: Sequence[RecordWrite]) -> list[
         connection.execute(_REFRESH, same)
     if altered:
         _replace(connection, altered)
-    return [
-        (found := known.get(key)) is None or found["fingerprint"] != record.fingerprint
-        for key, (record, _, _) in zip(keys, batch, strict=True)
-    ]
+    return is_changed
 
 
 _IS_OF_SOURCE = records.c.source == bindparam("b_source")
@@ -332,3 +327,219 @@ def _replace(connection: Connection, altered: list[Row]) -> None:
     ends = [{"b_id": row["b_id"], "b_until": row["b_changed_at"]} for row in altered]
     connection.execute(_ARCHIVE, ends)
     connection.execute(_CHANGE, altered)
+
+
+# ---------------- The history of records: versions, diffs between them, and one item in two runs
+
+T = TypeVar("T")
+_BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A record from `since` on; `until` is None for the present version.
+
+    `job` wrote it; None after a manual edit, or when the job is unknown.
+    """
+
+    version: int
+    job: str | None
+    fingerprint: str
+    since: float
+    until: float | None
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionDiff:
+    """The difference between two versions of a record; `older` is None for a new record."""
+
+    source: str
+    key: str
+    older: int | None
+    newer: int
+    at: float
+    job: str | None
+    differences: tuple[FieldDiff, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {
+            "source": self.source,
+            "key": self.key,
+            "from": self.older,
+            "to": self.newer,
+            "at": self.at,
+            **({} if self.job is None else {"job": self.job}),
+            "differences": [one.as_dict() for one in self.differences],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FieldValue:
+    """The value of a field from `since` on, first stored in this version."""
+
+    version: int
+    since: float
+    until: float | None
+    value: Any
+
+
+class History(Repository):
+    """Reads what the records of a database were."""
+
+    @reads
+    def versions(
+        self, connection: Connection, key: str, *, source: str | None = None
+    ) -> list[Version]:
+        """Return all versions of a record, oldest first, the present one included.
+
+        Raises:
+            UnknownRecord: no record has this key.
+        """
+        _, versions = _versions_by_key(connection, key, source)
+        return versions
+
+    @reads
+    def diff(
+        self,
+        connection: Connection,
+        key: str,
+        *,
+        source: str | None = None,
+        older: int | None = None,
+        newer: int | None = None,
+    ) -> list[VersionDiff]:
+        """Return what changed from version to version.
+
+        With `older` or `newer`, return one diff between these two version numbers; by default
+        `newer` is the present version and `older` the one before `newer`.
+
+        Raises:
+            UnknownRecord: no record has this key.
+            BadOption: it has no such version.
+        """
+        name, versions = _versions_by_key(connection, key, source)
+        if older is not None or newer is not None:
+            last = _numbered(versions, newer) if newer is not None else versions[-1]
+            first = _numbered(versions, older if older is not None else max(1, last.version - 1))
+            versions = [first, last]
+        return [_diff_versions(name, key, first, last) for first, last in pairwise(versions)]
+
+    async def timeline(
+        self, key: str, field: str, *, source: str | None = None
+    ) -> list[FieldValue]:
+        """Return the values that a field has had, oldest first; a dotted path reaches into it.
+
+        Raises:
+            UnknownRecord: no record has this key.
+            BadOption: `field` is not a path.
+        """
+        path = path_of(field)
+        values: list[FieldValue] = []
+        for one in await self.versions(key, source=source):
+            value = value_at(one.data, path)
+            if values and is_same_json(values[-1].value, value):
+                values[-1] = replace(values[-1], until=one.until)
+            else:
+                values.append(FieldValue(one.version, one.since, one.until, value))
+        return values
+
+    def since(self, at: float, query: RecordQuery | None = None) -> Iterator[VersionDiff]:
+        """Yield the diff of each changed record from a time until now, in this thread."""
+        wanted = replace(query or RecordQuery(), since=at)
+        statement = select_records(wanted).execution_options(yield_per=_BATCH)
+        with self._database.snapshot() as connection:
+            for rows in connection.execute(statement).mappings().partitions():
+                known = versions_by_id(connection, [row["id"] for row in rows])
+                for row in rows:
+                    versions = known[row["id"]]
+                    # A version of exactly that time counts as a change since then.
+                    before = [one for one in versions if one.since < at]
+                    first = before[-1] if before else None
+                    yield _diff_versions(row["source"], row["key"], first, versions[-1])
+
+
+def _versions_by_key(
+    connection: Connection, key: str, source: str | None
+) -> tuple[str, list[Version]]:
+    query = select_records(RecordQuery(key=key, source=source, limit=1))
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        raise UnknownRecord(key)
+    return row.source, versions_by_id(connection, [row.id])[row.id]
+
+
+def versions_by_id(connection: Connection, ids: Sequence[int]) -> dict[int, list[Version]]:
+    """Return the versions of records by record id, oldest first, the present one last."""
+    past = select(record_versions).where(record_versions.c.record_id.in_(ids))
+    found: dict[int, list[Version]] = {}
+    for row in connection.execute(past.order_by(record_versions.c.version)):
+        version = Version(
+            row.version, row.job_id, row.fingerprint, row.since, row.until, dict(row.data)
+        )
+        found.setdefault(row.record_id, []).append(version)
+    for row in connection.execute(select(records).where(records.c.id.in_(ids))):
+        version = Version(
+            row.version, row.changed_by, row.fingerprint, row.changed_at, None, dict(row.data)
+        )
+        found.setdefault(row.id, []).append(version)
+    return found
+
+
+def _numbered(versions: Sequence[Version], number: int) -> Version:
+    found = [one for one in versions if one.version == number]
+    if not found:
+        raise BadOption(
+            "version", f"the record has no version {number}, only 1 to {versions[-1].version}"
+        )
+    return found[0]
+
+
+def _diff_versions(source: str, key: str, first: Version | None, last: Version) -> VersionDiff:
+    diffs = diff_json({} if first is None else first.data, last.data)
+    older = None if first is None else first.version
+    return VersionDiff(source, key, older, last.version, last.since, last.job, diffs)
+
+
+# ---------------- Export cursors: which version of each record an incremental export has written
+
+RecordVersion = tuple[int, int]
+"""The id of a record, and its version."""
+_CURSOR_PAGE = 500
+_OF_RECORDS = (
+    export_marks.c.name == bindparam("b_name"),
+    export_marks.c.record_id.in_(bindparam("b_ids", expanding=True)),
+)
+_WRITTEN = select(export_marks.c.record_id, export_marks.c.version).where(*_OF_RECORDS)
+_REMOVE = delete(export_marks).where(*_OF_RECORDS)
+
+
+class ExportCursors(Repository):
+    """What each export has written, by the name of the export."""
+
+    def unwritten(self, name: str, rows: Iterable[Row]) -> Iterator[Row]:
+        """Yield the records, in their order, whose version this export has not written yet.
+
+        It runs in this thread and holds one page of rows in memory.
+        """
+        left = iter(rows)
+        while page := list(islice(left, _CURSOR_PAGE)):
+            parameters = {"b_name": name, "b_ids": [row["id"] for row in page]}
+            with self._database.snapshot() as connection:
+                written = {
+                    row.record_id: row.version for row in connection.execute(_WRITTEN, parameters)
+                }
+            yield from (row for row in page if written.get(row["id"]) != row["version"])
+
+    @writes
+    def add(self, connection: Connection, name: str, versions: Iterable[RecordVersion]) -> None:
+        """Save what was written, all of it or nothing."""
+        left = iter(versions)
+        while page := dict(islice(left, _CURSOR_PAGE)):
+            connection.execute(_REMOVE, {"b_name": name, "b_ids": list(page)})
+            rows = [
+                {"name": name, "record_id": record, "version": version}
+                for record, version in page.items()
+            ]
+            connection.execute(insert(export_marks), rows)

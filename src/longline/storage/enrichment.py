@@ -10,9 +10,8 @@ from sqlalchemy import Connection, Select, bindparam, delete, exists, func, or_,
 
 from longline.core.model import QuestionState
 from longline.storage.bulk import upsert
-from longline.storage.columns import decoding
 from longline.storage.database import Repository, Row, reads, writes
-from longline.storage.schema import enrichments, questions, records
+from longline.storage.schema import decoding, enrichments, questions, records
 
 OPEN_QUESTIONS = frozenset({QuestionState.QUEUED, QuestionState.LEASED})
 LOCAL_MODEL = "enricher "

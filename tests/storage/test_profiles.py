@@ -9,9 +9,9 @@ import pytest
 from longline.core.errors import FailureKind
 from longline.core.model import Job, JobState, Outcome, OutcomeAction
 from longline.storage.jobs import NewJob
+from longline.storage.profiles import DriftResult, Profiles
 from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.records.profiles import DriftResult, Profiles
 from longline.storage.store import Store
 from tests.storage.given import leased, queued, record
 from tests.virtual import EPOCH

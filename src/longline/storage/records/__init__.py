@@ -1,1 +1,0 @@
-"""Records: their versions, queries, profiles, matches and enrichment."""
