@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from longline import Cursor, Item, Options, Source, Visit, layer
-from longline.http.transports.browser.manifest import BrowserSpec
+from longline.http.browser.manifest import BrowserSpec
 
 
 class AppOptions(Options):

@@ -17,11 +17,11 @@ from hishel.requests import CacheAdapter
 from longline.core.clock import SystemClock
 from longline.core.errors import FetchError
 from longline.core.model import Usage
-from longline.http.cache.storage import HttpCache
+from longline.http.cache import HttpCache
 from longline.http.messages import Request
 from longline.http.middleware.breaker import BreakerMiddleware
 from longline.http.middleware.cache import CacheMiddleware
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.transport import HttpOptions, HttpTransport
 from longline.limits.breaker import CircuitBreaker
 
 _AT_ONCE = 128
@@ -59,7 +59,7 @@ class Contestant(Protocol):
 
 
 @contextlib.asynccontextmanager
-async def ours(folder: Path, *, heuristic: bool = False) -> AsyncIterator[Contestant]:
+async def ours(folder: Path) -> AsyncIterator[Contestant]:
     """Build the chain of a run without a pace, from the cache inwards.
 
     What stands outside of the cache (retries, redirects, statuses) would hide answers.
@@ -68,8 +68,8 @@ async def ours(folder: Path, *, heuristic: bool = False) -> AsyncIterator[Contes
     transport = HttpTransport(HttpOptions(timeout=_PATIENCE), clock)
     # The tests make the site fail on purpose; a breaker would judge it by that.
     inner = BreakerMiddleware(transport, CircuitBreaker(threshold=10**9, clock=clock))
-    cache = HttpCache(folder / f"longline-{heuristic}.sqlite")
-    link = CacheMiddleware(inner, cache, clock, heuristic=heuristic)
+    cache = HttpCache(folder / "longline.sqlite")
+    link = CacheMiddleware(inner, cache, clock)
 
     async def ask(question: Question) -> Reply:
         request = Request(question.url, question.method, _joined(question), question.body)
@@ -82,7 +82,6 @@ async def ours(folder: Path, *, heuristic: bool = False) -> AsyncIterator[Contes
     try:
         yield ask
     finally:
-        await link.close()
         await transport.close()
         await asyncio.to_thread(cache.close)
 

@@ -10,7 +10,7 @@ from typing import Any
 from cache_suite import PACKAGE, Case
 
 KINDS = ("required", "optimal", "check")
-OURS, GUESSING, HISHEL = "longline", "longline, heuristic", "hishel"
+OURS, HISHEL = "longline", "hishel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ suite skips the other {beyond} for browsers; they are counted separately.
 {table(result, "role")}
 
 - **longline** is the request chain of a run from the cache middleware inwards, with its SQLite file
-  and default settings. **heuristic** adds heuristic lifetimes, which are off by default.
+  and default settings.
 - **hishel** is the adapter of hishel for requests: RFC mode, private, its own SQLite storage.
 
 *Required* is what a cache must do, *optimal* what a good cache does, *check* a question without a

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from cache_contestants import hishel_alone, ours
-from cache_page import GUESSING, HISHEL, OURS, Result, document, table
+from cache_page import HISHEL, OURS, Result, document, table
 from cache_suite import Case, fetch_suite, origin, run_suite
 from children import BENCH, end_well_when_told
 
@@ -62,7 +62,6 @@ async def _compete(folder: Path) -> dict[str, list[Case]]:
     package = fetch_suite(folder)
     contestants = {
         OURS: ours(folder),
-        GUESSING: ours(folder, heuristic=True),
         HISHEL: hishel_alone(folder),
     }
     cases: dict[str, list[Case]] = {}

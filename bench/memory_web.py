@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 
 from longline.core.clock import Clock
 from longline.core.model import Usage
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 from longline.sandbox.limits import Limits
 from longline.sandbox.templates import pages, responses
 from longline.sandbox.templates.catalogue import Form

@@ -38,8 +38,7 @@ from longline.devtools.propose.fields import ProposedField
 from longline.devtools.propose.places import value_at
 from longline.devtools.propose.proposal import Proposal
 from longline.devtools.propose.proposer import Proposer
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 
 # Without the site there is no second page and no page of an item: that says nothing of a choice.
 _NOT_COUNTED = {"pages_unreadable", "second_page"}

@@ -11,11 +11,9 @@ from longline.core.model import Job
 from longline.engine.extractor import Collector
 from longline.engine.local import LocalEngine
 from longline.engine.runtime import RunOptions, Runtime
-from longline.http.archive.base import Archive
-from longline.http.middleware.archive import ArchiveMiddleware
-from longline.http.middleware.redirects import RedirectMiddleware
-from longline.http.middleware.status import StatusMiddleware
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.archive.warc import Archive, ArchiveMiddleware
+from longline.http.middleware.status import RedirectMiddleware, StatusMiddleware
+from longline.http.transport import HttpOptions, HttpTransport
 from longline.sources.loader import load_source
 from longline.storage.jobs import NewJob
 from longline.storage.store import Store

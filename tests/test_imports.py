@@ -49,7 +49,7 @@ BACKENDS: dict[str, str | tuple[str, ...]] = {  # where alone each may be import
     "botocore": "src/longline/export/s3",
     "duckdb": "src/longline/export/arrow",
     "keyring": "src/longline/config/secrets",
-    "playwright": "src/longline/http/transports/browser/",
+    "playwright": "src/longline/http/browser/",
     "psycopg": ("src/longline/export/postgres", "src/longline/services/"),
     "pyarrow": "src/longline/export/arrow",
     "requests": (

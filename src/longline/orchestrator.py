@@ -45,7 +45,7 @@ from longline.engine.report import (
 )
 from longline.engine.runtime import Runtime, handling_signals
 from longline.engine.watch import Checkpoints, OnProgress
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware
 from longline.running import JobRun, RunContext, check_ground
 from longline.sources.base import Source
 from longline.sources.loader import merge_spec, nothing_in, survey

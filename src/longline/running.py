@@ -21,7 +21,7 @@ from longline.engine.progress import ProgressTracker
 from longline.engine.report import JobReport
 from longline.engine.runtime import Runtime, options_of
 from longline.engine.watch import Checkpoints, OnProgress, Watch
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware
 from longline.sources.loader import load_source
 from longline.storage.events import event_row
 from longline.storage.store import Store

@@ -17,24 +17,22 @@ from longline.core.clock import Clock
 from longline.core.errors import BadOption, LayerFailed, MissingExtra
 from longline.engine.extractor import Collector, note_teardown, tear_down
 from longline.http.address_policy import AddressPolicy, JobStart
-from longline.http.archive.base import Archive
-from longline.http.archive.warc import open_warc
-from longline.http.cache.storage import HttpCache
+from longline.http.archive.warc import Archive, open_warc
+from longline.http.browser.manifest import BrowserOptions, BrowserSpec, is_remote
+from longline.http.browser.transport import BrowserTransport, Subrequests
+from longline.http.cache import HttpCache
 from longline.http.chain import ClientIdentity, Policies, build_chain
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware
 from longline.http.middleware.identity import user_agent
 from longline.http.middleware.rate_limit import RefusedUrls
 from longline.http.robots import RobotsText, robots_agent
-from longline.http.transports.aiohttp import (
+from longline.http.transport import (
     ConnectionLimit,
     HttpOptions,
     HttpTransport,
     Resolver,
     ssl_context,
 )
-from longline.http.transports.browser.manifest import BrowserSpec
-from longline.http.transports.browser.options import BrowserOptions, is_remote
-from longline.http.transports.browser.transport import BrowserTransport, Subrequests
 from longline.limits.backends.sqlite import SqliteStateFile
 from longline.limits.backends.state import StateBackend
 from longline.limits.breaker import (

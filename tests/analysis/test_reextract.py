@@ -24,7 +24,7 @@ from longline.analysis.reextract import (
 )
 from longline.core.errors import BadOption
 from longline.core.model import Item, Job
-from longline.http.archive.warc import WarcArchive, open_warc
+from longline.http.archive.warc import Archive, open_warc
 from longline.sources.base import Source, Visit, layer
 from longline.sources.loader import UnknownSource
 from longline.storage.jobs import NewJob
@@ -114,7 +114,7 @@ class Past:
 
     site: ScriptedSite
     store: Store
-    archive: WarcArchive
+    archive: Archive
     clock: VirtualClock
     job: Job | None = None
 

@@ -11,8 +11,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from longline.cli.commands.sites import cache_command
 from longline.core.errors import HomeUnwritable
-from longline.http.cache.policy import CacheEntry
-from longline.http.cache.storage import HttpCache
+from longline.http.cache import CacheEntry, HttpCache
 from tests.small_disk import read_only_view
 
 

@@ -8,14 +8,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from longline.http.transports.browser.manifest import (
-    BLOCKED,
-    BrowserSpec,
-    Click,
-    Fill,
-    Scroll,
-    WaitFor,
-)
+from longline.http.browser.manifest import BLOCKED, BrowserSpec, Click, Fill, Scroll, WaitFor
 from tests.config.messages import absent
 
 WHOLE = """

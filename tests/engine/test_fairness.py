@@ -12,8 +12,7 @@ import pytest
 from aiohttp import web
 
 from longline.core.model import ItemState, JobState, Usage
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 from longline.orchestrator import Orchestrator
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock

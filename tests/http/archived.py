@@ -11,8 +11,7 @@ from warcio.archiveiterator import (  # type: ignore[import-untyped]  # ships no
 )
 
 from longline.core.errors import FetchError
-from longline.http.archive.base import Answer
-from longline.http.archive.warc import WarcArchive
+from longline.http.archive.warc import Answer, Archive
 from longline.http.messages import Page, Request
 from tests.virtual import EPOCH
 
@@ -67,7 +66,7 @@ def read_by_fastwarc(folder: Path) -> list[tuple[bool, bytes]]:
     return found
 
 
-async def found(archive: WarcArchive, request: Request | str = URL, job: str = "shop-1") -> Page:
+async def found(archive: Archive, request: Request | str = URL, job: str = "shop-1") -> Page:
     """Return an archived page, which must be there."""
     request = Request(request) if isinstance(request, str) else request
     answer = await archive.find(job, request)

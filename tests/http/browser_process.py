@@ -9,10 +9,10 @@ from pathlib import Path
 
 from longline.core.clock import SystemClock
 from longline.core.model import Usage
+from longline.http.browser.manifest import BrowserOptions
+from longline.http.browser.transport import BrowserTransport
 from longline.http.messages import Request
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
-from longline.http.transports.browser.options import BrowserOptions
-from longline.http.transports.browser.transport import BrowserTransport
+from longline.http.transport import HttpOptions, HttpTransport
 
 
 async def hold(folder: Path, url: str, chromium: str | None) -> None:

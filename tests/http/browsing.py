@@ -15,12 +15,11 @@ from aiohttp import web
 
 from longline.core.clock import SystemClock
 from longline.core.model import Usage
+from longline.http.browser.chromium import MARK
+from longline.http.browser.manifest import BrowserOptions, BrowserSpec, check_browser
+from longline.http.browser.transport import BrowserTransport
 from longline.http.errors import NoBrowser
 from longline.http.messages import Page, Request
-from longline.http.transports.browser.chromium import MARK
-from longline.http.transports.browser.manifest import BrowserSpec
-from longline.http.transports.browser.options import BrowserOptions, check_browser
-from longline.http.transports.browser.transport import BrowserTransport
 from tests.scripted_site import ScriptedSite
 
 CHROMIUM = os.environ.get("LONGLINE_CHROMIUM")

@@ -12,11 +12,10 @@ from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from longline.core.model import Usage
-from longline.http.cache.policy import CacheEntry
-from longline.http.cache.storage import HttpCache
+from longline.http.cache import CacheEntry, HttpCache
 from longline.http.messages import Page, Request
 from longline.http.middleware.cache import CacheMiddleware
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.transport import HttpOptions, HttpTransport
 from tests.scripted_site import Answer, ScriptedSite, drop
 from tests.virtual import EPOCH, VirtualClock
 
@@ -39,15 +38,12 @@ class Browser:
 
     clock: VirtualClock
     cache: HttpCache = field(default_factory=TemporaryCache)
-    heuristic: bool = False
     mark: str = ""
 
     def __post_init__(self) -> None:
         self.usage = Usage()
         self.transport = HttpTransport(HttpOptions(timeout=10), self.clock)
-        self.link = CacheMiddleware(
-            self.transport, self.cache, self.clock, heuristic=self.heuristic, mark=self.mark
-        )
+        self.link = CacheMiddleware(self.transport, self.cache, self.clock, mark=self.mark)
 
     async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Page:
         return await self.ask(Request(url, headers=headers or {}))
@@ -56,7 +52,6 @@ class Browser:
         return await self.link(request, self.usage)
 
     async def close(self) -> None:
-        await self.link.close()
         self.cache.close()
         await self.transport.close()
 

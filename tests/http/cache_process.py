@@ -11,8 +11,7 @@ from pathlib import Path
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from longline.http.cache.policy import CacheEntry
-from longline.http.cache.storage import HttpCache
+from longline.http.cache import CacheEntry, HttpCache
 
 
 def main(path: Path, name: str, count: int) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from longline.core.model import Usage
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
-from longline.http.middleware.robots import RobotsMiddleware
-from longline.http.robots import RobotsText
-from longline.http.transports.aiohttp import HttpTransport
+from longline.http.messages import Middleware, Page, Request
+from longline.http.robots import RobotsMiddleware, RobotsText
+from longline.http.transport import HttpTransport
 from longline.limits.backends.state import MemoryStateBackend, StateBackend
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock

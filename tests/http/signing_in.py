@@ -14,13 +14,11 @@ from longline.config.auth import make_auth
 from longline.config.identity import StartCookies
 from longline.core.errors import LonglineError
 from longline.core.model import Usage
-from longline.http.messages import Page, Request
+from longline.http.messages import Middleware, Page, Request
 from longline.http.middleware.authentication import AuthMiddleware
-from longline.http.middleware.base import Middleware
 from longline.http.middleware.identity import IdentityMiddleware
-from longline.http.middleware.redirects import RedirectMiddleware
-from longline.http.middleware.status import StatusMiddleware
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.middleware.status import RedirectMiddleware, StatusMiddleware
+from longline.http.transport import HttpOptions, HttpTransport
 from tests.scripted_site import Answer, ScriptedSite
 from tests.virtual import VirtualClock
 

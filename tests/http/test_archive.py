@@ -11,15 +11,11 @@ from aiohttp import web
 
 from longline.core.errors import ConnectFailed, Gone
 from longline.core.model import Usage
-from longline.http.archive.warc import WarcArchive, open_warc
+from longline.http.archive.warc import MISSING, Archive, ArchiveMiddleware, build_replay, open_warc
 from longline.http.errors import NotArchived, RobotsDisallowed
-from longline.http.messages import Page, Request
-from longline.http.middleware.archive import ArchiveMiddleware
-from longline.http.middleware.base import Middleware
-from longline.http.middleware.redirects import RedirectMiddleware
-from longline.http.middleware.status import StatusMiddleware
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
-from longline.http.transports.replay import MISSING, build_replay
+from longline.http.messages import Middleware, Page, Request
+from longline.http.middleware.status import RedirectMiddleware, StatusMiddleware
+from longline.http.transport import HttpOptions, HttpTransport
 from tests.http.archived import read_by_fastwarc, records_in
 from tests.scripted_site import ScriptedSite, drop
 from tests.virtual import VirtualClock
@@ -34,13 +30,13 @@ class Forbidding(Middleware):
 
 
 @pytest.fixture
-async def archive(tmp_path: Path) -> AsyncIterator[WarcArchive]:
+async def archive(tmp_path: Path) -> AsyncIterator[Archive]:
     async with open_warc(tmp_path) as archive:
         yield archive
 
 
 @pytest.fixture
-async def chain(archive: WarcArchive, clock: VirtualClock) -> AsyncIterator[Middleware]:
+async def chain(archive: Archive, clock: VirtualClock) -> AsyncIterator[Middleware]:
     transport = HttpTransport(HttpOptions(), clock)
     yield RedirectMiddleware(
         StatusMiddleware(ArchiveMiddleware(transport, archive, "job", clock), clock)
@@ -49,7 +45,7 @@ async def chain(archive: WarcArchive, clock: VirtualClock) -> AsyncIterator[Midd
 
 
 @pytest.fixture
-def replay(archive: WarcArchive, clock: VirtualClock) -> Middleware:
+def replay(archive: Archive, clock: VirtualClock) -> Middleware:
     return build_replay(archive, "job", clock)
 
 
@@ -68,7 +64,7 @@ async def test_an_answer_is_given_again_without_a_request(
 
 
 async def test_every_hop_of_a_redirect_is_kept(
-    site: ScriptedSite, chain: Middleware, replay: Middleware, archive: WarcArchive
+    site: ScriptedSite, chain: Middleware, replay: Middleware, archive: Archive
 ) -> None:
     site.says("/old", status=301, headers={"location": "/middle"})
     site.says("/middle", status=302, headers={"location": "/new"})
@@ -116,7 +112,7 @@ async def test_a_failure_is_kept_and_raised_again(
 
 
 async def test_what_robots_txt_forbade_is_forbidden_again(
-    archive: WarcArchive, clock: VirtualClock, replay: Middleware
+    archive: Archive, clock: VirtualClock, replay: Middleware
 ) -> None:
     closed = ArchiveMiddleware(Forbidding(), archive, "job", clock)
     with pytest.raises(RobotsDisallowed):
@@ -148,7 +144,7 @@ async def test_what_was_never_asked_is_not_archived(replay: Middleware) -> None:
 
 
 async def test_a_compressed_answer_opens_in_other_readers(
-    site: ScriptedSite, chain: Middleware, archive: WarcArchive, tmp_path: Path
+    site: ScriptedSite, chain: Middleware, archive: Archive, tmp_path: Path
 ) -> None:
     async def packed(_request: web.Request) -> web.StreamResponse:
         headers = {"content-encoding": "gzip", "content-type": "text/plain; charset=utf-8"}

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from longline.core.errors import StoreFull
-from longline.http.archive.base import ArchiveCheck
-from longline.http.archive.files import compress, members
-from longline.http.archive.warc import WarcArchive, open_warc
+from longline.http.archive.records import compress, members
+from longline.http.archive.warc import Archive, ArchiveCheck, open_warc
 from longline.http.errors import TimedOut
 from longline.http.messages import Request
 from tests.http.archived import URL, answer, files_of, found, page, records_in
@@ -25,7 +24,7 @@ from tests.virtual import EPOCH
 
 
 @pytest.fixture
-async def archive(tmp_path: Path) -> AsyncIterator[WarcArchive]:
+async def archive(tmp_path: Path) -> AsyncIterator[Archive]:
     async with open_warc(tmp_path) as archive:
         yield archive
 
@@ -34,7 +33,7 @@ async def archive(tmp_path: Path) -> AsyncIterator[WarcArchive]:
 
 
 async def test_a_file_that_is_large_enough_is_followed_by_the_next(tmp_path: Path) -> None:
-    archive = WarcArchive(tmp_path, largest_file=3000)
+    archive = Archive(tmp_path, largest_file=3000)
     noise = random.Random(1)
     for at in range(5):
         await archive.keep(answer(noise.randbytes(1200), at=at))
@@ -130,7 +129,7 @@ def lost_from(path: Path, problem: str) -> list[str]:
     return re.findall(r"\d+", problem.replace(path.name, ""))
 
 
-async def test_a_sound_archive_is_found_sound(archive: WarcArchive) -> None:
+async def test_a_sound_archive_is_found_sound(archive: Archive) -> None:
     await archive.keep(answer(b"one"))
     await archive.keep(answer(b"one", at=2))
     await archive.keep(answer(TimedOut(URL, 3.0)))
@@ -139,7 +138,7 @@ async def test_a_sound_archive_is_found_sound(archive: WarcArchive) -> None:
 
 
 async def test_a_body_that_is_not_what_its_digest_says_is_found(
-    archive: WarcArchive, tmp_path: Path
+    archive: Archive, tmp_path: Path
 ) -> None:
     await archive.keep(answer(b"one"))
     (path,) = files_of(tmp_path)
@@ -184,7 +183,7 @@ async def test_answers_whose_files_are_all_gone_are_missed(tmp_path: Path) -> No
 
 
 async def test_a_file_that_goes_while_the_archive_is_open_is_missed(
-    archive: WarcArchive, tmp_path: Path
+    archive: Archive, tmp_path: Path
 ) -> None:
     await archive.keep(answer(b"one"))
     (path,) = files_of(tmp_path)
@@ -196,7 +195,7 @@ async def test_a_file_that_goes_while_the_archive_is_open_is_missed(
 
 
 async def test_answers_that_come_back_are_no_longer_missed(
-    archive: WarcArchive, tmp_path: Path
+    archive: Archive, tmp_path: Path
 ) -> None:
     await archive.keep(answer(b"one"))
     (path,) = files_of(tmp_path)
@@ -221,7 +220,7 @@ async def test_a_new_index_misses_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_record_that_was_cut_before_it_was_kept_is_a_note(
-    archive: WarcArchive, tmp_path: Path
+    archive: Archive, tmp_path: Path
 ) -> None:
     await archive.keep(answer(b"one"))
     (path,) = files_of(tmp_path)
@@ -252,7 +251,7 @@ async def test_a_cut_record_that_was_kept_is_missed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_last", [True, False])
 async def test_bytes_that_were_never_a_record_are_a_problem(
-    archive: WarcArchive, tmp_path: Path, *, is_last: bool
+    archive: Archive, tmp_path: Path, *, is_last: bool
 ) -> None:
     await archive.keep(answer(b"one"))
     (path,) = files_of(tmp_path)
@@ -271,12 +270,12 @@ async def test_bytes_that_were_never_a_record_are_a_problem(
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from longline.http.archive.base import Answer
-from longline.http.archive.warc import WarcArchive
+from longline.http.archive.warc import Answer
+from longline.http.archive.warc import Archive
 from longline.http.messages import Page, Request
 
 async def main():
-    archive = WarcArchive(Path(sys.argv[1]))
+    archive = Archive(Path(sys.argv[1]))
     async def keep(n):
         url = f"https://shop.test/{n}"
         await archive.keep(Answer("shop-1", Request(url), Page(url, 200, {}, b"%d" % n * 999), n))
@@ -377,7 +376,7 @@ async def test_all_who_wait_for_a_full_disk_are_told(tmp_path: Path) -> None:
     assert [type(end) for end in ends] == [StoreFull] * 5
 
 
-async def test_whoever_is_cancelled_takes_nobody_along(archive: WarcArchive) -> None:
+async def test_whoever_is_cancelled_takes_nobody_along(archive: Archive) -> None:
     keeping = [asyncio.ensure_future(archive.keep(answer(b"%d" % n, at=n))) for n in range(3)]
     await asyncio.sleep(0)
 

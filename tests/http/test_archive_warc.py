@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 
 from longline.core.errors import CircuitOpen, ConnectFailed, Deferred, FailureKind, FetchError
-from longline.http.archive.files import members
-from longline.http.archive.warc import WarcArchive, open_warc
+from longline.http.archive.records import members
+from longline.http.archive.warc import Archive, open_warc
 from longline.http.errors import BadAnswer, RobotsDisallowed, TimedOut
 from longline.http.messages import Page, Request
 from tests.http.archived import (
@@ -30,7 +30,7 @@ from tests.virtual import EPOCH
 
 
 @pytest.fixture
-async def archive(tmp_path: Path) -> AsyncIterator[WarcArchive]:
+async def archive(tmp_path: Path) -> AsyncIterator[Archive]:
     async with open_warc(tmp_path) as archive:
         yield archive
 
@@ -38,7 +38,7 @@ async def archive(tmp_path: Path) -> AsyncIterator[WarcArchive]:
 # ---------------------------------------------------------------- keeping and finding
 
 
-async def test_an_answer_is_found_as_it_was_given(archive: WarcArchive) -> None:
+async def test_an_answer_is_found_as_it_was_given(archive: Archive) -> None:
     headers = CIMultiDict([("Content-Type", "text/plain"), ("Link", "</a>"), ("Link", "</b>")])
     given = page(b"\x00\xff body", status=404, headers=headers)
 
@@ -53,7 +53,7 @@ async def test_an_answer_is_found_as_it_was_given(archive: WarcArchive) -> None:
     assert back.result.headers["content-type"] == "text/plain"
 
 
-async def test_headers_that_spoke_of_the_packing_come_back_too(archive: WarcArchive) -> None:
+async def test_headers_that_spoke_of_the_packing_come_back_too(archive: Archive) -> None:
     headers = {"Content-Encoding": "gzip", "Content-Length": "7", "Transfer-Encoding": "chunked"}
 
     await archive.keep(answer(page(b"unpacked", headers=headers)))
@@ -61,7 +61,7 @@ async def test_headers_that_spoke_of_the_packing_come_back_too(archive: WarcArch
     assert dict((await found(archive)).headers) == headers
 
 
-async def test_an_answer_without_a_length_gets_none(archive: WarcArchive) -> None:
+async def test_an_answer_without_a_length_gets_none(archive: Archive) -> None:
     await archive.keep(answer(page(headers={})))
 
     assert dict((await found(archive)).headers) == {}
@@ -76,7 +76,7 @@ async def test_an_answer_without_a_length_gets_none(archive: WarcArchive) -> Non
         Request(URL, body=b"x"),
     ],
 )
-async def test_another_request_has_another_answer(archive: WarcArchive, other: Request) -> None:
+async def test_another_request_has_another_answer(archive: Archive, other: Request) -> None:
     await archive.keep(answer(b"mine"))
 
     assert await archive.find("shop-1", other) is None
@@ -85,13 +85,13 @@ async def test_another_request_has_another_answer(archive: WarcArchive, other: R
     assert (await found(archive, other)).body == b"its"
 
 
-async def test_the_case_and_order_of_headers_do_not_matter(archive: WarcArchive) -> None:
+async def test_the_case_and_order_of_headers_do_not_matter(archive: Archive) -> None:
     await archive.keep(answer(request=Request(URL, headers={"Accept": "a", "X-B": "b"})))
 
     assert await archive.find("shop-1", Request(URL, headers={"x-b": "b", "accept": "a"}))
 
 
-async def test_another_job_has_its_own_answers(archive: WarcArchive) -> None:
+async def test_another_job_has_its_own_answers(archive: Archive) -> None:
     await archive.keep(answer(b"one"))
     await archive.keep(answer(b"two", job="shop-2"))
 
@@ -99,7 +99,7 @@ async def test_another_job_has_its_own_answers(archive: WarcArchive) -> None:
     assert [await archive.count(job) for job in ("shop-1", "shop-2", "shop-3")] == [1, 1, 0]
 
 
-async def test_the_newest_answer_wins_and_the_others_are_kept(archive: WarcArchive) -> None:
+async def test_the_newest_answer_wins_and_the_others_are_kept(archive: Archive) -> None:
     for at, body in [(1, b"first"), (3, b"third"), (2, b"second")]:
         await archive.keep(answer(body, at=at))
 
@@ -122,7 +122,7 @@ async def test_the_newest_answer_wins_and_the_others_are_kept(archive: WarcArchi
     ],
 )
 async def test_an_error_in_place_of_an_answer_is_found_too(
-    archive: WarcArchive, error: FetchError
+    archive: Archive, error: FetchError
 ) -> None:
     await archive.keep(answer(error))
 
@@ -136,7 +136,7 @@ async def test_an_error_in_place_of_an_answer_is_found_too(
 
 @pytest.mark.parametrize("url", ["https://x.test/ä b", "https://x.test/\r\nX: y", "http://[x"])
 async def test_an_odd_address_stays_inside_its_line(
-    archive: WarcArchive, tmp_path: Path, url: str
+    archive: Archive, tmp_path: Path, url: str
 ) -> None:
     await archive.keep(answer(page(url=url)))
 
@@ -256,7 +256,7 @@ async def test_a_later_run_refers_to_the_bodies_of_an_earlier_one(tmp_path: Path
     assert kinds == ["warcinfo", "response", "warcinfo", "revisit"]
 
 
-async def test_bodies_that_arrive_together_are_stored_once(archive: WarcArchive) -> None:
+async def test_bodies_that_arrive_together_are_stored_once(archive: Archive) -> None:
     await asyncio.gather(*(archive.keep(answer(b"same", at=at)) for at in range(20)))
 
     totals = await archive.totals()
@@ -280,7 +280,7 @@ async def test_a_body_whose_file_was_deleted_is_stored_again(tmp_path: Path) -> 
 # ---------------------------------------------------------------- no secrets
 
 
-async def test_what_a_cookie_was_set_to_is_left_out(archive: WarcArchive, tmp_path: Path) -> None:
+async def test_what_a_cookie_was_set_to_is_left_out(archive: Archive, tmp_path: Path) -> None:
     headers = CIMultiDict([("Set-Cookie", "sid=s3cret; Path=/; HttpOnly"), ("set-cookie", "a=b")])
 
     await archive.keep(answer(page(headers=headers)))

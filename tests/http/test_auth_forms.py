@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longline.http.auth.login import Form, read_form
+from longline.http.auth import Form, read_form
 from longline.http.messages import Page
 
 

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from longline.core.errors import ConnectFailed, FetchError, ServerFailed
 from longline.http.errors import BadAnswer, BodyCut, TimedOut
-from longline.http.headers import Redacted, RedactedBody
+from longline.http.messages import Redacted, RedactedBody
 from tests.http.signing_in import SECRET, Door, failure_of, host_of
 from tests.scripted_site import Answer, ScriptedSite, drop
 from tests.virtual import VirtualClock

@@ -8,13 +8,12 @@ import pytest
 
 from longline.core.errors import Blocked, CircuitOpen, FailureKind, Refused
 from longline.core.model import Usage
-from longline.http.messages import Request
+from longline.http.messages import Middleware, Request
 from longline.http.middleware.bans import BanMiddleware
-from longline.http.middleware.base import Middleware
 from longline.http.middleware.breaker import BreakerMiddleware
 from longline.http.middleware.retry import RetryMiddleware
 from longline.http.middleware.status import StatusMiddleware
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.transport import HttpOptions, HttpTransport
 from longline.limits.breaker import CircuitBreaker
 from longline.limits.retry import RetryHandler
 from tests.scripted_site import ScriptedSite

@@ -12,7 +12,7 @@ from longline.core.errors import CircuitOpen, ConnectFailed, FailureKind
 from longline.core.model import Usage
 from longline.http.messages import Page, Request
 from longline.http.middleware.breaker import BreakerMiddleware
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.transport import HttpOptions, HttpTransport
 from longline.limits.breaker import CircuitBreaker, Phase
 from tests.limit_backends import SqliteBreakerBackend
 from tests.scripted_site import ScriptedSite, drop

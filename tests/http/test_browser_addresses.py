@@ -12,9 +12,9 @@ import pytest
 from longline.core.errors import ConnectFailed
 from longline.core.model import Usage
 from longline.http.address_policy import AddressPolicy
+from longline.http.browser.chromium import BrowserProxy
 from longline.http.errors import PrivateAddress
 from longline.http.messages import Page, Request
-from longline.http.transports.browser.proxy import BrowserProxy
 from tests.http.browsing import browsing
 from tests.http.test_private_addresses import PUBLIC, Names, scope
 from tests.scripted_site import ScriptedSite

@@ -19,10 +19,10 @@ from aiohttp import web
 
 from longline.core.errors import ConnectFailed
 from longline.core.model import Usage
+from longline.http.browser.chromium import MARK, BrowserOwner, sweep
+from longline.http.browser.manifest import check_browser, find_chromium
 from longline.http.errors import NoBrowser
 from longline.http.messages import Request
-from longline.http.transports.browser.chromium import MARK, BrowserOwner, sweep
-from longline.http.transports.browser.options import check_browser, find_chromium
 from tests.http.browsing import CHROMIUM, browsers, browsing, skip_without_browser
 from tests.scripted_site import ScriptedSite
 

@@ -11,9 +11,9 @@ from aiohttp import web
 
 from longline.core.errors import ConnectFailed
 from longline.core.model import CUT, Usage
+from longline.http.browser.transport import captured_in
 from longline.http.errors import BadAnswer, NeverReady, TimedOut
 from longline.http.messages import Page, Request
-from longline.http.transports.browser.page import captured_in
 from tests.http.browsing import COUNT, browsing, open_shop
 from tests.scripted_site import ScriptedSite
 

@@ -10,10 +10,10 @@ import pytest
 from longline.core.clock import SystemClock
 from longline.core.errors import Deferred, FailureKind
 from longline.core.model import Usage
+from longline.http.browser.manifest import BrowserOptions
+from longline.http.browser.traffic import Blocker, PausableTimeouts
+from longline.http.browser.transport import BrowserTransport
 from longline.http.messages import Page, Request
-from longline.http.transports.browser.options import BrowserOptions
-from longline.http.transports.browser.traffic import Blocker, PausableTimeouts
-from longline.http.transports.browser.transport import BrowserTransport
 from tests.http.browsing import browsing, open_shop
 from tests.scripted_site import ScriptedSite
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from email.utils import formatdate
 
 import pytest
 
 from longline.http.messages import Request
 from tests.http.cache_given import Browser, shelf
 from tests.scripted_site import ScriptedSite
-from tests.virtual import EPOCH, VirtualClock
+from tests.virtual import VirtualClock
 
 FRESH = {"Cache-Control": "max-age=60"}
 
@@ -195,18 +194,6 @@ async def test_a_request_that_wants_no_storing_is_neither_answered_nor_stored(
     assert texts == ["answer 1", "answer 2", "answer 3", "answer 2"]
 
 
-async def test_only_if_cached_never_asks(site: ScriptedSite, browser: Browser) -> None:
-    shelf(site, "/a", FRESH)
-    asking = {"Cache-Control": "only-if-cached"}
-
-    before = await browser.get(f"{site.url}/a", asking)
-    await browser.get(f"{site.url}/a")
-    after = await browser.get(f"{site.url}/a", asking)
-
-    assert (before.status, after.text) == (504, "answer 1")
-    assert site.hits["/a"] == 1
-
-
 @pytest.mark.parametrize("name", ["Range", "If-Range", "If-Match", "If-Unmodified-Since"])
 async def test_what_only_the_site_can_answer_passes_by(
     site: ScriptedSite, browser: Browser, name: str
@@ -220,18 +207,6 @@ async def test_what_only_the_site_can_answer_passes_by(
     assert (page.text, again.text) == ("answer 2", "answer 1")
 
 
-async def test_head_is_answered_by_a_fresh_get_without_its_body(
-    site: ScriptedSite, browser: Browser
-) -> None:
-    shelf(site, "/a", {**FRESH, "X": "1"})
-    await browser.get(f"{site.url}/a")
-
-    page = await browser.ask(Request(f"{site.url}/a", "HEAD"))
-
-    assert (page.status, page.body, page.headers["x"]) == (200, b"", "1")
-    assert site.hits["/a"] == 1
-
-
 async def test_an_answer_to_head_is_no_answer_to_get(site: ScriptedSite, browser: Browser) -> None:
     shelf(site, "/a", FRESH)
     await browser.ask(Request(f"{site.url}/a", "HEAD"))
@@ -239,32 +214,6 @@ async def test_an_answer_to_head_is_no_answer_to_get(site: ScriptedSite, browser
     page = await browser.get(f"{site.url}/a")
 
     assert page.text == "answer 2"
-
-
-async def test_a_head_refreshes_the_answer_it_is_about(
-    site: ScriptedSite, browser: Browser, clock: VirtualClock
-) -> None:
-    shelf(site, "/a", {"Cache-Control": "max-age=5"}, later=FRESH)
-    await browser.get(f"{site.url}/a")
-    await clock.sleep(6)
-
-    await browser.ask(Request(f"{site.url}/a", "HEAD"))
-    page = await browser.get(f"{site.url}/a")
-
-    assert (page.text, page.headers["cache-control"]) == ("answer 1", "max-age=60")
-
-
-async def test_a_head_that_tells_of_another_version_ends_the_stored_one(
-    site: ScriptedSite, browser: Browser, clock: VirtualClock
-) -> None:
-    old = {"Cache-Control": "max-age=5", "ETag": '"1"'}
-    shelf(site, "/a", old, later={"ETag": '"2"'})
-    await browser.get(f"{site.url}/a")
-    await clock.sleep(6)
-
-    await browser.ask(Request(f"{site.url}/a", "HEAD"))
-
-    assert browser.cache.stats().entries == 0
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "M-SEARCH"])
@@ -310,17 +259,3 @@ async def test_an_unsafe_request_that_failed_ends_nothing(
     await browser.ask(Request(f"{site.url}/a", "POST"))
 
     assert (await browser.get(f"{site.url}/a")).text == "answer 1"
-
-
-@pytest.mark.parametrize(("heuristic", "text"), [(False, "answer 2"), (True, "answer 1")])
-async def test_lifetimes_are_guessed_only_when_asked(
-    site: ScriptedSite, clock: VirtualClock, text: str, *, heuristic: bool
-) -> None:
-    browser = Browser(clock, heuristic=heuristic)
-    changed = formatdate(EPOCH - 10_000, usegmt=True)
-    shelf(site, "/a", {"Last-Modified": changed})
-    await browser.get(f"{site.url}/a")
-    await clock.sleep(600)
-
-    assert (await browser.get(f"{site.url}/a")).text == text
-    await browser.close()

@@ -8,8 +8,8 @@ import pytest
 from multidict import CIMultiDict
 
 from longline.core.http_headers import parse_http_date
-from longline.http.cache.policy import parse_directives
-from longline.http.headers import joined_header
+from longline.http.messages import joined_header
+from longline.http.middleware.cache import parse_directives
 
 
 @pytest.mark.parametrize(

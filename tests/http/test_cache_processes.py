@@ -13,7 +13,7 @@ import pytest
 
 from longline.core.errors import StoreFull, StoreTooNew, StoreUnreachable
 from longline.core.sqlite_files import SqliteFile
-from longline.http.cache.storage import HttpCache
+from longline.http.cache import HttpCache
 from longline.http.messages import Request
 from tests.http.cache_given import Browser, entry, shelf
 from tests.scripted_site import ScriptedSite

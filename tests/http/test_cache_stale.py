@@ -1,8 +1,7 @@
-"""Stale answers that may be used: while the site is asked, and while it fails."""
+"""Stale responses that may be used while the site fails."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -10,15 +9,13 @@ import pytest
 from longline.core.errors import BudgetSpent, CircuitOpen, ConnectFailed, FetchError
 from longline.core.model import Usage
 from longline.http.errors import TimedOut
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 from longline.http.middleware.cache import CacheMiddleware
 from tests.http.cache_given import Browser, TemporaryCache, shelf
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 
 IN_NEED = {"Cache-Control": "max-age=10, stale-if-error=100"}
-MEANWHILE = {"Cache-Control": "max-age=10, stale-while-revalidate=100"}
 
 
 @pytest.fixture
@@ -114,52 +111,3 @@ async def test_a_limit_of_the_users_own_is_no_failure_of_the_site(
 
     with pytest.raises(BudgetSpent):
         await link(Request("http://site.test/a"), Usage())
-
-
-async def test_a_stale_answer_is_given_at_once_and_refreshed_behind_it(
-    site: ScriptedSite, browser: Browser, clock: VirtualClock
-) -> None:
-    shelf(site, "/a", MEANWHILE)
-    await browser.get(f"{site.url}/a")
-    await clock.sleep(50)
-
-    stale = [await browser.get(f"{site.url}/a") for _ in range(3)]
-    asked_meanwhile = browser.usage.requests
-    await clock.sleep(1)
-    fresh = await browser.get(f"{site.url}/a")
-
-    assert [page.text for page in stale] == ["answer 1"] * 3
-    assert (asked_meanwhile, fresh.text, fresh.is_cached) == (1, "answer 2", True)
-    assert site.hits["/a"] == 2
-
-
-async def test_what_is_done_in_the_background_is_paid_by_who_comes_next(
-    site: ScriptedSite, browser: Browser, clock: VirtualClock
-) -> None:
-    page = shelf(site, "/a", MEANWHILE)
-    await browser.get(f"{site.url}/a")
-    await clock.sleep(50)
-    page.fails = True
-
-    await browser.get(f"{site.url}/a")
-    await clock.sleep(1)
-    site.says("/b")
-    await browser.get(f"{site.url}/b")
-
-    assert browser.usage.requests == 3
-    assert [one.kind for one in browser.usage.events] == ["cache.refresh_failed"]
-
-
-async def test_closing_ends_what_is_under_way(
-    site: ScriptedSite, browser: Browser, clock: VirtualClock
-) -> None:
-    shelf(site, "/a", MEANWHILE)
-    await browser.get(f"{site.url}/a")
-    await clock.sleep(50)
-    tasks = asyncio.all_tasks()
-
-    await browser.get(f"{site.url}/a")
-    begun = asyncio.all_tasks() - tasks
-    await browser.link.close()
-
-    assert [task.cancelled() for task in begun] == [True]

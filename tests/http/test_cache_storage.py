@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from longline.http.cache.storage import HttpCache
+from longline.http.cache import HttpCache
 from tests.http.cache_given import entry
 from tests.virtual import EPOCH
 

@@ -11,7 +11,7 @@ from longline.core.errors import BadOption, FailureKind
 from longline.core.model import ItemState, JobState, Usage
 from longline.http.errors import BadCertificate
 from longline.http.messages import Request
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport, ssl_context
+from longline.http.transport import HttpOptions, HttpTransport, ssl_context
 from longline.orchestrator import Orchestrator
 from tests.certificates import Authority, self_signed
 from tests.scripted_site import ScriptedSite

@@ -11,9 +11,8 @@ from longline.core.errors import CircuitOpen, ConnectFailed, Deferred, Gone, Ref
 from longline.core.model import Usage
 from longline.http.chain import Policies, build_chain
 from longline.http.errors import BadAnswer, RobotsDisallowed
-from longline.http.messages import Request
-from longline.http.middleware.base import Middleware
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.messages import Middleware, Request
+from longline.http.transport import HttpOptions, HttpTransport
 from longline.limits.breaker import CircuitBreaker
 from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryHandler

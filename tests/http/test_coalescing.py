@@ -11,12 +11,11 @@ from aiohttp import web
 from longline.core.errors import ConnectFailed
 from longline.core.model import Usage
 from longline.http.errors import TimedOut
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 from longline.http.middleware.coalescing import CoalescingMiddleware
 from longline.http.middleware.retry import RetryMiddleware
 from longline.http.middleware.status import StatusMiddleware
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.transport import HttpOptions, HttpTransport
 from longline.limits.retry import RetryHandler
 from tests.scripted_site import ScriptedSite, drop
 from tests.virtual import VirtualClock

@@ -7,8 +7,7 @@ import pytest
 
 from longline.core.model import Usage
 from longline.http.chain import Policies, build_chain
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 from longline.limits.breaker import CircuitBreaker
 from longline.limits.concurrency import ConcurrencyLimiter
 from longline.limits.limiter import RateLimiter

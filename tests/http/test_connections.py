@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from longline.core.model import Usage
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 from longline.http.middleware.rate_limit import RateLimitMiddleware
-from longline.http.transports.aiohttp import ConnectionLimit, HttpOptions, HttpTransport
+from longline.http.transport import ConnectionLimit, HttpOptions, HttpTransport
 from longline.limits.limiter import RateLimiter
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock

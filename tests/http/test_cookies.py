@@ -6,8 +6,7 @@ import pytest
 from multidict import CIMultiDict
 
 from longline.core.model import Usage
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 from longline.http.middleware.identity import IdentityMiddleware, is_public_suffix
 
 

@@ -10,7 +10,7 @@ import pytest
 from longline.http.archive.warc import open_warc
 from longline.http.errors import RobotsDisallowed
 from longline.http.middleware.bans import find_ban
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.transport import HttpOptions, HttpTransport
 from tests.http.archived import answer, files_of
 from tests.http.blocked_pages import BLOCKED
 from tests.http.robots_bench import Bench, Calendar

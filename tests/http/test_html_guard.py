@@ -10,8 +10,7 @@ import pytest
 from longline.core.errors import FailureKind, UnexpectedShape
 from longline.core.model import ItemState, Usage
 from longline.http.errors import BadAnswer
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 from longline.http.middleware.html_guard import HtmlGuard, HtmlProbe, Probe, is_suspicious
 from longline.orchestrator import Orchestrator
 from tests.scripted_site import ScriptedSite

@@ -16,7 +16,7 @@ from longline.core.errors import ConnectFailed, Deferred, FailureKind, FetchErro
 from longline.core.model import Usage
 from longline.http.errors import BadAnswer, BodyCut, TimedOut, UnknownHost
 from longline.http.messages import Page, Request
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.transport import HttpOptions, HttpTransport
 from tests.scripted_site import ScriptedSite, drop
 from tests.virtual import VirtualClock
 

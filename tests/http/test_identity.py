@@ -12,8 +12,7 @@ from aiohttp import web
 from longline.config.secrets import SecretRef
 from longline.core.model import Usage
 from longline.http.errors import AuthFailed
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 from longline.http.middleware.identity import IdentityMiddleware
 from tests.http.signing_in import SECRET, Door, echo, elsewhere, failure_of
 from tests.scripted_site import Answer, ScriptedSite

@@ -23,10 +23,9 @@ from longline.http.address_policy import (
     scope_of,
 )
 from longline.http.errors import BadAnswer, PrivateAddress
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
-from longline.http.middleware.redirects import RedirectMiddleware
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.messages import Middleware, Page, Request
+from longline.http.middleware.status import RedirectMiddleware
+from longline.http.transport import HttpOptions, HttpTransport
 from longline.limits.backends.state import MemoryStateBackend
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock

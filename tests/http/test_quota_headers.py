@@ -10,7 +10,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from longline.core.clock import utc_datetime
 from longline.core.http_headers import parse_retry_after
-from longline.http.headers import Quota, read_quotas
+from longline.http.middleware.rate_limit import Quota, read_quotas
 
 NOW = 1_800_000_000.0
 NAMES = st.sampled_from(

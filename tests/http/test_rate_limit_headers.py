@@ -7,8 +7,7 @@ import pytest
 
 from longline.core.errors import Deferred
 from longline.core.model import Usage
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 from longline.http.middleware.rate_limit import RateLimitMiddleware
 from longline.limits.limiter import RateLimiter, Token
 from longline.sandbox.limits import TokenBucket

@@ -11,12 +11,11 @@ import pytest
 from aiohttp import web
 
 from longline.core.model import Usage
-from longline.http.messages import Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Request
 from longline.http.middleware.rate_limit import RateLimitMiddleware
 from longline.http.middleware.retry import RetryMiddleware
 from longline.http.middleware.status import StatusMiddleware
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.transport import HttpOptions, HttpTransport
 from longline.limits.backends.state import MemoryStateBackend, StateBackend
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter

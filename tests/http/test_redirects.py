@@ -6,9 +6,8 @@ import pytest
 
 from longline.core.model import Usage
 from longline.http.errors import BadAnswer
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
-from longline.http.middleware.redirects import RedirectMiddleware
+from longline.http.messages import Middleware, Page, Request
+from longline.http.middleware.status import RedirectMiddleware
 
 SECRETS = {"Authorization": "Bearer s", "Cookie": "a=1", "X-Thing": "1"}
 

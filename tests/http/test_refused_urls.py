@@ -10,8 +10,7 @@ from aiohttp import web
 
 from longline.core.errors import Deferred
 from longline.core.model import ItemState, Usage
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 from longline.http.middleware.rate_limit import RateLimitMiddleware, RefusedUrls
 from longline.limits.backends.state import MemoryStateBackend
 from longline.limits.limiter import RateLimiter

@@ -13,7 +13,7 @@ from aiohttp import web
 from longline.http.errors import BadAnswer, RobotsDisallowed
 from longline.http.messages import Request
 from longline.http.robots import RobotsText
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.transport import HttpOptions, HttpTransport
 from tests.http.robots_bench import CLOSED, DAY, Bench, Calendar
 from tests.limit_backends import SqliteStates
 from tests.scripted_site import ScriptedSite

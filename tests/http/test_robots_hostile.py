@@ -10,7 +10,7 @@ from aiohttp import web
 
 from longline.http.errors import RobotsDisallowed
 from longline.http.robots import LARGEST, MOST_RULES, Rules, explain
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.transport import HttpOptions, HttpTransport
 from tests.http.robots_bench import Bench, Calendar
 from tests.scripted_site import ScriptedSite
 

@@ -9,10 +9,9 @@ from aiohttp import web
 
 from longline.core.model import Usage
 from longline.http.errors import RobotsDisallowed
-from longline.http.messages import Request
-from longline.http.middleware.base import Middleware
-from longline.http.middleware.robots import RobotsMiddleware
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.messages import Middleware, Request
+from longline.http.robots import RobotsMiddleware
+from longline.http.transport import HttpOptions, HttpTransport
 from tests.http.robots_table import CASES, Case
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock

@@ -15,10 +15,9 @@ from longline.core.errors import (
 )
 from longline.core.model import Usage
 from longline.http.errors import RobotsDisallowed
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
-from longline.http.middleware.robots import pause_after
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.messages import Middleware, Page, Request
+from longline.http.robots import pause_after
+from longline.http.transport import HttpOptions, HttpTransport
 from tests.http.robots_bench import CLOSED, DAY, Bench, Calendar
 from tests.scripted_site import ScriptedSite, drop
 

@@ -9,10 +9,9 @@ import pytest
 
 from longline.core.errors import ConnectFailed, FetchError
 from longline.core.model import Usage
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 from longline.http.middleware.retry import RetryMiddleware
-from longline.http.middleware.robots import RobotsMiddleware
+from longline.http.robots import RobotsMiddleware
 from longline.limits.retry import RetryHandler
 from longline.orchestrator import Orchestrator
 from longline.storage.queue.failures import FailureQuery

@@ -9,8 +9,8 @@ import pytest
 from longline.core.clock import SystemClock
 from longline.core.errors import BudgetSpent, CircuitOpen, ConnectFailed, FailureKind
 from longline.core.model import Usage
+from longline.http.browser.transport import Subrequests
 from longline.http.messages import Request
-from longline.http.transports.browser.transport import Subrequests
 from longline.limits.backends.state import MemoryStateBackend
 from longline.limits.breaker import BreakerPolicy, CircuitBreaker
 from longline.limits.budget import Budget, Budgets

@@ -8,13 +8,11 @@ import pytest
 
 from longline.core.errors import ServerFailed
 from longline.core.model import Usage
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 from longline.http.middleware.coalescing import CoalescingMiddleware
-from longline.http.middleware.concurrency import ConcurrencyMiddleware
-from longline.http.middleware.rate_limit import RateLimitMiddleware
+from longline.http.middleware.rate_limit import ConcurrencyMiddleware, RateLimitMiddleware
 from longline.http.middleware.retry import RetryMiddleware
-from longline.http.middleware.robots import RobotsMiddleware
+from longline.http.robots import RobotsMiddleware
 from longline.limits.concurrency import ConcurrencyLimiter
 from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryHandler

@@ -12,7 +12,7 @@ from longline.core.clock import SystemClock
 from longline.core.model import Usage
 from longline.http.chain import Policies, build_chain
 from longline.http.messages import Page, Request
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.transport import HttpOptions, HttpTransport
 from longline.limits.breaker import CircuitBreaker
 from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryHandler

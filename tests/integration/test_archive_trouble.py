@@ -10,7 +10,7 @@ import pytest
 
 from longline.core.errors import StoreFull
 from longline.core.model import OPEN_STATES, ItemState
-from longline.http.archive.files import WarcFile
+from longline.http.archive.records import WarcFile
 from longline.http.archive.warc import open_warc
 from longline.http.messages import Request
 from longline.orchestrator import Orchestrator

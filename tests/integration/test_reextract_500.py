@@ -12,7 +12,7 @@ from typing import Any
 
 from longline.analysis.reextract import ReextractStatus, reextract, source_for
 from longline.core.model import Job
-from longline.http.archive.warc import WarcArchive, open_warc
+from longline.http.archive.warc import Archive, open_warc
 from longline.storage.query import RecordQuery
 from longline.storage.store import Store, open_store
 from tests.archived_jobs import collected
@@ -38,7 +38,7 @@ class ChangedN8n(N8n):
 
 
 @asynccontextmanager
-async def home(folder: Path) -> AsyncIterator[tuple[Store, WarcArchive]]:
+async def home(folder: Path) -> AsyncIterator[tuple[Store, Archive]]:
     with open_store(f"sqlite:///{folder}/longline.sqlite") as store:
         async with open_warc(folder / "archive") as archive:
             yield store, archive

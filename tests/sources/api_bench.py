@@ -16,7 +16,7 @@ from longline.core.clock import Clock
 from longline.core.model import Cursor, Item, Usage
 from longline.engine.extractor import Collector, Extraction
 from longline.http.chain import ClientIdentity, Policies, build_chain
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.transport import HttpOptions, HttpTransport
 from longline.limits.breaker import CircuitBreaker
 from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryHandler

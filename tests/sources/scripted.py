@@ -11,8 +11,7 @@ import orjson
 from longline.core.clock import Clock
 from longline.core.errors import FetchError, bad_status
 from longline.core.model import Cursor, Item, Usage
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 from longline.sources.base import Source, Visit
 
 Script = Page | FetchError | Any

@@ -8,15 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from longline.core.model import Cursor, Item, Usage
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
-from longline.http.transports.browser.page import (
-    BrowserPage,
-    Clicked,
-    Shown,
-    clicked_in,
-    with_clicked,
-)
+from longline.http.browser.transport import BrowserPage, Clicked, Shown, clicked_in, with_clicked
+from longline.http.messages import Middleware, Page, Request
 from longline.sources.base import Visit
 from longline.sources.html.manifest import HtmlManifest
 from longline.sources.html.source import html_source

@@ -10,10 +10,10 @@ import pytest
 
 from longline.core.errors import Gone
 from longline.http.errors import RobotsDisallowed
-from longline.http.middleware.base import Middleware
-from longline.http.middleware.robots import RobotsMiddleware
+from longline.http.messages import Middleware
 from longline.http.middleware.status import StatusMiddleware
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.robots import RobotsMiddleware
+from longline.http.transport import HttpOptions, HttpTransport
 from longline.pipeline.quality import score
 from longline.sandbox.templates.catalogue import Form
 from longline.sandbox.web import PracticeWeb, WebOptions

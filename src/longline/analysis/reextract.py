@@ -25,9 +25,8 @@ from longline.engine.extractor import (
     is_of_the_process,
     no_stray_cancellation,
 )
-from longline.http.archive.base import Archive
+from longline.http.archive.warc import MISSING, Archive, build_replay
 from longline.http.errors import NotArchived
-from longline.http.transports.replay import MISSING, build_replay
 from longline.sources.base import Source, Visit
 from longline.sources.loader import SUFFIXES, load_source, read_job_file
 from longline.storage.bulk import as_json, sanitize_key, sanitize_text

@@ -29,10 +29,9 @@ from longline.core.errors import BadOption, ConfigError, LeaseLost
 from longline.core.model import ItemState, Job, JobState, Outcome, OutcomeAction, Usage
 from longline.drift.monitor import DriftMonitor
 from longline.engine.extractor import Collector, refusal
-from longline.http.archive.base import Archive
+from longline.http.archive.warc import Archive, build_replay
 from longline.http.errors import NotArchived
 from longline.http.messages import Page, Request
-from longline.http.transports.replay import build_replay
 from longline.pipeline.material import Material, unpack_material
 from longline.pipeline.pipeline import Pipeline
 from longline.sources.base import Source

@@ -28,10 +28,8 @@ from longline.devtools.session import (
 )
 from longline.engine.extractor import Extraction
 from longline.http.errors import NotArchived, decode_error, encode_error
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
-from longline.http.middleware.redirects import RedirectMiddleware
-from longline.http.middleware.status import StatusMiddleware
+from longline.http.messages import Middleware, Page, Request
+from longline.http.middleware.status import RedirectMiddleware, StatusMiddleware
 from longline.sources.base import Source, Visit
 from longline.sources.loader import load_source
 from longline.storage.bulk import as_json

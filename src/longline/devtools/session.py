@@ -33,10 +33,9 @@ from longline.core.model import Item, Usage
 from longline.core.redaction import SecretRedactor
 from longline.core.threads import LoopThread
 from longline.engine.extractor import Collector
+from longline.http.browser.transport import BrowserPage
 from longline.http.chain import ClientIdentity
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
-from longline.http.transports.browser.page import BrowserPage
+from longline.http.messages import Middleware, Page, Request
 from longline.sources.base import Source, Visit
 from longline.sources.loader import check_needs, merge_spec
 from longline.wiring import Fetching, client_identity, open_fetching, torn_down, usable

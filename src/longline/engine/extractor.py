@@ -39,8 +39,7 @@ from longline.core.model import (
     Record,
     Usage,
 )
-from longline.http.messages import origin_of
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, origin_of
 from longline.pipeline.material import Material
 from longline.pipeline.pipeline import Pipeline
 from longline.sources.base import Layer, Source, Visit

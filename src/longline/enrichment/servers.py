@@ -13,12 +13,11 @@ from longline.core.errors import FailureKind, FetchError, bad_status, kind_of
 from longline.core.model import Usage
 from longline.enrichment.enricher import Answer, Enricher, messages_of, open_local
 from longline.enrichment.task_files import AnyTask, LocalTask, ModelServer
-from longline.http.auth.base import one_line
+from longline.http.auth import one_line
 from longline.http.errors import BadAnswer, Rejected
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 from longline.http.middleware.rate_limit import RateLimitMiddleware
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.transport import HttpOptions, HttpTransport
 from longline.limits.backends.state import StateBackend
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter

@@ -27,8 +27,7 @@ from yarl import URL
 from longline.config.identity import Network, network_of, normalize_host
 from longline.core.model import Usage
 from longline.http.errors import PrivateAddress
-from longline.http.messages import Page, Request, origin_of
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request, origin_of
 from longline.limits.backends.state import StateBackend
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address

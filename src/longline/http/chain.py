@@ -27,27 +27,27 @@ from longline.config.auth import Auth, identity_hash
 from longline.config.identity import StartCookies
 from longline.core.clock import Clock
 from longline.http.address_policy import AddressMiddleware, AddressPolicy
-from longline.http.archive.base import Archive
-from longline.http.cache.storage import HttpCache
-from longline.http.middleware.archive import ArchiveMiddleware
+from longline.http.archive.warc import Archive, ArchiveMiddleware
+from longline.http.cache import HttpCache
+from longline.http.messages import Middleware, MiddlewareFactory
 from longline.http.middleware.authentication import AuthMiddleware
 from longline.http.middleware.bans import BanMiddleware
-from longline.http.middleware.base import Middleware, MiddlewareFactory
 from longline.http.middleware.breaker import BreakerMiddleware
 from longline.http.middleware.budget import BudgetCheckMiddleware, BudgetMiddleware
 from longline.http.middleware.cache import CacheMiddleware
 from longline.http.middleware.coalescing import CoalescingMiddleware
-from longline.http.middleware.concurrency import ConcurrencyMiddleware
 from longline.http.middleware.html_guard import HtmlGuard, HtmlProbe
 from longline.http.middleware.identity import IdentityMiddleware
-from longline.http.middleware.rate_limit import RateLimitMiddleware, RefusedUrls
-from longline.http.middleware.redirects import RedirectMiddleware
+from longline.http.middleware.rate_limit import (
+    ConcurrencyMiddleware,
+    RateLimitMiddleware,
+    RefusedUrls,
+)
 from longline.http.middleware.request_log import RequestLogMiddleware, is_request_logged
 from longline.http.middleware.retry import RetryMiddleware
-from longline.http.middleware.robots import RobotsMiddleware
-from longline.http.middleware.status import StatusMiddleware
-from longline.http.robots import AGENT, RobotsText
-from longline.http.transports.aiohttp import ConnectionLimit
+from longline.http.middleware.status import RedirectMiddleware, StatusMiddleware
+from longline.http.robots import AGENT, RobotsMiddleware, RobotsText
+from longline.http.transport import ConnectionLimit
 from longline.limits.backends.state import StateBackend
 from longline.limits.breaker import CircuitBreaker
 from longline.limits.budget import Budgets
@@ -99,8 +99,7 @@ def build_chain(
     identity = policies.identity
     if policies.cache:
         mark = identity_hash(identity.auth, identity.cookies)
-        chain = cache = CacheMiddleware(chain, policies.cache, clock, mark=mark)
-        closing.push_async_callback(cache.close)
+        chain = CacheMiddleware(chain, policies.cache, clock, mark=mark)
     chain = IdentityMiddleware(chain, headers=identity.headers, cookies=identity.cookies)
     if identity.auth:
         chain = AuthMiddleware(chain, identity.auth, clock)

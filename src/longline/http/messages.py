@@ -1,4 +1,4 @@
-"""Request and Page: what the chain sends and returns."""
+"""Request, Page and Middleware: what passes the chain, and its headers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlencode
 
 import orjson
@@ -16,6 +16,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from longline.core.errors import UnexpectedShape
 from longline.core.http_headers import parse_retry_after
 from longline.core.json import read_json, takes_too_much_memory
+from longline.core.model import Usage
 from longline.http.charset import Decoded, decode
 from longline.http.css import Selectors
 
@@ -240,3 +241,59 @@ def with_query(url: str, params: Mapping[str, str | int] | None) -> str:
     if not params:
         return url
     return f"{url}{'&' if '?' in url else '?'}{urlencode(params)}"
+
+
+# ---------------- Headers
+
+
+def joined_header(headers: Mapping[str, str], name: str) -> str:
+    """Return all lines of a header, joined as one list; empty without the header."""
+    getall = getattr(headers, "getall", None)
+    return headers.get(name, "") if getall is None else ", ".join(getall(name, ()))
+
+
+def has_header(headers: Mapping[str, str], name: str) -> bool:
+    """Return whether there is a header of this name, in any case."""
+    wanted = name.lower()
+    return any(one.lower() == wanted for one in headers)
+
+
+def with_header(request: Request, name: str, value: str) -> Request:
+    """Return the request with this header, unless it already has one of that name."""
+    if has_header(request.headers, name):
+        return request
+    return request.having(Redacted({**request.headers, name: value}))
+
+
+class Redacted(dict[str, str]):
+    """A dict whose repr shows its names and hides its values."""
+
+    def __repr__(self) -> str:
+        return f"Redacted({', '.join(self)})"
+
+
+class RedactedBody(bytes):
+    """Bytes whose repr shows only their number."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"RedactedBody({len(self)} bytes)"
+
+
+# ---------------- Middlewares
+
+
+class Middleware(Protocol):
+    """Takes a request and returns a page; its cost is added to `usage`."""
+
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        """Return the response.
+
+        Raises:
+            FetchError: there is none; the error's kind decides what follows.
+        """
+
+
+MiddlewareFactory = Callable[[Middleware], Middleware]
+"""Wraps the next middleware of the chain."""

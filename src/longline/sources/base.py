@@ -18,8 +18,7 @@ from longline.core.clock import Clock
 from longline.core.errors import BadOption, UnexpectedShape
 from longline.core.json import plain, to_json
 from longline.core.model import CUT, WARNING, Cursor, Item, Note, Usage
-from longline.http.messages import Clicks, Page, Request, with_query
-from longline.http.middleware.base import Middleware, MiddlewareFactory
+from longline.http.messages import Clicks, Middleware, MiddlewareFactory, Page, Request, with_query
 from longline.pipeline.quality import QualityRules
 
 # ---------------- Visit: the context of a layer or of discovery

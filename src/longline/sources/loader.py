@@ -35,8 +35,8 @@ from longline.core.errors import (
 )
 from longline.core.json import diff_json
 from longline.core.redaction import redact_url
-from longline.http.middleware.base import MiddlewareFactory
-from longline.http.transports.browser.options import check_browser
+from longline.http.browser.manifest import check_browser
+from longline.http.messages import MiddlewareFactory
 from longline.sources.base import Source
 from longline.sources.manifest import (
     KIND,

@@ -13,8 +13,7 @@ from longline.devtools.propose.groups import GroupFinder
 from longline.devtools.propose.proposal import Proposal
 from longline.devtools.propose.proposer import Proposer
 from longline.devtools.propose.structure import Group
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 from longline.sources.html.content import text_of
 from tests.virtual import VirtualClock
 

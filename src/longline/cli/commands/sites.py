@@ -28,11 +28,10 @@ from longline.config.settings import Settings, prepare_home
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
 from longline.http.address_policy import AddressMiddleware, AddressPolicy
-from longline.http.archive.base import Archive
+from longline.http.archive.warc import Archive
 from longline.http.messages import origin_of
-from longline.http.middleware.robots import RobotsCheck, RobotsReader
-from longline.http.robots import robots_agent
-from longline.http.transports.aiohttp import HttpOptions, HttpTransport, Resolver
+from longline.http.robots import RobotsCheck, RobotsReader, robots_agent
+from longline.http.transport import HttpOptions, HttpTransport, Resolver
 from longline.limits import learning
 from longline.limits.breaker import BreakerBackend, BreakerPolicy, BreakerState, status_of_breaker
 from longline.limits.learning import Learned

@@ -22,8 +22,7 @@ from longline.devtools.propose.places import value_at
 from longline.devtools.propose.records import RecordList
 from longline.devtools.propose.structure import Group
 from longline.engine.extractor import Collector
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 from longline.sources.loader import load_source
 
 _WIDTH = 60

@@ -42,8 +42,7 @@ from longline.devtools.propose.records import (
     record_fields,
 )
 from longline.devtools.propose.structure import Group
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 from longline.sources.parsing.numbers import is_known
 
 _DETAILS = 3  # pages of items that fields are looked for on

@@ -16,16 +16,16 @@ from typing import Any, TypeVar
 
 from longline.core.files import make_private_folder
 from longline.core.sqlite_files import SqliteFile, transaction
-from longline.http.archive.base import Totals
-from longline.http.archive.files import SUFFIX, members
 from longline.http.archive.records import (
     FAILURE,
     JOB,
     KEY,
     RESPONSE,
     REVISIT,
+    SUFFIX,
     Original,
     body_of,
+    members,
     parse,
     status_of,
 )
@@ -51,6 +51,18 @@ CREATE TABLE IF NOT EXISTS lost (
 CREATE INDEX IF NOT EXISTS answers_by_request ON answers (job, request, at);
 CREATE INDEX IF NOT EXISTS bodies ON answers (digest) WHERE is_whole;
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The size of an archive; bytes are those on disk."""
+
+    files: int
+    size_bytes: int
+    answers: int
+    bodies: int
+    failures: int
+    jobs: int
 
 
 @dataclass(frozen=True, slots=True)

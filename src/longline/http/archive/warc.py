@@ -1,4 +1,4 @@
-"""WarcArchive: an archive of WARC files, which any WARC tool can read."""
+"""Archive: keep the responses of jobs in WARC files, and replay them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,48 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from longline.core.clock import utc_datetime
+from longline.core.clock import Clock, utc_datetime
 from longline.core.errors import FetchError, StoreError, StoreFull, StoreUnreachable
+from longline.core.model import Usage
 from longline.http.archive import records
-from longline.http.archive.base import Answer, Archive, ArchiveCheck, Totals
-from longline.http.archive.files import SUFFIX, WarcFile, compress, is_cut, members, read_member
-from longline.http.archive.index import ArchiveIndex, IndexEntry, RecordPlace
-from longline.http.archive.records import Original, RecordInfo
-from longline.http.messages import Request
+from longline.http.archive.index import ArchiveIndex, IndexEntry, RecordPlace, Totals
+from longline.http.archive.records import (
+    SUFFIX,
+    Original,
+    RecordInfo,
+    WarcFile,
+    compress,
+    is_cut,
+    members,
+    read_member,
+)
+from longline.http.errors import NotArchived
+from longline.http.messages import Middleware, Page, Request
+from longline.http.middleware.status import RedirectMiddleware, StatusMiddleware
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a job received for a request, and when: a page, or the error in its place."""
+
+    job: str
+    request: Request
+    result: Page | FetchError
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveCheck:
+    """The result of a verification, a sentence each; notes are harmless."""
+
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
 
 T = TypeVar("T")
 LARGEST_FILE = 500_000_000
@@ -58,10 +87,11 @@ class _Draft(NamedTuple):
     has_body: bool
 
 
-class WarcArchive(Archive):
-    """Records in files that only this process writes, and an index that all processes share.
+class Archive:
+    """All responses of all jobs of a home, in files that each process writes for itself.
 
-    One thread compresses and writes; answers that arrive meanwhile are written together next.
+    All processes share the index. One thread compresses and writes; responses that arrive
+    meanwhile are written together next.
     """
 
     def __init__(self, folder: Path, *, largest_file: int = LARGEST_FILE) -> None:
@@ -76,6 +106,10 @@ class WarcArchive(Archive):
         self._timer: asyncio.TimerHandle | None = None
 
     def keep(self, answer: Answer) -> Awaitable[None]:
+        """Add an answer; awaiting the result waits until it survives the end of this process.
+
+        It is written in any case. Awaiting raises StoreError when it could not be written.
+        """
         if self._group is None:
             self._group = _Group(self._schedule_write)
         group = self._group
@@ -89,15 +123,22 @@ class WarcArchive(Archive):
     async def find(
         self, job: str, request: Request, *, until: float | None = None
     ) -> Answer | None:
+        """Return the newest answer to a request in a job; None without one.
+
+        With `until`, the newest up to that time, or, if all are later, the newest of all.
+        """
         return await self._run_in_thread(lambda: self._find(job, request, until))
 
     async def count(self, job: str) -> int:
+        """Return the number of answers of a job."""
         return await self._run_in_thread(lambda: self._index.count(job))
 
     async def totals(self) -> Totals:
+        """Return the size of the archive."""
         return await self._run_in_thread(self._index.totals)
 
     async def verify(self) -> ArchiveCheck:
+        """Read all files; return what is damaged or missing."""
         return await self._run_in_thread(self._verify)
 
     async def rebuild(self) -> None:
@@ -105,6 +146,7 @@ class WarcArchive(Archive):
         await self._run_in_thread(self._index.rebuild)
 
     async def close(self) -> None:
+        """Write what is queued, and close the files."""
         await self._flush()
         with suppress(RuntimeError):  # the thread has ended
             await self._run_in_thread(self._close)
@@ -253,11 +295,9 @@ class WarcArchive(Archive):
 
 
 @asynccontextmanager
-async def open_warc(
-    folder: Path, *, largest_file: int = LARGEST_FILE
-) -> AsyncIterator[WarcArchive]:
+async def open_warc(folder: Path, *, largest_file: int = LARGEST_FILE) -> AsyncIterator[Archive]:
     """Open the archive in a folder, which is created on first use."""
-    archive = WarcArchive(folder, largest_file=largest_file)
+    archive = Archive(folder, largest_file=largest_file)
     try:
         yield archive
     finally:
@@ -359,3 +399,89 @@ class _FileCheck:
                 self._bodies.add(record.digest)
             else:
                 self.problems.append(f"{where}: the body does not match its digest")
+
+
+# ---------------- Keeping and replaying responses
+
+
+class ArchiveMiddleware(Middleware):
+    """Keeps what the source receives, of any status, hop by hop, cached or not.
+
+    It is outside the middlewares that add secrets and inside the one that raises for statuses. An
+    error in place of a response is kept too. Writing happens in the background; `usage.promises`
+    makes the commit wait for it, so no item is committed whose responses could be lost.
+    """
+
+    def __init__(self, inner: Middleware, archive: Archive, job: str, clock: Clock) -> None:
+        self._inner = inner
+        self._archive = archive
+        self._job = job
+        self._clock = clock
+
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        try:
+            page = await self._inner(request, usage)
+        except FetchError as error:
+            self._keep(request, error, usage)
+            raise
+        self._keep(request, page, usage)
+        return page
+
+    def _keep(self, request: Request, result: Page | FetchError, usage: Usage) -> None:
+        answer = Answer(self._job, request, result, self._clock.now())
+        usage.promises.append(self._archive.keep(answer))
+
+
+Arrive = Callable[[float], Awaitable[None]]
+MISSING = "archive.missing"
+"""The event when the archive has no answer."""
+
+
+class ReplayTransport(Middleware):
+    """Returns what a job received, errors included; sends no request.
+
+    Args:
+        archive: where the answers are.
+        job: the job whose answers are returned.
+        until: the time up to which answers count; None is any.
+        arrive: awaited with the time of each answer before it is returned.
+    """
+
+    def __init__(
+        self,
+        archive: Archive,
+        job: str,
+        *,
+        until: float | None = None,
+        arrive: Arrive | None = None,
+    ) -> None:
+        self._archive = archive
+        self._job = job
+        self._until = until
+        self._arrive = arrive
+
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        answer = await self._archive.find(self._job, request, until=self._until)
+        if answer is None:
+            usage.add_event(MISSING, url=request.url, method=request.method)
+            raise NotArchived(request.url, request.method)
+        if self._arrive is not None:
+            await self._arrive(answer.at)
+        if isinstance(answer.result, FetchError):
+            raise answer.result
+        usage.status = answer.result.status
+        return answer.result
+
+
+def build_replay(
+    archive: Archive,
+    job: str,
+    clock: Clock,
+    *,
+    until: float | None = None,
+    arrive: Arrive | None = None,
+) -> Middleware:
+    """Wrap an archive in the middlewares that interpret responses."""
+    return RedirectMiddleware(
+        StatusMiddleware(ReplayTransport(archive, job, until=until, arrive=arrive), clock)
+    )

@@ -9,19 +9,17 @@ from longline.config.auth import Auth, BasicAuth, BearerAuth, HeaderAuth, OAuth2
 from longline.core.clock import Clock
 from longline.core.errors import UnknownSecret
 from longline.core.model import Usage
-from longline.http.auth.base import AuthScheme
-from longline.http.auth.fixed import (
+from longline.http.auth import (
+    AuthScheme,
+    LoginScheme,
+    OAuth2Scheme,
     QueryScheme,
     basic_scheme,
     bearer_scheme,
     header_scheme,
 )
-from longline.http.auth.login import LoginScheme
-from longline.http.auth.oauth2 import OAuth2Scheme
 from longline.http.errors import AuthFailed
-from longline.http.headers import has_header
-from longline.http.messages import FIRST_ERROR, Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import FIRST_ERROR, Middleware, Page, Request, has_header
 
 _UNAUTHORIZED = 401
 

@@ -18,8 +18,7 @@ from selectolax.lexbor import LexborNode
 
 from longline.core.errors import Blocked
 from longline.core.model import Usage
-from longline.http.messages import FIRST_ERROR, Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import FIRST_ERROR, Middleware, Page, Request
 
 _PATTERNS: Mapping[str, Any] = tomllib.loads(
     (files("longline.http") / "ban_patterns.toml").read_text("utf-8")

@@ -8,8 +8,7 @@ import contextlib
 from longline.core.clock import Clock
 from longline.core.errors import CircuitOpen, FailureKind, StoreError, bad_status
 from longline.core.model import Usage
-from longline.http.messages import FIRST_ERROR, Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import FIRST_ERROR, Middleware, Page, Request
 from longline.limits.breaker import BreakerChange, CircuitBreaker, Health, Phase, health_of
 
 _BAD = frozenset({Health.DOWN, Health.BANNED})

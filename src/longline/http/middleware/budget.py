@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from longline.core.errors import BudgetSpent
 from longline.core.model import Usage
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 from longline.limits.budget import Budgets
 
 

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from longline.core.errors import FetchError
 from longline.core.model import Usage
-from longline.http.messages import FIRST_ERROR, Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import FIRST_ERROR, Middleware, Page, Request
 
 _METHODS = frozenset({"GET", "HEAD"})
 _KEPT_BYTES = 64_000_000

@@ -18,9 +18,8 @@ from typing import Protocol
 
 from longline.core.model import Usage
 from longline.http.errors import BadAnswer
-from longline.http.messages import Page, Request, may_be_html
+from longline.http.messages import Middleware, Page, Request, may_be_html
 from longline.http.middleware import html_probe
-from longline.http.middleware.base import Middleware
 from longline.http.middleware.html_probe import GOOD, SIZE
 
 # Started by path: as a module it would import the whole package first.

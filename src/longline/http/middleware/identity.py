@@ -18,9 +18,7 @@ from longline.config.secrets import SecretRef, is_loopback, reveal
 from longline.core.errors import BadOption, UnknownSecret
 from longline.core.model import Usage
 from longline.http.errors import AuthFailed
-from longline.http.headers import Redacted, has_header, with_header
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Redacted, Request, has_header, with_header
 
 if TYPE_CHECKING:
     from publicsuffixlist import PublicSuffixList

@@ -7,8 +7,7 @@ import logging
 from longline.core.clock import Clock
 from longline.core.errors import FetchError
 from longline.core.model import Usage
-from longline.http.messages import Page, Request, origin_of
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request, origin_of
 
 _LOG = logging.getLogger(__name__)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from longline.core.clock import Clock
 from longline.core.errors import Blocked, BudgetSpent, CircuitOpen, Deferred, FetchError, kind_of
 from longline.core.model import BANNED, Failure, Usage
-from longline.http.messages import Page, Request
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request
 from longline.limits.retry import RetryHandler
 
 

@@ -24,7 +24,7 @@ from longline.config.settings import settings_file as file_of_settings
 from longline.config.validation_messages import nearest
 from longline.core.errors import BadFile, ConfigError, LonglineError
 from longline.core.files import exposed_in, make_private
-from longline.http.transports.browser.options import check_browser
+from longline.http.browser.manifest import check_browser
 from longline.services.doctor.findings import (
     Check,
     CheckContext,

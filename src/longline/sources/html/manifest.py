@@ -18,7 +18,7 @@ from pydantic import (
 
 from longline.config.expressions import JsonPath, Pattern, fill, names_in
 from longline.config.strict_model import StrictModel, invalid
-from longline.http.transports.browser.manifest import BrowserSpec
+from longline.http.browser.manifest import BrowserSpec
 from longline.sources.html.fields import FieldLike, Fields, FieldSpec
 from longline.sources.html.pagination import ClickPages, MorePages, Pagination
 from longline.sources.html.places import Css, Selector, Selectors, check_css, one_or_several

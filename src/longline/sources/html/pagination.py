@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 from longline.config.expressions import JsonPath, fill, find, names_in
 from longline.config.identity import Headers
 from longline.config.strict_model import StrictModel, invalid
-from longline.http.transports.browser.manifest import Selector
+from longline.http.browser.manifest import Selector
 from longline.sources.html.places import (
     Finder,
     PageScope,

@@ -17,8 +17,8 @@ from longline.config.expressions import find, user_pattern
 from longline.core.errors import BadOption, Gone, UnexpectedShape
 from longline.core.model import Cursor, Item
 from longline.core.threads import off_loop
+from longline.http.browser.transport import BrowserPage, clicked_in
 from longline.http.messages import Clicks, Page
-from longline.http.transports.browser.page import BrowserPage, clicked_in
 from longline.sources.base import Options, Source, Visit, layer
 from longline.sources.html.fields import AnyReader, Reading, make_readers, read_fields
 from longline.sources.html.items import ELEMENT, FoundItems, ItemFinder, KeyConflicts

@@ -1,32 +1,59 @@
 """HttpCache: responses in a SQLite file that all processes of a home share.
 
-In WAL mode readers wait for nobody, so a look-up is done in place. One thread writes, many changes
-to a transaction, and no request waits for it: changes that are not written yet are found in memory.
+In WAL mode readers never wait, so a look-up is done in place. One thread writes, many changes in a
+transaction, and no request waits for it: changes that are not written yet are found in memory.
 """
 
 from __future__ import annotations
 
+import hashlib
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from longline.core.errors import StoreError
 from longline.core.sqlite_files import SqliteFile, is_busy, transaction
-from longline.http.cache.policy import CacheEntry, Variant, digest
 from longline.http.messages import origin_of
 
 LIMIT_BYTES = 1_000_000_000
 _LARGEST_SHARE = 10  # one response takes at most a tenth of the cache
 _OVERHEAD_BYTES = 200  # of a row, besides its texts
+
+Variant = tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """A stored response without its body.
+
+    `owner` is a digest of the secrets in the request, so that responses are not shared between
+    identities. `vary` pairs the request headers that the response depends on with digests of their
+    values; None for a header that was not sent. `saved_at` identifies the version of the body.
+    """
+
+    url: str
+    owner: str
+    vary: Variant
+    status: int
+    headers: CIMultiDictProxy[str]
+    requested_at: float
+    responded_at: float
+    saved_at: float
+    used_at: float
+
+    @property
+    def variant(self) -> tuple[str, Variant]:
+        """What distinguishes it from other responses of its URL."""
+        return self.owner, self.vary
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +73,11 @@ class Cleared:
 
     entries: int
     size_bytes: int
+
+
+def digest(*parts: str) -> str:
+    """Return a one-way digest of texts."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 # ---------------- The file
@@ -71,112 +103,70 @@ _PRAGMAS = (
 )
 _FIND = """SELECT url, owner, status, headers, requested_at, responded_at, saved_at, used_at
     FROM answers WHERE url = ?"""
-_PLACE = "url = ? AND owner = ? AND variant = ?"
-_BODY = f"SELECT body FROM answers WHERE {_PLACE} AND saved_at = ?"  # noqa: S608  # constants
+_KEY = "url = ? AND owner = ? AND variant = ?"
+_BODY = f"SELECT body FROM answers WHERE {_KEY} AND saved_at = ?"  # noqa: S608  # constants
 _STORE = "INSERT OR REPLACE INTO answers VALUES "
 _ROW = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _ROWS_PER_STATEMENT = 64
 _REFRESH = f"""UPDATE answers SET headers = ?, requested_at = ?, responded_at = ?, used_at = ?
-    WHERE {_PLACE} AND saved_at = ?"""  # noqa: S608  # constants
-_TOUCH = f"UPDATE answers SET used_at = max(used_at, ?) WHERE {_PLACE}"  # noqa: S608  # constants
+    WHERE {_KEY} AND saved_at = ?"""  # noqa: S608  # constants
+_TOUCH = f"UPDATE answers SET used_at = max(used_at, ?) WHERE {_KEY}"  # noqa: S608  # constants
 _DROP = "DELETE FROM answers WHERE url = ?"
-_DROP_ONE = f"DELETE FROM answers WHERE {_PLACE}"  # noqa: S608  # constants
+_DROP_ONE = f"DELETE FROM answers WHERE {_KEY}"  # noqa: S608  # constants
+_STATS = "SELECT count(*), coalesce(sum(size), 0), min(saved_at), max(saved_at) FROM answers"
+_OF_DOMAIN = " WHERE domain = ? OR rtrim(rtrim(domain, '0123456789'), ':') = ?"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Put:
-    """Store a response; without a body, refresh the stored one."""
+class _Change:
+    """A change to one response of a URL; `drop` without an entry removes all of them."""
 
-    entry: CacheEntry
-    body: bytes | None
+    kind: Literal["store", "refresh", "touch", "drop"]
+    url: str
+    entry: CacheEntry | None = None
+    body: bytes = b""
     size_bytes: int = 0
-
-    def apply(self, connection: sqlite3.Connection) -> None:
-        entry = self.entry
-        if self.body is not None:
-            connection.execute(_STORE + _ROW, self.row())
-            return
-        times = (entry.requested_at, entry.responded_at, entry.used_at)
-        values = (self._headers(), *times, *_row_key(entry), entry.saved_at)
-        connection.execute(_REFRESH, values)
+    at: float = 0.0
 
     def row(self) -> tuple[Any, ...]:
+        """Return the values of a stored response."""
         entry = self.entry
-        about = (origin_of(entry.url)[1], entry.status, self._headers())
+        assert entry is not None  # noqa: S101  # only `drop` has none
+        about = (origin_of(entry.url)[1], entry.status, _encode_headers(entry))
         times = (entry.requested_at, entry.responded_at, entry.saved_at, entry.used_at)
         return (*_row_key(entry), *about, *times, self.size_bytes, self.body)
 
-    def _headers(self) -> bytes:
-        return orjson.dumps([self.entry.vary, list(self.entry.headers.items())])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Touch:
-    """Record when a response was used."""
-
-    entry: CacheEntry
-    at: float
-    size_bytes: int = 0
-
     def apply(self, connection: sqlite3.Connection) -> None:
-        connection.execute(_TOUCH, (self.at, *_row_key(self.entry)))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Drop:
-    """Remove one response of a URL, or all."""
-
-    url: str
-    entry: CacheEntry | None
-    size_bytes: int = 0
-
-    def apply(self, connection: sqlite3.Connection) -> None:
-        if self.entry is None:
+        """Execute a change other than `store`."""
+        entry = self.entry
+        if entry is None:
             connection.execute(_DROP, (self.url,))
+        elif self.kind == "drop":
+            connection.execute(_DROP_ONE, _row_key(entry))
+        elif self.kind == "touch":
+            connection.execute(_TOUCH, (self.at, *_row_key(entry)))
         else:
-            connection.execute(_DROP_ONE, _row_key(self.entry))
+            times = (entry.requested_at, entry.responded_at, entry.used_at)
+            key = (*_row_key(entry), entry.saved_at)
+            connection.execute(_REFRESH, (_encode_headers(entry), *times, *key))
 
 
-_Change = _Put | _Touch | _Drop
-
-
-def _apply_changes(connection: sqlite3.Connection, changes: Sequence[_Change]) -> int:
-    """Write changes in order; return how many bytes were added.
+def _apply_changes(connection: sqlite3.Connection, changes: Sequence[_Change]) -> None:
+    """Write changes in order.
 
     Consecutive responses are stored by one statement: after each statement the thread has to get
     the interpreter lock back from the busy event loop.
     """
-    for is_new, group in groupby(changes, lambda one: isinstance(one, _Put) and bool(one.body)):
+    for is_store, group in groupby(changes, lambda one: one.kind == "store"):
         some = list(group)
-        if not is_new:
+        if not is_store:
             for change in some:
                 change.apply(connection)
             continue
         for start in range(0, len(some), _ROWS_PER_STATEMENT):
-            rows = [
-                one.row()
-                for one in some[start : start + _ROWS_PER_STATEMENT]
-                if isinstance(one, _Put)
-            ]
+            rows = [one.row() for one in some[start : start + _ROWS_PER_STATEMENT]]
             values = [value for row in rows for value in row]
             connection.execute(_STORE + ", ".join([_ROW] * len(rows)), values)
-    return sum(change.size_bytes for change in changes)
-
-
-def _known_urls(connection: sqlite3.Connection, limit: int) -> set[int]:
-    """Return the hashes of at most `limit` stored URLs."""
-    rows = connection.execute("SELECT url FROM answers LIMIT ?", (limit,))
-    return {hash(url) for (url,) in rows}
-
-
-def _find_entries(connection: sqlite3.Connection, url: str) -> list[CacheEntry]:
-    return [_decode_entry(row) for row in connection.execute(_FIND, (url,))]
-
-
-def _read_body(connection: sqlite3.Connection, entry: CacheEntry) -> bytes | None:
-    """Return the body of exactly this version of a response; None when it was removed."""
-    row = connection.execute(_BODY, (*_row_key(entry), entry.saved_at)).fetchone()
-    return None if row is None else row[0]
 
 
 def _evict(connection: sqlite3.Connection, limit: int) -> None:
@@ -195,11 +185,12 @@ def _evict(connection: sqlite3.Connection, limit: int) -> None:
 
 
 def _row_key(entry: CacheEntry) -> tuple[str, str, str]:
-    return entry.url, entry.owner, _variant_digest(entry.vary)
+    variant = digest(*(f"{name}:{value}" for name, value in entry.vary)) if entry.vary else ""
+    return entry.url, entry.owner, variant
 
 
-def _variant_digest(vary: Variant) -> str:
-    return digest(*(f"{name}:{value}" for name, value in vary)) if vary else ""
+def _encode_headers(entry: CacheEntry) -> bytes:
+    return orjson.dumps([entry.vary, list(entry.headers.items())])
 
 
 def _decode_entry(row: tuple[str, str, int, bytes, float, float, float, float]) -> CacheEntry:
@@ -211,102 +202,19 @@ def _decode_entry(row: tuple[str, str, int, bytes, float, float, float, float]) 
     )
 
 
-# ---------------- The writer thread
-
 _LARGEST_GROUP = 512
 _GATHERING = 0.1  # seconds that a write waits for others
 _EVICTION_EVERY = 50  # the cache exceeds its limit by at most one part in this many
-
-_Queued = tuple[str, _Change] | threading.Event | None
-
-
-class _Writer:
-    """Applies changes in order; `settle` is called with changes that are written or lost."""
-
-    def __init__(
-        self,
-        file: SqliteFile,
-        limit: int,
-        settle: Callable[[list[tuple[str, _Change]]], None],
-        fail: Callable[[StoreError], None],
-    ) -> None:
-        """Start the thread; `fail` is called when changes cannot be written."""
-        self._file = file
-        self._limit = limit
-        self._settle = settle
-        self._fail = fail
-        self._added_bytes = limit  # evict first what others left
-        self._queue: queue.SimpleQueue[_Queued] = queue.SimpleQueue()
-        self._is_hurried = threading.Event()
-        self._connection: sqlite3.Connection | None = None
-        self._thread = threading.Thread(target=self._serve, name="longline-cache", daemon=True)
-        self._thread.start()
-
-    def submit(self, url: str, change: _Change) -> None:
-        """Queue a change."""
-        self._queue.put((url, change))
-
-    def flush(self) -> None:
-        """Wait until all queued changes are written."""
-        done = threading.Event()
-        self._is_hurried.set()
-        self._queue.put(done)
-        done.wait()
-        self._is_hurried.clear()
-
-    def close(self) -> None:
-        """Write all queued changes, then end the thread."""
-        self._is_hurried.set()
-        self._queue.put(None)
-        self._thread.join()
-
-    def _serve(self) -> None:
-        is_open = True
-        while is_open:
-            group = [self._queue.get()]
-            self._is_hurried.wait(_GATHERING)
-            with suppress(queue.Empty):
-                while len(group) < _LARGEST_GROUP:
-                    group.append(self._queue.get_nowait())
-            is_open = None not in group
-            self._write([one for one in group if isinstance(one, tuple)])
-            for one in group:
-                if isinstance(one, threading.Event):
-                    one.set()
-        if self._connection is not None:
-            self._connection.close()
-
-    def _write(self, changes: list[tuple[str, _Change]]) -> None:
-        try:
-            self._file.run(lambda: self._commit([change for _, change in changes]))
-        except StoreError as error:
-            self._fail(error)
-        self._settle(changes)
-
-    def _commit(self, changes: list[_Change]) -> None:
-        if not changes:
-            return
-        if self._connection is None:
-            self._connection = self._file.open()
-        with transaction(self._connection) as connection:
-            self._added_bytes += _apply_changes(connection, changes)
-            if self._added_bytes * _EVICTION_EVERY > self._limit:
-                _evict(connection, self._limit)
-                self._added_bytes = 0
-
-
 _TOUCH_AFTER = 60.0  # seconds; exact enough for eviction
 _MOST_PENDING_BYTES = 64_000_000  # a slow disk costs responses, not memory
-_STATS = "SELECT count(*), coalesce(sum(size), 0), min(saved_at), max(saved_at) FROM answers"
 _MOST_KNOWN = 200_000  # URLs, about 16 MB
-_OF_DOMAIN = " WHERE domain = ? OR rtrim(rtrim(domain, '0123456789'), ':') = ?"
 
 
 class HttpCache:
     """Stores responses up to a size and evicts the least recently used.
 
-    No method waits for a write: what is stored is found at once. The file is opened on first use,
-    so an object that was made before a fork can be used after it. A StoreError from any method
+    No method waits for a write: a stored response is found immediately. The file is opened on first
+    use, so an object that was made before a fork can be used after it. A StoreError from any method
     means that the cache cannot be used any more.
     """
 
@@ -322,21 +230,24 @@ class HttpCache:
         )
         self._limit = limit
         self._reading: sqlite3.Connection | None = None
-        self._writer: _Writer | None = None
-        self._lock = threading.Lock()  # of what the writer removes below
-        self._pending: dict[str, list[_Change]] = {}
-        self._pending_bytes = 0
         self._known: set[int] | None = None
         self._failure: StoreError | None = None
+        self._lock = threading.Lock()  # of the pending changes
+        self._pending: dict[str, list[_Change]] = {}
+        self._pending_bytes = 0
+        self._thread: threading.Thread | None = None
+        self._queue: queue.SimpleQueue[_Change | threading.Event | None] = queue.SimpleQueue()
+        self._is_hurried = threading.Event()
+        self._added_bytes = limit  # evict first what others left
 
     def find(self, url: str) -> list[CacheEntry]:
         """Return all stored responses of a URL."""
         # First pending changes, then the file: a change committed in between is in both.
-        if not self._may_hold(url):
+        if not self._may_have(url):
             return []
         pending = tuple(self._pending.get(url, ()))
         try:
-            found = _find_entries(self._open(), url)
+            found = [_decode_entry(row) for row in self._open().execute(_FIND, (url,))]
         except sqlite3.Error as error:
             if not is_busy(error):
                 raise self._file.translate(error) from error
@@ -347,26 +258,32 @@ class HttpCache:
         """Return the body, and record its use; None when it was removed or replaced."""
         last = self._last_change(entry)
         if last is None:
-            body = self._file.run(lambda: _read_body(self._open(), entry))
-        elif isinstance(last, _Put) and last.entry.saved_at == entry.saved_at:
-            body = last.body
+            values = (*_row_key(entry), entry.saved_at)
+            row = self._file.run(lambda: self._open().execute(_BODY, values).fetchone())
+            body = None if row is None else row[0]
+        elif last.entry is not None and last.entry.saved_at == entry.saved_at:
+            body = last.body if last.kind == "store" else None
         else:
             body = None
         if body is not None and now - entry.used_at > _TOUCH_AFTER:
-            self._write(entry.url, _Touch(entry, now))
+            self._write(_Change("touch", entry.url, entry, at=now))
         return body
 
     def put(self, entry: CacheEntry, body: bytes | None) -> None:
         """Store a response; without a body, only refresh the stored entry."""
-        size = 0 if body is None else _size_of(entry, body)
+        if body is None:
+            self._write(_Change("refresh", entry.url, entry))
+            return
+        headers = len("".join(entry.headers)) + len("".join(entry.headers.values()))
+        size = len(body) + headers + len(entry.url) + _OVERHEAD_BYTES
         if size > self._limit // _LARGEST_SHARE:
             self.drop(entry.url, entry)
         elif self._pending_bytes + size <= _MOST_PENDING_BYTES:
-            self._write(entry.url, _Put(entry, body, size))
+            self._write(_Change("store", entry.url, entry, body, size))
 
     def drop(self, url: str, entry: CacheEntry | None = None) -> None:
         """Remove one response of a URL, or all."""
-        self._write(url, _Drop(url, entry))
+        self._write(_Change("drop", url, entry))
 
     def stats(self) -> CacheStats:
         """Return the size of the cache."""
@@ -399,14 +316,20 @@ class HttpCache:
 
     def flush(self) -> None:
         """Wait until all changes are in the file."""
-        if self._writer is not None:
-            self._writer.flush()
+        if self._thread is not None:
+            done = threading.Event()
+            self._is_hurried.set()
+            self._queue.put(done)
+            done.wait()
+            self._is_hurried.clear()
 
     def close(self) -> None:
         """Write pending changes, close the file and end the thread; further calls do nothing."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        if self._thread is not None:
+            self._is_hurried.set()
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
         if self._reading is not None:
             self._reading.close()
             self._reading = None
@@ -418,7 +341,7 @@ class HttpCache:
             self._reading = self._file.run(self._file.open)
         return self._reading
 
-    def _may_hold(self, url: str) -> bool:
+    def _may_have(self, url: str) -> bool:
         """Return whether the file may have a URL.
 
         Each query releases the interpreter lock, which a busy process gets back late. So hashes of
@@ -426,66 +349,95 @@ class HttpCache:
         store later are not among them and are fetched once more.
         """
         if self._known is None:
-            self._known = _known_urls(self._open(), _MOST_KNOWN)
+            rows = self._open().execute("SELECT url FROM answers LIMIT ?", (_MOST_KNOWN,))
+            self._known = {hash(url) for (url,) in rows}
         is_full = len(self._known) >= _MOST_KNOWN
         return is_full or hash(url) in self._known or url in self._pending
 
-    def _write(self, url: str, change: _Change) -> None:
+    def _write(self, change: _Change) -> None:
         if self._failure is not None:
             raise self._failure
         if self._known is not None and len(self._known) < _MOST_KNOWN:
-            self._known.add(hash(url))
-        if self._writer is None:
-            self._writer = _Writer(self._file, self._limit, self._settle, self._fail)
+            self._known.add(hash(change.url))
+        if self._thread is None:
+            self._is_hurried.clear()
+            self._thread = threading.Thread(target=self._serve, name="longline-cache", daemon=True)
+            self._thread.start()
         with self._lock:
-            self._pending.setdefault(url, []).append(change)
+            self._pending.setdefault(change.url, []).append(change)
             self._pending_bytes += change.size_bytes
-        self._writer.submit(url, change)
+        self._queue.put(change)
 
-    def _settle(self, settled: list[tuple[str, _Change]]) -> None:
+    def _last_change(self, entry: CacheEntry) -> _Change | None:
+        """Return the last pending change to the body of a response."""
+        for change in reversed(tuple(self._pending.get(entry.url, ()))):
+            is_ours = change.entry is None or change.entry.variant == entry.variant
+            if change.kind in ("store", "drop") and is_ours:
+                return change
+        return None
+
+    # ------------------------------------------------------------ in the thread
+
+    def _serve(self) -> None:
+        connection: sqlite3.Connection | None = None
+        is_open = True
+        while is_open:
+            group = [self._queue.get()]
+            self._is_hurried.wait(_GATHERING)
+            with suppress(queue.Empty):
+                while len(group) < _LARGEST_GROUP:
+                    group.append(self._queue.get_nowait())
+            is_open = None not in group
+            changes = [one for one in group if isinstance(one, _Change)]
+            try:
+                if changes:
+                    connection = connection or self._file.run(self._file.open)
+                    self._commit(connection, changes)
+            except StoreError as error:
+                self._failure = error  # without these changes the file is outdated
+            self._settle(changes)
+            for one in group:
+                if isinstance(one, threading.Event):
+                    one.set()
+        if connection is not None:
+            connection.close()
+
+    def _commit(self, connection: sqlite3.Connection, changes: list[_Change]) -> None:
+        def work() -> None:
+            with transaction(connection):
+                _apply_changes(connection, changes)
+                if is_due:
+                    _evict(connection, self._limit)
+
+        added = self._added_bytes + sum(change.size_bytes for change in changes)
+        is_due = added * _EVICTION_EVERY > self._limit
+        self._file.run(work)
+        self._added_bytes = 0 if is_due else added
+
+    def _settle(self, settled: list[_Change]) -> None:
         """Remove changes that are no longer pending: written, or failed."""
         with self._lock:
-            for url, change in settled:
-                changes = self._pending[url]
+            for change in settled:
+                changes = self._pending[change.url]
                 changes.remove(change)
                 self._pending_bytes -= change.size_bytes
                 if not changes:
-                    del self._pending[url]
-
-    def _fail(self, error: StoreError) -> None:
-        # Without these changes the file is outdated: it is not used any more.
-        self._failure = error
-
-    def _last_change(self, entry: CacheEntry) -> _Put | _Drop | None:
-        """Return the last pending change to the body of a response."""
-        for change in reversed(tuple(self._pending.get(entry.url, ()))):
-            match change:
-                case _Put(its, bytes(), _) if its.variant == entry.variant:
-                    return change
-                case _Drop(_, its, _) if its is None or its.variant == entry.variant:
-                    return change
-        return None
+                    del self._pending[change.url]
 
 
 def _apply_pending(found: list[CacheEntry], changes: tuple[_Change, ...]) -> list[CacheEntry]:
     """Return the entries after pending changes."""
     entries = {entry.variant: entry for entry in found}
     for change in changes:
-        match change:
-            case _Put(entry, bytes(), _):
+        entry = change.entry
+        if entry is None:
+            entries.clear()
+        elif change.kind == "drop":
+            entries.pop(entry.variant, None)
+        elif change.kind == "store":
+            entries[entry.variant] = entry
+        elif change.kind == "refresh":
+            stored = entries.get(entry.variant)
+            if stored is not None and stored.saved_at == entry.saved_at:
                 entries[entry.variant] = entry
-            case _Put(entry, None, _):
-                kept = entries.get(entry.variant)
-                if kept is not None and kept.saved_at == entry.saved_at:
-                    entries[entry.variant] = entry
-            case _Drop(_, None, _):
-                entries.clear()
-            case _Drop(_, CacheEntry() as entry, _):
-                entries.pop(entry.variant, None)
     return list(entries.values())
-
-
-def _size_of(entry: CacheEntry, body: bytes) -> int:
-    """Return the bytes that a response counts for."""
-    headers = len("".join(entry.headers)) + len("".join(entry.headers.values()))
-    return len(body) + headers + len(entry.url) + _OVERHEAD_BYTES

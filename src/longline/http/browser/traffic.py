@@ -17,9 +17,9 @@ from longline.config.expressions import UserPattern
 from longline.core.errors import LonglineError
 from longline.core.json import read_json
 from longline.core.model import CUT, Usage
+from longline.http.browser.manifest import RESOURCE_TYPES, TRACKERS
 from longline.http.errors import PrivateAddress
 from longline.http.messages import Permit
-from longline.http.transports.browser.manifest import RESOURCE_TYPES, TRACKERS
 
 # ---------------- Blocked requests: resource types, hosts and trackers
 

@@ -1,15 +1,17 @@
-"""The browser process: started on demand, its contexts recycled, and never left behind."""
+"""The browser process and its tabs: started on demand, recycled, and never left behind."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import os
 import secrets
 import shutil
 import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +20,164 @@ import orjson
 import psutil
 from playwright.async_api import Browser, BrowserContext, Page, Playwright, Route, async_playwright
 from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import Page as Tab
 
+from longline.config.expressions import user_pattern
 from longline.core.clock import Clock
+from longline.core.errors import ConnectFailed
 from longline.core.files import make_private_file, make_private_folder
-from longline.http.address_policy import hostname_of
-from longline.http.errors import PrivateAddress
-from longline.http.transports.browser.options import BrowserOptions, find_chromium, is_remote
-from longline.http.transports.browser.proxy import BrowserProxy
+from longline.core.model import Usage
+from longline.http.address_policy import AddressPolicy, hostname_of
+from longline.http.browser.loading import FailedPages, Load, is_lost, translate_browser_error
+from longline.http.browser.manifest import BrowserOptions, find_chromium, is_remote
+from longline.http.browser.traffic import (
+    BeforeSubrequest,
+    Blocker,
+    PausableTimeouts,
+    Traffic,
+    TrafficRules,
+)
+from longline.http.browser.transport import BrowserPage
+from longline.http.errors import NeverReady, PrivateAddress, TimedOut
+from longline.http.messages import Request
+
+# ---------------- A SOCKS5 proxy that applies the address policy to every connection of the browser
+
+_VERSION, _CONNECT = 5, 1
+_IPV4, _NAME, _IPV6 = 1, 3, 4
+_GRANTED, _NOT_ALLOWED, _UNREACHABLE, _UNSUPPORTED = 0, 2, 4, 7
+_CHUNK = 65_536  # bytes
+_GREETING = 10.0  # seconds for the SOCKS handshake
+_MOST_REFUSALS = 1000
+
+
+class BrowserProxy:
+    """A proxy on a local port, for one browser."""
+
+    def __init__(self, addresses: AddressPolicy) -> None:
+        self._addresses = addresses
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._refusals: dict[str, PrivateAddress] = {}
+
+    async def start(self) -> None:
+        """Listen on a free port."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+
+    async def close(self) -> None:
+        """End all connections."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags that make Chromium use it, for loopback and WebRTC as well."""
+        assert self._server is not None  # noqa: S101  # it was started
+        port = self._server.sockets[0].getsockname()[1]
+        return (
+            f"--proxy-server=socks5://127.0.0.1:{port}",
+            "--proxy-bypass-list=<-loopback>",
+            "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+        )
+
+    def refusal(self, host: str) -> PrivateAddress | None:
+        """Return why a connection to a host was refused; None when it was not."""
+        return self._refusals.get(host)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # asyncio calls this in a task
+        self._connections.add(task)
+        try:
+            await self._serve(reader, writer)
+        except (OSError, asyncio.IncompleteReadError, TimeoutError, UnicodeError):
+            pass  # either side may end a connection at any time
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(_GREETING):
+            _version, count = await reader.readexactly(2)
+            await reader.readexactly(count)
+            writer.write(bytes([_VERSION, 0]))
+            asked = await _read_target(reader)
+        if asked is None:
+            _reply(writer, _UNSUPPORTED)
+            return
+        host, port = asked
+        try:
+            there_reader, there_writer = await self._connect(host, port)
+        except PrivateAddress as error:
+            self._remember_refusal(host, error)
+            _reply(writer, _NOT_ALLOWED)
+            return
+        except OSError:
+            _reply(writer, _UNREACHABLE)
+            return
+        _reply(writer, _GRANTED)
+        try:
+            await _relay((reader, there_writer), (there_reader, writer))
+        finally:
+            there_writer.close()
+
+    async def _connect(
+        self, host: str, port: int
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to the first allowed address of a host that accepts."""
+        problem: Exception = OSError("unknown host")
+        bracketed = f"[{host}]" if ":" in host else host
+        for address in await self._addresses.addresses_of(host):
+            try:
+                self._addresses.check(f"http://{bracketed}:{port}/", address)
+                return await asyncio.open_connection(address, port)
+            except (PrivateAddress, OSError) as error:
+                problem = error
+        raise problem
+
+    def _remember_refusal(self, host: str, error: PrivateAddress) -> None:
+        if len(self._refusals) >= _MOST_REFUSALS:
+            self._refusals.clear()  # only the last ones matter
+        self._refusals[host.lower().rstrip(".")] = error
+
+
+async def _read_target(reader: asyncio.StreamReader) -> tuple[str, int] | None:
+    """Read the requested host and port; None for other commands."""
+    _version, command, _reserved, kind = await reader.readexactly(4)
+    if kind == _NAME:
+        (length,) = await reader.readexactly(1)
+        host = (await reader.readexactly(length)).decode("ascii")
+    elif kind in (_IPV4, _IPV6):
+        packed = await reader.readexactly(4 if kind == _IPV4 else 16)
+        host = str(ipaddress.ip_address(packed))
+    else:
+        return None
+    (port,) = struct.unpack("!H", await reader.readexactly(2))
+    return (host, port) if command == _CONNECT else None
+
+
+def _reply(writer: asyncio.StreamWriter, code: int) -> None:
+    writer.write(bytes([_VERSION, code, 0, _IPV4]) + bytes(6))
+
+
+async def _relay(*ways: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+    async with asyncio.TaskGroup() as both:
+        for source, target in ways:
+            both.create_task(_pump(source, target))
+
+
+async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await source.read(_CHUNK):
+            target.write(data)
+            await target.drain()
+    with suppress(OSError, RuntimeError):
+        if target.can_write_eof():
+            target.write_eof()
+
 
 # ---------------- Records of running browsers, by which orphans are found and ended
 
@@ -336,3 +489,128 @@ async def _close_quietly(close: Callable[[], Awaitable[None]]) -> None:
     with contextlib.suppress(PlaywrightError, TimeoutError):
         async with asyncio.timeout(_CLOSING):
             await close()
+
+
+# ---------------- Tabs
+
+KEPT = "browser.kept"
+"""The event when a failed page was kept."""
+
+
+class Tabs:
+    """Opens pages, as many concurrently as the options allow."""
+
+    def __init__(
+        self, options: BrowserOptions, clock: Clock, before: BeforeSubrequest | None
+    ) -> None:
+        spec = options.spec
+        self._options = options
+        self._clock = clock
+        self._rules = TrafficRules(
+            Blocker(spec.block),
+            tuple(user_pattern(one) for one in spec.capture),
+            before,
+            options.largest_body,
+        )
+        self._failures = FailedPages(options.failures, spec.screenshots, clock)
+        self._free = asyncio.Semaphore(spec.tabs)
+        self._starting = asyncio.Lock()
+        self._chromium: Chromium | None = None
+        self._retired: list[Chromium] = []
+        self._is_lost = False
+        self.subrequests = 0
+
+    async def open(self, request: Request, usage: Usage) -> BrowserPage:
+        """Return the rendered page of a URL.
+
+        Raises:
+            NoBrowser: there is no browser to start.
+            FetchError: the page could not be loaded.
+        """
+        async with usage.waiting.to_enter(self._free), self._browser(request) as chromium:
+            try:
+                async with chromium.page() as tab:
+                    return await self._load(tab, request, usage)
+            except ConnectFailed as error:
+                if (refusal := chromium.refusal(request.url)) is not None:
+                    raise PrivateAddress(request.url, refusal.address) from error
+                raise
+            except PlaywrightError as error:
+                if is_lost(error) and chromium is self._chromium:
+                    self._is_lost = True  # it may notice that later
+                raise translate_browser_error(request.url, error) from None
+
+    async def close(self) -> None:
+        """Close the browser."""
+        async with self._starting:
+            chromium, self._chromium = self._chromium, None
+            for one in (chromium, *self._retired):
+                if one is not None:
+                    await one.close()
+            self._retired.clear()
+
+    @asynccontextmanager
+    async def _browser(self, request: Request) -> AsyncIterator[Chromium]:
+        """Yield the running browser; a replaced one is closed with its last page."""
+        async with self._starting:
+            chromium = await self._running(request)
+            chromium.pages += 1
+        try:
+            yield chromium
+        finally:
+            chromium.pages -= 1
+            if chromium in self._retired and chromium.pages == 0:
+                self._retired.remove(chromium)
+                await chromium.close()
+
+    async def _running(self, request: Request) -> Chromium:
+        if self._chromium is not None and self._is_usable(self._chromium):
+            return self._chromium
+        if self._chromium is not None:
+            await self._retire(self._chromium)
+        try:
+            self._chromium = await Chromium.start(self._options, self._clock)
+        except (PlaywrightError, TimeoutError, OSError) as error:
+            words = (str(error) or type(error).__name__).splitlines()[0]
+            raise ConnectFailed(request.url, f"the browser did not start: {words}") from None
+        self._is_lost = False
+        return self._chromium
+
+    def _is_usable(self, chromium: Chromium) -> bool:
+        return chromium.is_alive and not self._is_lost and not chromium.is_worn
+
+    async def _retire(self, chromium: Chromium) -> None:
+        self._chromium = None
+        if chromium.pages:
+            self._retired.append(chromium)
+        else:
+            await chromium.close()
+
+    async def _load(self, tab: Tab, request: Request, usage: Usage) -> BrowserPage:
+        seconds = request.timeout or self._options.timeout
+        if request.clicks is not None:  # each page has its own timeout
+            seconds *= request.clicks.skip + request.clicks.most
+        timeouts = PausableTimeouts()
+        traffic = Traffic(tab, self._rules, usage, timeouts, request.headers, request.permit)
+        load = Load(tab, request, traffic, self._options.spec.steps_for(request.url), self._clock)
+        try:
+            async with asyncio.timeout(seconds) as deadline:
+                with timeouts.pausing(deadline):
+                    return await load.run()
+        except TimeoutError:
+            await self._keep(tab, request, usage)
+            raise TimedOut(request.url, seconds) from None
+        except NeverReady:
+            await self._keep(tab, request, usage)
+            raise
+        finally:
+            self.subrequests += traffic.subrequests
+            await traffic.stop()
+            if not self._options.keeps_cookies:
+                with suppress(PlaywrightError):
+                    await tab.context.clear_cookies()
+
+    async def _keep(self, tab: Tab, request: Request, usage: Usage) -> None:
+        kept = await self._failures.keep(tab, request.url)
+        if kept is not None:
+            usage.add_event(KEPT, url=request.url, file=f"{kept}.html")

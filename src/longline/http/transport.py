@@ -34,8 +34,7 @@ from longline.http.errors import (
     TimedOut,
     UnknownHost,
 )
-from longline.http.messages import Page, Request, with_query, without_userinfo_in
-from longline.http.middleware.base import Middleware
+from longline.http.messages import Middleware, Page, Request, with_query, without_userinfo_in
 
 # ---------------- A connection that limits the processor time of a response
 

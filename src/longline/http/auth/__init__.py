@@ -1,1 +1,0 @@
-"""Kinds of authentication, which `middleware/authentication.py` applies."""

@@ -1,1 +1,0 @@
-"""HTTP cache: the policy of RFC 9111, and the storage of responses."""

@@ -1,1 +1,0 @@
-"""The end of the chain: what really sends a request."""
