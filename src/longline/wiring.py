@@ -8,15 +8,16 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmana
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from longline.config.identity import check_cookies, merge_headers
 from longline.config.job_spec import BudgetSpec, JobSpec, RetrySpec, make_spec
 from longline.config.settings import Settings
-from longline.core.clock import Clock
+from longline.core.clock import Clock, SystemClock
 from longline.core.errors import BadOption, LayerFailed, MissingExtra
 from longline.engine.extractor import Collector, note_teardown, tear_down
-from longline.http.address_policy import AddressPolicy, JobStart
+from longline.engine.owner import dead_among, this_run
+from longline.http.address_policy import AddressMiddleware, AddressPolicy, JobStart
 from longline.http.archive.warc import Archive, open_warc
 from longline.http.browser.manifest import BrowserOptions, BrowserSpec, is_remote
 from longline.http.browser.transport import BrowserTransport, Subrequests
@@ -25,7 +26,7 @@ from longline.http.chain import ClientIdentity, Policies, build_chain
 from longline.http.messages import Middleware
 from longline.http.middleware.identity import user_agent
 from longline.http.middleware.rate_limit import RefusedUrls
-from longline.http.robots import RobotsText, robots_agent
+from longline.http.robots import RobotsReader, RobotsText, robots_agent
 from longline.http.transport import (
     ConnectionLimit,
     HttpOptions,
@@ -55,6 +56,10 @@ from longline.sources.api.source import Bookmark, Bookmarks
 from longline.sources.base import Source
 from longline.sources.loader import check_needs, load_middlewares, load_source
 from longline.storage.store import Store, open_store
+
+if TYPE_CHECKING:  # needs jsonschema, which a run does not
+    from longline.enrichment.phase import Phase, PhaseProgress
+    from longline.enrichment.task_files import AnyTask
 
 _LOG = logging.getLogger(__name__)
 
@@ -166,6 +171,51 @@ def open_cache(settings: Settings) -> Iterator[HttpCache]:
     """Open the HTTP cache of a home."""
     with closing(HttpCache(settings.cache_file, settings.cache_bytes)) as cache:
         yield cache
+
+
+@asynccontextmanager
+async def open_robots_reader(settings: Settings) -> AsyncIterator[RobotsReader]:
+    """Open a reader of robots.txt files that belongs to no job."""
+    clock = SystemClock()
+    options = HttpOptions(
+        timeout=settings.timeout, user_agent=user_agent_of(settings), ca_file=settings.ca_file
+    )
+    async with open_shared_http(settings, clock) as shared:
+        addresses = AddressPolicy(settings.private_hosts, resolver=shared.resolver)
+        http = HttpTransport(options, clock, addresses, shared.resolver)
+        try:
+            inner = AddressMiddleware(http, addresses)
+            yield RobotsReader(inner, clock, shared.backends.robots)
+        finally:
+            await http.close()
+
+
+@asynccontextmanager
+async def open_phase(
+    settings: Settings,
+    task: AnyTask,
+    store: Store,
+    *,
+    on_progress: Callable[[PhaseProgress], None] | None = None,
+) -> AsyncIterator[Phase]:
+    """Open the enrichment of records by a task, with the rate limits of this home."""
+    from longline.enrichment.phase import Phase  # noqa: PLC0415  # needs jsonschema
+    from longline.enrichment.servers import open_enricher, task_limiter  # noqa: PLC0415
+
+    clock = SystemClock()
+    async with open_limit_backends(settings, clock, store) as backends:
+        limiter = task_limiter(task, clock, backends.rate_limits, backends.limits)
+        async with open_enricher(task, limiter, clock) as enricher:
+            yield Phase(
+                task,
+                store.questions,
+                enricher,
+                clock,
+                owner=this_run(),
+                limiter=limiter,
+                dead_among=dead_among,
+                on_progress=on_progress,
+            )
 
 
 @dataclass(frozen=True, slots=True)

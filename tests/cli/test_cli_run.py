@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from longline.cli.commands.run import run_command
 from longline.cli.progress import run_job
 from longline.config.settings import Settings
 from longline.engine.report import JobReport
@@ -178,7 +179,8 @@ async def shown(
     async def start(hooks: dict[str, Any]) -> JobReport:
         return await orchestrator.execute(**hooks)
 
-    return await run_job(orchestrator, start, as_json=as_json)
+    with run_command.make_context("run", ["n8n", *["--json"] * as_json]):
+        return await run_job(orchestrator, start)
 
 
 async def test_a_site_that_cannot_be_reached_fails_the_job(

@@ -8,6 +8,7 @@ from typing import Any
 
 from longline.analysis.match_rules import is_missing, number
 from longline.core.clock import utc_datetime
+from longline.core.errors import BadOption
 from longline.storage.matches import CONFIRMED, REJECTED, Link, Matches
 
 Row = dict[str, Any]
@@ -87,6 +88,66 @@ async def cluster_of(matches: Matches, kind: str, record: int) -> Cluster:
     return Cluster(
         kind, tuple(rows), tuple(inside), tuple(_split_confirmations(group, groups, links))
     )
+
+
+async def list_clusters(
+    matches: Matches, kind: str | None = None, limit: int | None = None
+) -> tuple[list[dict[str, Any]], int]:
+    """Return summaries of the first `limit` clusters, of a kind or of all, and the number of all.
+
+    Raises:
+        BadOption: nothing was matched as this kind.
+    """
+    if kind is not None:
+        await check_kind(matches, kind)
+    rows: list[dict[str, Any]] = []
+    total = 0
+    for name in [kind] if kind is not None else await matches.kinds():
+        known = await group_records(matches, name)
+        total += len(known.groups)
+        left = None if limit is None else limit - len(rows)
+        rows += [
+            summarize_cluster(cluster)
+            async for cluster in first_clusters(matches, name, known, left)
+        ]
+    return rows, total
+
+
+async def explain_record(matches: Matches, kind: str, name: str) -> dict[str, Any]:
+    """Return the cluster of the record called `source/key` as JSON, with the evidence.
+
+    Raises:
+        BadOption: nothing was matched as this kind, or the name is malformed.
+        UnknownRecord: there is no such record.
+    """
+    await check_kind(matches, kind)
+    cluster = await cluster_of(matches, kind, await find_record_id(matches, name))
+    return await explain_cluster(matches, cluster)
+
+
+async def check_kind(matches: Matches, kind: str) -> None:
+    """Check that records were matched as this kind.
+
+    Raises:
+        BadOption: none were.
+    """
+    known = await matches.kinds()
+    if kind not in known:
+        listed = ", ".join(known) or "none; run `longline duplicates find RULES.yaml` first"
+        raise BadOption("KIND", f"nothing was matched as {kind!r}; known kinds: {listed}")
+
+
+async def find_record_id(matches: Matches, name: str) -> int:
+    """Return the id of the record called `source/key`.
+
+    Raises:
+        BadOption: the name is malformed.
+        UnknownRecord: there is no such record.
+    """
+    source, slash, key = name.partition("/")
+    if not (source and slash and key):
+        raise BadOption("KEY", f"{name!r} is not of the form source/key, as in `records list`")
+    return await matches.find(source, key)
 
 
 def group_links(links: Iterable[Link]) -> list[tuple[int, ...]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from longline.analysis.clusters import check_kind, find_record_id
 from longline.analysis.match_rules import (
     PLAIN,
     BlockField,
@@ -27,6 +28,7 @@ from longline.analysis.match_rules import (
     value_at,
 )
 from longline.core.clock import Clock
+from longline.core.errors import BadOption
 from longline.storage.matches import BlockedRecord, MatchBatch, Matches, RecordPair
 
 Row = Mapping[str, Any]
@@ -87,6 +89,22 @@ async def decide(
     found = [_compared_pair(left, right, rules)[0]]
     batch = MatchBatch(kind, rules.mark, (), found, _contradict_by(rules), at)
     await matches.decide(kind, pair, decision, at=at, batch=batch)
+
+
+async def decide_names(
+    matches: Matches, kind: str, names: tuple[str, str], decision: str, *, at: float
+) -> None:
+    """Save a decision on two records by their names, `source/key`.
+
+    Raises:
+        BadOption: nothing was matched as this kind, a name is malformed, or both are one record.
+        UnknownRecord: there is no such record.
+    """
+    await check_kind(matches, kind)
+    left, right = [await find_record_id(matches, name) for name in names]
+    if left == right:
+        raise BadOption("OTHER", "it is the same record as KEY")
+    await decide(matches, kind, (left, right), decision, at=at)
 
 
 async def _last_rules(matches: Matches, kind: str) -> Rules | None:

@@ -16,6 +16,8 @@ from longline.core.errors import BadOption
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 N = TypeVar("N", int, float)
+_HOME = "longline.home"
+_JSON = "longline.json"
 _PROFILE = "longline.profile"
 _SETTINGS = "longline.settings"
 _SIZE = TypeAdapter(ByteSize)
@@ -134,37 +136,56 @@ SECONDS = Number(float, 0, above=True)
 # ---------------- Options
 
 
+def common_options(command: Command) -> Command:
+    """Add `--home`, `--profile` and `--json`."""
+    return home_option(json_option(command))
+
+
 def home_option(command: Command) -> Command:
-    """Add `--home` and `--profile`."""
+    """Add `--home` and `--profile`, which `settings_of` reads."""
     return click.option(
         "--home",
         type=click.Path(path_type=Path, file_okay=False),
         metavar="FOLDER",
         show_default="LONGLINE_HOME or ./.longline",
         help="Folder for all data.",
+        expose_value=False,
+        callback=lambda context, _option, value: _remember(context, _HOME, value),
     )(profile_option(command))
 
 
 def profile_option(command: Command) -> Command:
-    """Add `--profile`, which is not a parameter of the command: `settings_of` reads it."""
+    """Add `--profile`, which `settings_of` reads."""
     return click.option(
         "--profile",
         metavar="NAME",
         show_default="LONGLINE_PROFILE",
         help="Profile of longline.yaml to use.",
         expose_value=False,
-        callback=_keep_profile,
+        callback=lambda context, _option, value: _remember(context, _PROFILE, value),
     )(command)
 
 
-def _keep_profile(context: click.Context, _option: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        context.meta[_PROFILE] = value
-
-
 def json_option(command: Command) -> Command:
-    """Add `--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+    """Add `--json`, which `wants_json` reads."""
+    return click.option(
+        "--json",
+        is_flag=True,
+        help="Print JSON.",
+        expose_value=False,
+        callback=lambda context, _option, value: _remember(context, _JSON, value or None),
+    )(command)
+
+
+def _remember(context: click.Context, name: str, value: object) -> None:
+    """Keep an option that is not a parameter of the command; groups share it with commands."""
+    if value is not None:
+        context.meta[name] = value
+
+
+def _remembered(name: str) -> Any:
+    context = click.get_current_context(silent=True)
+    return context.meta.get(name) if context else None
 
 
 def engine_option(default: str) -> Callable[[Command], Command]:
@@ -246,9 +267,9 @@ def key_options(command: Command) -> Command:
 # ---------------- Values
 
 
-def settings_of(home: Path | None = None) -> Settings:
+def settings_of() -> Settings:
     """Return the settings, with the home and the profile of the command line."""
-    settings = load_settings(home=home, profile=profile_given())
+    settings = load_settings(home=home_given(), profile=profile_given())
     if context := click.get_current_context(silent=True):
         context.meta[_SETTINGS] = settings
     return settings
@@ -259,10 +280,21 @@ def settings_used(context: click.Context) -> Settings | None:
     return context.meta.get(_SETTINGS)
 
 
+def home_given() -> Path | None:
+    """Return the home of the command line; None when it names none."""
+    home: Path | None = _remembered(_HOME)
+    return home
+
+
 def profile_given() -> str | None:
     """Return the profile of the command line; None when it names none."""
-    context = click.get_current_context(silent=True)
-    return context.meta.get(_PROFILE) if context else None
+    profile: str | None = _remembered(_PROFILE)
+    return profile
+
+
+def wants_json() -> bool:
+    """Return whether the command line has `--json`."""
+    return bool(_remembered(_JSON))
 
 
 def typed_values(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, TextIO, cast
 
 import click
@@ -16,6 +16,7 @@ from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from longline.cli.options import wants_json
 from longline.core.clock import utc_datetime
 from longline.core.json import as_text
 from longline.core.output import SafeStream, sanitize, sanitize_json, trusted
@@ -112,6 +113,14 @@ def bar(share: float, width: int) -> str:
 def print_json(value: Any, *, err: bool = False) -> None:
     """Print a value as one line of JSON."""
     click.echo(sanitize_json(as_text(value)), err=err)
+
+
+def print_result(value: Any, print_text: Callable[[], object]) -> None:
+    """Print a value as JSON with `--json`, otherwise call `print_text`."""
+    if wants_json():
+        print_json(value)
+    else:
+        print_text()
 
 
 def print_line(text: str) -> None:
@@ -245,8 +254,14 @@ class TextTable:
                 row[place] = Text(one_line(cell, length))
         self._rows.append(row)
 
-    def print(self) -> None:
-        """Print the table on stdout, wider than the terminal if `whole` columns need it."""
+    def print(self, empty: str = "") -> None:
+        """Print the table on stdout, or `empty` when it has no rows.
+
+        It is wider than the terminal if `whole` columns need it.
+        """
+        if empty and not self._rows:
+            click.echo(empty)
+            return
         console = stdout_console()
         options = console.options.update(max_width=1000)
         whole = [self._columns.index(name) for name in self._whole]

@@ -15,11 +15,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 from rich.text import Text
 
+from longline.cli.options import wants_json
 from longline.cli.output import (
     SafeLive,
     TextTable,
     duration_text,
-    print_json,
+    print_result,
     stderr_console,
     stdout_console,
 )
@@ -144,7 +145,6 @@ async def run_job(
     orchestrator: Orchestrator,
     start: Callable[[dict[str, Any]], Awaitable[JobReport]],
     *,
-    as_json: bool,
     is_on_workers: bool = False,
 ) -> int:
     """Run a job with live progress, safe interruption and a summary; return the exit code.
@@ -152,13 +152,13 @@ async def run_job(
     With `is_on_workers`, a worker writes the export of the job.
     """
     use_daemon_threads()
-    display = JobDisplay(is_quiet=as_json)
+    display = JobDisplay(is_quiet=wants_json())
 
     def announce(job: Job, is_new: bool) -> None:  # noqa: FBT001  # called by the orchestrator
         display.say(f"{'Started' if is_new else 'Resumed'} job {job.id} (Ctrl-C stops it safely)")
 
     hooks = {
-        "on_progress": None if as_json else display.update,
+        "on_progress": None if wants_json() else display.update,
         "on_start": announce,
     }
     try:
@@ -168,15 +168,12 @@ async def run_job(
     except asyncio.CancelledError:
         click.echo(STOPPED, err=True)
         return INTERRUPTED
-    if as_json:
-        print_json(report.as_dict())
-    else:
-        print_summary(report)
-        _print_export(report, is_on_workers=is_on_workers)
+    print_result(report.as_dict(), lambda: _print_report(report, is_on_workers=is_on_workers))
     return report.exit_code
 
 
-def _print_export(report: JobReport, *, is_on_workers: bool) -> None:
+def _print_report(report: JobReport, *, is_on_workers: bool) -> None:
+    print_summary(report)
     if report.unwritten:
         click.echo(f"  export    failed: {report.unwritten}")
     elif report.output:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from longline.cli.options import COUNT, JOB, Command, Number, settings_of
 from longline.cli.output import print_note
-from longline.config.settings import is_read_only, prepare_home
+from longline.config.settings import Settings, is_read_only, prepare_home
 from longline.config.validation_messages import nearest
 from longline.core.errors import BadOption, HomeUnwritable, UnknownRecord
 from longline.pipeline.quality import GRADES
@@ -27,12 +27,13 @@ from longline.storage.query import (
 )
 from longline.storage.store import Store, open_store
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 
-def with_store(home: Path | None, use: Callable[[Store], Awaitable[T]]) -> T:
+def with_store(use: Callable[[Store], Awaitable[T]]) -> T:
     """Open the store of a home, use it, close it; a home on a read-only file system can be read."""
-    settings = settings_of(home)
+    settings = settings_of()
     try:
         prepare_home(settings)
     except HomeUnwritable:
@@ -42,6 +43,20 @@ def with_store(home: Path | None, use: Callable[[Store], Awaitable[T]]) -> T:
     async def opened() -> T:
         with open_store(settings.database) as store:
             return await use(store)
+
+    return asyncio.run(opened())
+
+
+def with_opened(
+    open_: Callable[[Settings], AbstractAsyncContextManager[R]], use: Callable[[R], Awaitable[T]]
+) -> T:
+    """Open something of a home, such as its archive, use it, close it."""
+    settings = settings_of()
+    prepare_home(settings)
+
+    async def opened() -> T:
+        async with open_(settings) as resource:
+            return await use(resource)
 
     return asyncio.run(opened())
 
@@ -159,22 +174,25 @@ async def checked_query(
     return checked
 
 
-async def check_source(store: Store, source: str | None) -> None:
-    """Check that a source has a record or a job in this home.
+async def check_source(store: Store, source: str | None, *, needs_records: bool = False) -> None:
+    """Check that a source has a record in this home, or at least a job.
 
     Raises:
         BadOption: it has neither; with the name that was probably meant.
     """
     if source is None or await store.records.list(RecordQuery(source=source, limit=1)):
         return
-    known = {job.source for job in await store.jobs.list(limit=None)}
+    known = {row["source"] for row in await store.records.statistics()}
+    if not needs_records:
+        known |= {job.source for job in await store.jobs.list(limit=None)}
     if source in known:
         return
-    known |= {row["source"] for row in await store.records.statistics()}
     meant = nearest(source, sorted(known))
     hint = f"did you mean {meant!r}? " if meant else ""
     listed = f"known sources: {', '.join(sorted(known))}" if known else "no source has been run yet"
-    raise BadOption("source", f"{source!r:.60} was never run in this home; {hint}{listed}")
+    problem = "has no records" if needs_records else "was never run"
+    option = "--source" if needs_records else "source"
+    raise BadOption(option, f"{source!r:.60} {problem} in this home; {hint}{listed}")
 
 
 async def _is_known_field(store: Store, query: RecordQuery, field: str) -> bool:

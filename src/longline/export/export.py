@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import struct
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -15,6 +17,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from longline.config.secrets import SecretRef
+from longline.config.validation_messages import nearest
 from longline.core.errors import BadOption
 from longline.export import postgres, s3
 from longline.export.atomic_files import atomic_write, destination_error
@@ -41,7 +44,9 @@ from longline.export.postgres import PostgresTable
 from longline.export.redaction import Redactor
 from longline.export.s3 import S3Object
 from longline.export.table import FieldSurvey, open_table
+from longline.storage.query import RecordQuery
 from longline.storage.records import ENRICHMENTS, ExportCursors, RecordVersion
+from longline.storage.store import Store
 
 # ---------------- What an export is to write, and where
 
@@ -146,6 +151,10 @@ def check_request(request: ExportRequest, *, option: str = OUTPUT) -> str:
         if value is not None and is_refused:
             place = "standard output" if is_stdout else scheme or "a file"
             raise BadOption(name, f"does not apply to {place}")
+    columns = parse_columns(request.columns, request.tasks or ())
+    if request.tasks and columns and all(one.path[0] != ENRICHMENTS for one in columns):
+        problem = f"--columns has no enrichment, such as enrichments.{request.tasks[0]}.@model"
+        raise BadOption("--with-enrichments", problem)
     return scheme
 
 
@@ -200,13 +209,16 @@ def export(request: ExportRequest, rows: Rows) -> ExportResult:
         result = _to_folder(place, request, rows, columns)
     else:
         result = _to_file(place, request, rows, columns)
-    if not result.records:
-        result = replace(result, notes=(*result.notes, NO_RECORDS))
+    return _finish(result, request)
+
+
+def _finish(result: ExportResult, request: ExportRequest) -> ExportResult:
+    notes = result.notes if result.records else (*result.notes, NO_RECORDS)
     redacted = dict(request.redactor.replaced) if request.redactor else None
-    return replace(result, redacted=redacted)
+    return replace(result, notes=notes, redacted=redacted)
 
 
-def export_stream(target: BinaryIO, rows: Rows, request: ExportRequest) -> WriteResult:
+def export_stream(target: BinaryIO, rows: Rows, request: ExportRequest) -> ExportResult:
     """Write records to an open stream, such as standard output.
 
     Raises:
@@ -216,7 +228,65 @@ def export_stream(target: BinaryIO, rows: Rows, request: ExportRequest) -> Write
     check_request(request)
     file_format = parse_format(STDOUT, request.format or "jsonl")
     columns = parse_columns(request.columns, request.tasks or ())
-    return write_rows(file_format, _prepare_rows(rows, request), target, columns)
+    written = write_rows(file_format, _prepare_rows(rows, request), target, columns)
+    return _finish(_result(STDOUT, file_format, written, None), request)
+
+
+def export_records(
+    store: Store,
+    request: ExportRequest,
+    query: RecordQuery,
+    *,
+    incremental: str | None = None,
+    stream: BinaryIO | None = None,
+) -> ExportResult | None:
+    """Export the records of a query, to `stream` if the request is for standard output.
+
+    With `incremental`, only records are written that no earlier export of this name has written;
+    None when there are none. Code with an event loop calls it in a thread.
+
+    Raises:
+        BadOption: an option does not fit.
+        LonglineError: as for `export`.
+    """
+    # Records that were exported before must not use up the limit.
+    wanted = replace(query, limit=None) if incremental else query
+
+    def read() -> Iterable[Row]:
+        return store.records.stream(wanted, with_enrichments=request.tasks is not None)
+
+    def write(request: ExportRequest, rows: Rows) -> ExportResult:
+        return export_stream(stream, rows, request) if stream else export(request, rows)
+
+    if incremental is None:
+        return write(request, read)
+    if query.as_of is not None:
+        raise BadOption("--incremental", "it cannot be combined with --as-of")
+    tasks, cursors = request.tasks or (), store.export_cursors
+    with closing(
+        IncrementalRows(cursors, incremental, read, limit=query.limit, tasks=tasks)
+    ) as rows:
+        if rows.is_empty():
+            return None
+        done = write(replace(request, is_numbered=stream is None), rows)
+        asyncio.run(cursors.add(incremental, rows.yielded()))
+    return done
+
+
+async def choose_tasks(store: Store, names: Sequence[str]) -> tuple[str, ...] | None:
+    """Return these enrichment tasks, or all; None when none has been run yet.
+
+    Raises:
+        BadOption: a task was never run.
+    """
+    known = list(await store.questions.counts())
+    wanted = tuple(dict.fromkeys(names))
+    for name in wanted:
+        if name not in known:
+            near = nearest(name, known)
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise BadOption("--with-enrichments", f"task {name!r} was never run here{hint}")
+    return wanted or tuple(known) or None
 
 
 def _prepare_rows(rows: Rows, request: ExportRequest) -> Rows:

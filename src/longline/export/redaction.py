@@ -8,7 +8,6 @@ import secrets as random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 from longline.config.documents import read_document
 from longline.config.secrets import SecretRef, is_reference
 from longline.config.settings import Settings
-from longline.core.errors import HomeUnwritable, MissingExtra, UnknownSecret
+from longline.core.errors import BadOption, HomeUnwritable, MissingExtra, UnknownSecret
 from longline.core.model import Job
 from longline.export.atomic_files import temporary_sibling
 from longline.export.columns import Row
@@ -298,16 +297,8 @@ KEY_FILE = "redaction.key"
 _KEY_BYTES = 32
 
 
-@dataclass(frozen=True, slots=True)
-class KnownSecrets:
-    """The values of the secret references of a home, and the references that cannot be read."""
-
-    values: frozenset[str]
-    unreadable: tuple[str, ...]
-
-
-def known_secrets(settings: Settings, jobs: Iterable[Job]) -> KnownSecrets:
-    """Return the secrets of all manifests, job files and past jobs.
+def known_secrets(settings: Settings, jobs: Iterable[Job]) -> tuple[set[str], list[str]]:
+    """Return the secrets of all manifests, job files and past jobs, and those it cannot read.
 
     Raises:
         BadFile: a file cannot be read, so its references are unknown.
@@ -319,13 +310,30 @@ def known_secrets(settings: Settings, jobs: Iterable[Job]) -> KnownSecrets:
     for job in jobs:
         for name, text in _strings_in(job.settings):
             references.update(_secret_references(name, text))
-    found, unreadable = set(), []
+    found: set[str] = set()
+    unreadable: list[str] = []
     for reference in sorted(references, key=str):
         try:
             found.add(reference.read().get_secret_value())
         except (UnknownSecret, MissingExtra):
             unreadable.append(str(reference))
-    return KnownSecrets(frozenset(found), tuple(unreadable))
+    return found, unreadable
+
+
+def home_redactor(
+    settings: Settings, jobs: Iterable[Job], *, ignore_unreadable: bool = False
+) -> tuple[Redactor, list[str]]:
+    """Return a redactor that knows the secrets of a home, and notes on those it cannot read.
+
+    Raises:
+        BadOption: a secret cannot be read, unless that is ignored.
+    """
+    values, unreadable = known_secrets(settings, jobs)
+    if unreadable and not ignore_unreadable:
+        problem = f"{', '.join(unreadable)} cannot be read, so it cannot be redacted"
+        raise BadOption("--redact", f"{problem}; provide it, or use --ignore-unreadable")
+    notes = [f"{one} cannot be read and was not redacted" for one in unreadable]
+    return Redactor(values, key=pseudonym_key(settings.home)), notes
 
 
 def pseudonym_key(home: Path) -> bytes:

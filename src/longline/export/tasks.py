@@ -13,7 +13,6 @@ from longline.config.secrets import SecretRef
 from longline.core.errors import BadOption, LonglineError, StoreError
 from longline.core.model import Job, JobState
 from longline.export.atomic_files import check_parent_folder
-from longline.export.columns import parse_columns
 from longline.export.export import STDOUT, ExportRequest, check_request, export
 from longline.export.formats import parse_format
 from longline.export.postgres import SCHEMES
@@ -52,7 +51,6 @@ def prepare_for_task(request: ExportRequest, *, option: str, by_worker: bool) ->
     if request.output == STDOUT:
         raise BadOption(option, "standard output is not possible for a later export: name a file")
     scheme = check_request(request, option=option)
-    parse_columns(request.columns, request.tasks or ())
     if scheme not in SCHEMES:
         name = Path(urlsplit(request.output).path if scheme else request.output).name
         parse_format(name, request.format, option=option)

@@ -311,6 +311,26 @@ def survey(settings: Settings) -> Survey:
     return Survey(settings, MappingProxyType(entries), tuple(problems))
 
 
+def find_entry(reference: str, settings: Settings) -> Entry:
+    """Return a manifest or a job file by its path or its name.
+
+    Raises:
+        ConfigError: it does not exist, or is invalid.
+    """
+    if reference.endswith(SUFFIXES):
+        return read_entry(Path(reference))
+    found = survey(settings)
+    if reference in found.entries:
+        return found.entries[reference]
+    for problem in found.problems:  # the file of this name may be broken
+        if isinstance(problem, BadFile) and Path(problem.path).stem == reference:
+            raise problem
+    meant = nearest(reference, found.entries)
+    hint = f"did you mean {meant!r}? " if meant else ""
+    known = ", ".join(found.entries) or "none"
+    raise BadOption("NAME", f"there is no {reference!r}; {hint}known names: {known}")
+
+
 def nothing_in(folders: Sequence[Path]) -> str:
     """Return the sentence for source folders without any file."""
     named = ", ".join(str(one) if one.is_absolute() else f"./{one}" for one in folders)
@@ -512,3 +532,61 @@ class _ShortFormSchema(GenerateJsonSchema):
 def _is_model_validator(function: Any) -> bool:
     decorators = getattr(getattr(function, "__self__", None), "__pydantic_decorators__", None)
     return decorators is not None and function.__name__ in decorators.model_validators
+
+
+def known_sources(settings: Settings) -> Iterator[tuple[str, type[Source] | ConfigError]]:
+    """Yield every source that has a name, and the problem of each that is broken."""
+    found = survey(settings)
+    manifests = [
+        str(one.document.path) for one in found.entries.values() if isinstance(one.model, Manifest)
+    ]
+    for reference in (*sorted({*BUILT_IN, *plugin_names(SOURCES)}), *manifests):
+        try:
+            yield reference, load_source(reference)
+        except ConfigError as error:
+            yield reference, error
+    for problem in found.problems:
+        yield getattr(problem, "path", ""), problem
+
+
+def validate_files(
+    files: Sequence[Path], settings: Settings, *, with_secrets: bool = True
+) -> tuple[int, list[ConfigError]]:
+    """Return the number of files, and the first problem of each invalid one.
+
+    Without `files`, all manifests and job files of the settings are validated.
+    """
+    paths = list(files or yaml_files(settings.sources))
+    problems: list[ConfigError] = []
+    for path in paths:
+        try:
+            entry = read_entry(path)
+            _check_job_source(entry)
+            if with_secrets:
+                check_secrets(entry)
+        except ConfigError as error:
+            problems.append(error)
+    if not files and not problems:  # two valid files may have the same name
+        problems = list(survey(settings).problems)
+    return len(paths), problems
+
+
+def _check_job_source(entry: Entry) -> None:
+    """Check that the source and the options of a job file can be used.
+
+    Raises:
+        ConfigError: they cannot; names the place in the file.
+    """
+    values = read_job_file(entry.document.path)
+    if not isinstance(entry.model, JobSpec):
+        return
+    try:
+        source = load_source(values["source"], values.get("manifest"))
+    except BadFile:
+        raise
+    except ConfigError as error:
+        raise entry.document.error(("source",), str(error)) from error
+    try:
+        source.with_options(values.get("set") or {})
+    except ConfigError as error:
+        raise entry.document.error(("set",), str(error)) from error

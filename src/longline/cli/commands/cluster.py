@@ -8,20 +8,26 @@ import sys
 import time
 from contextlib import closing
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import click
 
 from longline.cli.exit_codes import ExitCode
 from longline.cli.log_options import log_options, log_options_of
-from longline.cli.options import UP_TO_1000, Number, home_option, json_option, settings_of
+from longline.cli.options import (
+    UP_TO_1000,
+    Number,
+    common_options,
+    home_option,
+    settings_of,
+    wants_json,
+)
 from longline.cli.output import (
     MISSING,
     TextTable,
     count_text,
     duration_text,
     number_text,
-    print_json,
+    print_result,
     size_text,
     value_text,
 )
@@ -32,13 +38,12 @@ from longline.core.output import closed_stdout_ignored, sanitize
 from longline.engine.owner import this_host
 from longline.services.database_copy import CopiedHome, copy_home
 from longline.services.processes import (
-    OnStep,
     ServiceStatus,
     check_extra,
     has_cluster,
     sqlite_status,
 )
-from longline.storage.database import describe, open_database
+from longline.storage.database import DatabaseInfo, describe, open_database
 
 
 @click.command("up")
@@ -60,15 +65,12 @@ from longline.storage.database import describe, open_database
     is_flag=True,
     help="Store jobs and records in a PostgreSQL server managed by this home (remembered).",
 )
-@home_option
-@json_option
+@common_options
 def up_command(
     *,
     workers: int | None,
     processes: int | None,
     with_postgres: bool,
-    home: Path | None,
-    as_json: bool,
 ) -> None:
     """Start Redis, PostgreSQL and workers on this machine.
 
@@ -80,37 +82,31 @@ def up_command(
     # Needs optional packages.
     from longline.services.cluster import ClusterOptions, status, up  # noqa: PLC0415
 
-    settings = settings_of(home)
+    settings = settings_of()
     options = ClusterOptions(workers, processes, with_postgres)
-    started = up(settings, options, step_printer(is_quiet=as_json))
-    parts = [asdict(one) for one in status(settings)] if as_json else []
+    started = up(settings, options, _print_step)
+    parts = [asdict(one) for one in status(settings)] if wants_json() else []
+    ready = "Ready. Run: longline run SOURCE --engine celery"
+    if not started.workers:
+        ready = "The servers are ready. Start a worker with: longline up --workers 1"
+    found = {"started": [one.name for one in started.processes], "parts": parts}
     with closed_stdout_ignored():
-        if as_json:
-            print_json({"started": [one.name for one in started.processes], "parts": parts})
-        elif started.workers:
-            click.echo("Ready. Run: longline run SOURCE --engine celery")
-        else:
-            click.echo("The servers are ready. Start a worker with: longline up --workers 1")
+        print_result(found, lambda: click.echo(ready))
 
 
-def step_printer(*, is_quiet: bool) -> OnStep:
-    """Return what prints each step of `up` and `down`; nothing when it is quiet."""
-
-    def print_step(service: str, step: str) -> None:
-        if not is_quiet:
-            with closed_stdout_ignored():
-                click.echo(f"{service:10} {step}")
-
-    return print_step
+def _print_step(service: str, step: str) -> None:
+    """Print a step of `up` or `down`, unless with --json."""
+    if not wants_json():
+        with closed_stdout_ignored():
+            click.echo(f"{service:10} {step}")
 
 
-# ---------------- longline down: stop what `longline up` started
+# ---------------- down
 
 
 @click.command("down")
-@home_option
-@json_option
-def down_command(*, home: Path | None, as_json: bool) -> None:
+@common_options
+def down_command() -> None:
     """Stop what `longline up` started.
 
     Workers drain first, then PostgreSQL and Redis stop. No data is removed.
@@ -118,37 +114,32 @@ def down_command(*, home: Path | None, as_json: bool) -> None:
     check_extra("longline down")
     from longline.services.cluster import down  # noqa: PLC0415  # needs optional packages
 
-    stopped = down(settings_of(home), step_printer(is_quiet=as_json))
+    stopped = [one.name for one in down(settings_of(), _print_step)]
     with closed_stdout_ignored():
-        if as_json:
-            print_json({"stopped": [one.name for one in stopped]})
-        elif not stopped:
-            click.echo("no service of this home was running")
+        if wants_json() or not stopped:
+            text = "no service of this home was running"
+            print_result({"stopped": stopped}, lambda: click.echo(text))
 
 
-# ---------------- longline status: the services of a home
+# ---------------- status
 
 _LOCAL = "This home has no cluster: jobs run in the process that starts them. See `longline up`."
 
 
 @click.command("status")
-@home_option
-@json_option
-def status_command(*, home: Path | None, as_json: bool) -> None:
+@common_options
+def status_command() -> None:
     """Show the services of this home and their health.
 
     Exits with 1 if a service is not healthy. A home without a cluster has only its database.
     """
-    settings = settings_of(home)
+    settings = settings_of()
     is_local = not has_cluster(settings)
     file = sqlite_status(settings) if is_local else None
     services = [file] if file is not None else _services(settings)
-    if as_json:
-        print_json([asdict(one) for one in services])
-    else:
-        _print_services(services)
-        if is_local:
-            click.echo(_LOCAL)
+    print_result(
+        [asdict(one) for one in services], lambda: _print_services(services, is_local=is_local)
+    )
     is_healthy = all(one.is_healthy for one in services)
     sys.exit(ExitCode.OK if is_healthy else ExitCode.FAILED)
 
@@ -165,7 +156,7 @@ def _services(settings: Settings) -> list[ServiceStatus]:
     ]
 
 
-def _print_services(services: list[ServiceStatus]) -> None:
+def _print_services(services: list[ServiceStatus], *, is_local: bool) -> None:
     table = TextTable(
         "service",
         "state",
@@ -192,6 +183,8 @@ def _print_services(services: list[ServiceStatus]) -> None:
             one.note or _activity(one.doing) or (one.address if one.port is None else ""),
         )
     table.print()
+    if is_local:
+        click.echo(_LOCAL)
 
 
 def _activity(worker: dict[str, str] | None) -> str:
@@ -207,7 +200,7 @@ def _ago(at: float | None) -> str:
     return MISSING if at is None else duration_text(max(0.0, time.time() - at))
 
 
-# ---------------- longline worker: run a cluster worker
+# ---------------- worker
 
 _QUEUES = ("fetch", "process", "output")
 
@@ -258,7 +251,6 @@ def worker_command(
     queues: tuple[str, ...],
     items: int | None,
     name: str | None,
-    home: Path | None,
 ) -> None:
     """Run a cluster worker.
 
@@ -271,7 +263,7 @@ def worker_command(
         from longline.distributed.supervisor import run_worker  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise MissingExtra("cluster", "a worker") from error
-    settings = settings_of(home)
+    settings = settings_of()
     if items is not None:
         settings = settings.model_copy(update={"concurrency": items})
     prepare_home(settings)
@@ -283,7 +275,7 @@ def worker_command(
     sys.exit(asyncio.run(run_worker(settings, options)))
 
 
-# ---------------- longline db: the database, and copying it to another one
+# ---------------- db
 
 
 @click.group("db")
@@ -306,16 +298,13 @@ def db_command() -> None:
     is_flag=True,
     help="Replace NUL characters by U+FFFD: PostgreSQL cannot store them.",
 )
-@home_option
-@json_option
+@common_options
 def copy(
     target: str,
     *,
     source: str | None,
     force: bool,
     replace_nul: bool,
-    home: Path | None,
-    as_json: bool,
 ) -> None:
     """Copy all data including history to TARGET, which must be empty.
 
@@ -324,13 +313,10 @@ def copy(
     interrupted copy can be run again. The source is not changed.
     """
     copied = asyncio.run(
-        copy_home(settings_of(home), target, source, force=force, replace_nul=replace_nul)
+        copy_home(settings_of(), target, source, force=force, replace_nul=replace_nul)
     )
-    if as_json:
-        state = {"is_in_use": copied.is_in_use, "is_behind": copied.is_behind}
-        print_json({**asdict(copied.copied), **state})
-    else:
-        _print_copied(copied)
+    state = {"is_in_use": copied.is_in_use, "is_behind": copied.is_behind}
+    print_result({**asdict(copied.copied), **state}, lambda: _print_copied(copied))
     if copied.is_behind:
         click.echo(
             f"{sanitize(copied.copied.source)} was changed during the copy, so the copy is "
@@ -341,17 +327,17 @@ def copy(
 
 
 @db_command.command("info")
-@home_option
-@json_option
-def info(*, home: Path | None, as_json: bool) -> None:
+@common_options
+def info() -> None:
     """Show the database of this home, its size and its tables."""
-    settings = settings_of(home)
+    settings = settings_of()
     prepare_home(settings)
     with closing(open_database(settings.database)) as database:
         address, found = database.address, asyncio.run(database.read(describe))
-    if as_json:
-        print_json({"address": address, **asdict(found)})
-        return
+    print_result({"address": address, **asdict(found)}, lambda: _print_database(address, found))
+
+
+def _print_database(address: str, found: DatabaseInfo) -> None:
     click.echo(f"address   {sanitize(address)}")
     click.echo(f"kind      {found.kind} {found.version}")
     click.echo(f"schema    version {found.tables_version}")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +12,35 @@ import click
 
 from longline.cli.exit_codes import ExitCode
 from longline.cli.options import (
-    home_option,
+    common_options,
+    home_given,
     json_option,
     profile_given,
     profile_option,
     settings_of,
+    wants_json,
 )
-from longline.cli.output import TextTable, count_text, print_json
+from longline.cli.output import (
+    TextTable,
+    count_text,
+    print_json,
+    print_result,
+)
 from longline.cli.queries import with_store
 from longline.config.documents import parse_location, set_value, write_document
 from longline.config.job_spec import JobSpec
 from longline.config.settings import Settings, explain_settings
-from longline.config.validation_messages import nearest
 from longline.core.errors import BadFile, BadOption, ConfigError, UnknownJob
 from longline.sources.loader import (
     SCHEMA_NAMES,
-    SUFFIXES,
-    Entry,
-    check_secrets,
     diff_settings,
     explain_entry,
-    load_source,
+    find_entry,
     nothing_in,
     parse_entry,
-    read_entry,
-    read_job_file,
     schema_of,
     survey,
-    yaml_files,
+    validate_files,
 )
 
 
@@ -51,55 +52,38 @@ def config_command() -> None:
 @config_command.command("list")
 @profile_option
 @json_option
-def list_all(*, as_json: bool) -> None:
+def list_files() -> None:
     """List manifests and job files.
 
     Searches the folders of the setting `sources`.
     """
     settings = settings_of()
     found = survey(settings)
+    columns = ("name", "kind", "file", "about")
     rows: list[dict[str, Any]] = [
-        {
-            "name": entry.name,
-            "kind": entry.kind,
-            "file": str(entry.document.path),
-            "about": entry.about,
-        }
-        for entry in found.entries.values()
+        dict(zip(columns, (one.name, one.kind, str(one.document.path), one.about), strict=True))
+        for one in found.entries.values()
     ]
     rows += [
-        {
-            "name": None,
-            "kind": "broken",
-            "file": getattr(problem, "path", None),
-            "about": str(problem),
-        }
-        for problem in found.problems
+        dict(zip(columns, (None, "broken", getattr(one, "path", None), str(one)), strict=True))
+        for one in found.problems
     ]
-    if as_json:
-        print_json(rows)
-        return
-    _print_rows(("name", "kind", "file", "about"), rows, nothing_in(settings.sources))
+    _print_rows(columns, rows, empty=nothing_in(settings.sources))
 
 
 @config_command.command("show")
 @click.argument("name", required=False)
-@home_option
-@json_option
-def show_values(name: str | None, *, home: Path | None, as_json: bool) -> None:
+@common_options
+def show_values(name: str | None) -> None:
     """Show all values and where they come from.
 
     Those of the settings, or of NAME: the name or path of a manifest or job file.
     """
     if name is None:
-        explained = explain_settings(home=home, profile=profile_given())
+        explained = explain_settings(home=home_given(), profile=profile_given())
     else:
-        explained = explain_entry(_find_entry(name, settings_of(home)))
-    rows = [asdict(one) for one in explained]
-    if as_json:
-        print_json(rows)
-        return
-    _print_rows(("name", "value", "origin"), rows, "")
+        explained = explain_entry(find_entry(name, settings_of()))
+    _print_rows(("name", "value", "origin"), [asdict(one) for one in explained])
 
 
 @config_command.command("validate")
@@ -107,20 +91,18 @@ def show_values(name: str | None, *, home: Path | None, as_json: bool) -> None:
 @click.option("--no-secrets", is_flag=True, help="Do not check that secrets exist.")
 @profile_option
 @json_option
-def validate(files: tuple[Path, ...], *, no_secrets: bool, as_json: bool) -> None:
+def validate_all(files: tuple[Path, ...], *, no_secrets: bool) -> None:
     """Validate FILEs, or all manifests and job files.
 
     Exits with 2 if one is invalid.
     """
-    settings = settings_of()
-    count, problems = _validate(files, settings, with_secrets=not no_secrets)
-    if as_json:
-        print_json({"files": count, "problems": [asdict(one) for one in problems]})
+    count, problems = validate_files(files, settings_of(), with_secrets=not no_secrets)
+    if wants_json():
+        print_json({"files": count, "problems": [_problem_json(one) for one in problems]})
+    elif problems:
+        click.echo("\n".join(f"longline: {one}" for one in problems), err=True)
     else:
-        for one in problems:
-            click.echo(f"longline: {one.sentence}", err=True)
-        if not problems:
-            click.echo(f"{count_text(count, 'file is', 'files are')} valid")
+        click.echo(f"{count_text(count, 'file is', 'files are')} valid")
     sys.exit(ExitCode.USAGE if problems else ExitCode.OK)
 
 
@@ -130,47 +112,40 @@ def validate(files: tuple[Path, ...], *, no_secrets: bool, as_json: bool) -> Non
 @click.argument("value")
 @profile_option
 @json_option
-def set_one(name: str, key: str, value: str, *, as_json: bool) -> None:
+def set_field(name: str, key: str, value: str) -> None:
     """Set KEY of NAME to VALUE; comments are kept.
 
     NAME is the name or path of a manifest or job file, KEY is `rate` or
     `fields.price.type`. The file is not changed if the result would be invalid.
     """
-    document = _find_entry(name, settings_of()).document
+    document = find_entry(name, settings_of()).document
     edited = set_value(document, parse_location(key), value, parse_entry)
     write_document(edited)
     changed = diff_settings(document.values, edited.values)
-    if as_json:
-        print_json(changed)
-        return
-    for one in changed:
-        click.echo(f"{one['path']}: {_value_cell(one['before'])} -> {_value_cell(one['after'])}")
-    if not changed:
-        click.echo("no change")
+    lines = [
+        f"{one['path']}: {_value_cell(one['before'])} -> {_value_cell(one['after'])}"
+        for one in changed
+    ]
+    print_result(changed, lambda: click.echo("\n".join(lines) or "no change"))
 
 
 @config_command.command("diff")
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
-@home_option
-@json_option
-def diff(before: str, after: str, *, home: Path | None, as_json: bool) -> None:
+@common_options
+def diff_files(before: str, after: str) -> None:
     """Show the differences between A and B.
 
     Each is a file, the name of a manifest or job file, or a job, whose settings are compared.
     """
-    settings = settings_of(home)
-    old, new = (_values_of(one, settings, home) for one in (before, after))
-    rows = diff_settings(old, new)
-    if as_json:
-        print_json(rows)
-        return
-    _print_rows(("change", "path", "before", "after"), rows, "no differences")
+    settings = settings_of()
+    rows = diff_settings(_values_of(before, settings), _values_of(after, settings))
+    _print_rows(("change", "path", "before", "after"), rows, empty="no differences")
 
 
 @config_command.command("schema")
 @click.argument("kind", type=click.Choice(SCHEMA_NAMES), default="html", metavar="[KIND]")
-def schema(kind: str) -> None:
+def print_schema(kind: str) -> None:
     """Print the JSON Schema of a KIND of file.
 
     KIND is html (the default), api, command, job or settings. Editors use the schema to validate
@@ -179,14 +154,11 @@ def schema(kind: str) -> None:
     print_json(schema_of(kind))
 
 
-def _print_rows(columns: tuple[str, ...], rows: Iterable[dict[str, Any]], empty: str) -> None:
+def _print_rows(columns: tuple[str, ...], rows: list[dict[str, Any]], *, empty: str = "") -> None:
     table = TextTable(*columns, whole=columns, cell_length=1000)
     for row in rows:
         table.add(*(_value_cell(row[name]) for name in columns))
-    if table:
-        table.print()
-    else:
-        click.echo(empty)
+    print_result(rows, lambda: table.print(empty))
 
 
 def _value_cell(value: Any) -> str:
@@ -195,98 +167,29 @@ def _value_cell(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-# ---------------- Files by path or name, and the settings of jobs
+# ---------------- Files, names and jobs
 
 
-@dataclass(frozen=True, slots=True)
-class _Problem:
-    """What is wrong with a file, and where; line and column are 0 when unknown."""
-
-    file: str
-    line: int
-    column: int
-    problem: str
-    sentence: str
-
-    @classmethod
-    def of(cls, error: ConfigError) -> _Problem:
-        if isinstance(error, BadFile):
-            return cls(error.path, error.line, error.column, error.problem, str(error))
-        return cls("", 0, 0, str(error), str(error))
+def _problem_json(error: ConfigError) -> dict[str, Any]:
+    """Return what is wrong with a file, and where; line and column are 0 when unknown."""
+    place: dict[str, Any] = {"file": "", "line": 0, "column": 0, "problem": str(error)}
+    if isinstance(error, BadFile):
+        place = {"file": error.path, "line": error.line, "column": error.column}
+        place["problem"] = error.problem
+    return {**place, "sentence": str(error)}
 
 
-def _find_entry(reference: str, settings: Settings) -> Entry:
-    """Return a manifest or a job file by its path or its name.
-
-    Raises:
-        ConfigError: it does not exist, or is invalid.
-    """
-    if reference.endswith(SUFFIXES):
-        return read_entry(Path(reference))
-    found = survey(settings)
-    if reference in found.entries:
-        return found.entries[reference]
-    # If the file of this name is broken, its problem is the answer.
-    for problem in found.problems:
-        if isinstance(problem, BadFile) and Path(problem.path).stem == reference:
-            raise problem
-    meant = nearest(reference, found.entries)
-    hint = f"did you mean {meant!r}? " if meant else ""
-    known = ", ".join(found.entries) or "none"
-    raise BadOption("NAME", f"there is no {reference!r}; {hint}known names: {known}")
-
-
-def _validate(
-    files: tuple[Path, ...], settings: Settings, *, with_secrets: bool
-) -> tuple[int, list[_Problem]]:
-    """Return the number of files, and the first problem of each invalid one."""
-    paths = list(files or yaml_files(settings.sources))
-    problems = []
-    for path in paths:
-        try:
-            entry = read_entry(path)
-            _check_job_source(entry)
-            if with_secrets:
-                check_secrets(entry)
-        except ConfigError as error:
-            problems.append(_Problem.of(error))
-    if not files and not problems:  # two valid files may have the same name
-        problems = [_Problem.of(problem) for problem in survey(settings).problems]
-    return len(paths), problems
-
-
-def _check_job_source(entry: Entry) -> None:
-    """Check that the source and the options of a job file can be used.
-
-    Raises:
-        ConfigError: they cannot; names the place in the file.
-    """
-    values = read_job_file(entry.document.path)
-    if not isinstance(entry.model, JobSpec):
-        return
-    try:
-        source = load_source(values["source"], values.get("manifest"))
-    except BadFile:
-        raise
-    except ConfigError as error:
-        raise entry.document.error(("source",), str(error)) from error
-    try:
-        source.with_options(values.get("set") or {})
-    except ConfigError as error:
-        raise entry.document.error(("set",), str(error)) from error
-
-
-def _values_of(reference: str, settings: Settings, home: Path | None) -> Mapping[str, Any]:
+def _values_of(reference: str, settings: Settings) -> Mapping[str, Any]:
     """Return the values of a file, or the settings of a job.
 
     Raises:
         ConfigError: there is no such file, name or job.
     """
     try:
-        entry = _find_entry(reference, settings)
+        entry = find_entry(reference, settings)
     except BadOption as error:
         try:
-            job = with_store(home, lambda store: store.jobs.get(reference))
+            job = with_store(lambda store: store.jobs.get(reference))
         except UnknownJob:
             problem = f"{reference!r} is not a file, a job, or the name of a manifest or job file"
             raise BadOption("config diff", problem) from error

@@ -8,22 +8,14 @@ from typing import Any
 
 import click
 
-from longline.analysis.clusters import (
-    cluster_of,
-    explain_cluster,
-    first_clusters,
-    group_records,
-    summarize_cluster,
-)
-from longline.analysis.duplicates import SearchResult, decide, find_duplicates
+from longline.analysis.clusters import explain_record, list_clusters
+from longline.analysis.duplicates import SearchResult, decide_names, find_duplicates
 from longline.analysis.match_rules import read_rules
-from longline.cli.options import COUNT, home_option, json_option
-from longline.cli.output import TextTable, one_line, print_json, stdout_console
+from longline.cli.options import COUNT, common_options, wants_json
+from longline.cli.output import TextTable, one_line, print_json, print_result, stdout_console
 from longline.cli.queries import with_store
 from longline.core.clock import SystemClock
-from longline.core.errors import BadOption
 from longline.storage.matches import CONFIRMED, REJECTED
-from longline.storage.store import Store
 
 _CELL = 60  # characters
 _IN_ONE_TABLE = 4  # records; more would leave each too little room
@@ -41,22 +33,16 @@ def duplicates_command() -> None:
 
 @duplicates_command.command("find")
 @click.argument("rules", type=click.Path(path_type=Path, dir_okay=False), metavar="RULES.yaml")
-@home_option
-@json_option
-def find(rules: Path, *, home: Path | None, as_json: bool) -> None:
+@common_options
+def find_matches(rules: Path) -> None:
     """Match new and changed records by RULES.yaml.
 
     Run it again after each job. docs/duplicates.md describes the rules;
     examples/listings_match.yaml is an example.
     """
     read = read_rules(rules)
-    found = with_store(
-        home, lambda store: find_duplicates(store.matches, read, clock=SystemClock())
-    )
-    if as_json:
-        print_json({"kind": read.match, **asdict(found)})
-        return
-    _print_found(read.match, found)
+    found = with_store(lambda store: find_duplicates(store.matches, read, clock=SystemClock()))
+    print_result({"kind": read.match, **asdict(found)}, lambda: _print_found(read.match, found))
 
 
 @duplicates_command.command("list")
@@ -64,13 +50,12 @@ def find(rules: Path, *, home: Path | None, as_json: bool) -> None:
 @click.option(
     "--limit", type=COUNT, help="Maximum number of groups.  [default: 20; with --json, all]"
 )
-@home_option
-@json_option
-def list_clusters(kind: str | None, *, limit: int | None, home: Path | None, as_json: bool) -> None:
+@common_options
+def list_groups(kind: str | None, *, limit: int | None) -> None:
     """List groups of duplicate records, optionally only of KIND."""
-    most = limit if as_json else limit or _LISTED
-    rows, total = with_store(home, lambda store: _clusters(store, kind, most))
-    if not as_json:
+    most = limit if wants_json() else limit or _LISTED
+    rows, total = with_store(lambda store: list_clusters(store.matches, kind, most))
+    if not wants_json():
         _print_list(rows, total)
         return
     for row in rows:
@@ -82,95 +67,38 @@ def list_clusters(kind: str | None, *, limit: int | None, home: Path | None, as_
 @duplicates_command.command("show")
 @click.argument("kind")
 @click.argument("key")
-@home_option
-@json_option
-def show_matches(kind: str, key: str, *, home: Path | None, as_json: bool) -> None:
+@common_options
+def show_matches(kind: str, key: str) -> None:
     """Compare the records that match KEY (source/key)."""
-
-    async def explained(store: Store) -> dict[str, Any]:
-        await _check_kind(store, kind)
-        cluster = await cluster_of(store.matches, kind, await _record(store, key))
-        return await explain_cluster(store.matches, cluster)
-
-    found = with_store(home, explained)
-    if as_json:
-        print_json(found)
-        return
-    _print_records(found)
-    _print_pairs(found["pairs"])
-    for pair in found["parted"]:
-        reasons = "; ".join(f"{left} and {right}" for left, right in pair["rejected"])
-        _print_pair(pair, f"confirmed, but separated by rejected pairs: {reasons}")
+    found = with_store(lambda store: explain_record(store.matches, kind, key))
+    print_result(found, lambda: _print_cluster(found))
 
 
 @duplicates_command.command("confirm")
 @click.argument("kind")
 @click.argument("key")
 @click.argument("other")
-@home_option
-@json_option
-def confirm(kind: str, key: str, other: str, *, home: Path | None, as_json: bool) -> None:
+@common_options
+def confirm_pair(kind: str, key: str, other: str) -> None:
     """Record that KEY and OTHER (source/key) are the same thing."""
-    _decide(home, kind, (key, other), CONFIRMED, as_json=as_json)
+    _decide(kind, key, other, CONFIRMED)
 
 
 @duplicates_command.command("reject")
 @click.argument("kind")
 @click.argument("key")
 @click.argument("other")
-@home_option
-@json_option
-def reject(kind: str, key: str, other: str, *, home: Path | None, as_json: bool) -> None:
+@common_options
+def reject_pair(kind: str, key: str, other: str) -> None:
     """Record that KEY and OTHER (source/key) are different things."""
-    _decide(home, kind, (key, other), REJECTED, as_json=as_json)
+    _decide(kind, key, other, REJECTED)
 
 
-def _decide(
-    home: Path | None, kind: str, keys: tuple[str, str], decision: str, *, as_json: bool
-) -> None:
-    async def decided(store: Store) -> None:
-        await _check_kind(store, kind)
-        left, right = [await _record(store, key) for key in keys]
-        if left == right:
-            raise BadOption("OTHER", "it is the same record as KEY")
-        await decide(store.matches, kind, (left, right), decision, at=SystemClock().now())
-
-    with_store(home, decided)
-    if as_json:
-        print_json({"kind": kind, "left": keys[0], "right": keys[1], "decision": decision})
-        return
-    click.echo(f"{keys[0]} and {keys[1]}: {decision}")
-
-
-async def _clusters(
-    store: Store, kind: str | None, most: int | None
-) -> tuple[list[dict[str, Any]], int]:
-    """Return the first clusters, and the number of all."""
-    if kind is not None:
-        await _check_kind(store, kind)
-    rows: list[dict[str, Any]] = []
-    total = 0
-    for name in [kind] if kind is not None else await store.matches.kinds():
-        known = await group_records(store.matches, name)
-        total += len(known.groups)
-        left = None if most is None else most - len(rows)
-        async for cluster in first_clusters(store.matches, name, known, left):
-            rows.append(summarize_cluster(cluster))  # noqa: PERF401  # a comprehension would hide the sum
-    return rows, total
-
-
-async def _check_kind(store: Store, kind: str) -> None:
-    known = await store.matches.kinds()
-    if kind not in known:
-        listed = ", ".join(known) or "none; run `longline duplicates find RULES.yaml` first"
-        raise BadOption("KIND", f"nothing was matched as {kind!r}; known kinds: {listed}")
-
-
-async def _record(store: Store, name: str) -> int:
-    source, slash, key = name.partition("/")
-    if not (source and slash and key):
-        raise BadOption("KEY", f"{name!r} is not of the form source/key, as in `records list`")
-    return await store.matches.find(source, key)
+def _decide(kind: str, key: str, other: str, decision: str) -> None:
+    at = SystemClock().now()
+    with_store(lambda store: decide_names(store.matches, kind, (key, other), decision, at=at))
+    result = {"kind": kind, "left": key, "right": other, "decision": decision}
+    print_result(result, lambda: click.echo(f"{key} and {other}: {decision}"))
 
 
 def _print_found(kind: str, found: SearchResult) -> None:
@@ -200,9 +128,6 @@ def _print_found(kind: str, found: SearchResult) -> None:
 
 
 def _print_list(rows: list[dict[str, Any]], total: int) -> None:
-    if not rows:
-        click.echo("no duplicates yet; try: longline duplicates find")
-        return
     # A name that is cut could not be passed to `show`.
     whole = ("kind", "first record", "records", "sources", "score")
     table = TextTable(*whole, "title", whole=whole, cell_length=_CELL * 10)
@@ -211,9 +136,17 @@ def _print_list(rows: list[dict[str, Any]], total: int) -> None:
         title = one_line(str(row["title"] or ""), _CELL)
         sources = ", ".join(row["sources"])
         table.add(row["kind"], names[0], len(names), sources, f"{row['score']:g}", title)
-    table.print()
+    table.print("no duplicates yet; try: longline duplicates find")
     if len(rows) < total:
         click.echo(f"{len(rows):,} of {total:,}; --limit shows more")
+
+
+def _print_cluster(found: dict[str, Any]) -> None:
+    _print_records(found)
+    _print_pairs(found["pairs"])
+    for pair in found["parted"]:
+        reasons = "; ".join(f"{left} and {right}" for left, right in pair["rejected"])
+        _print_pair(pair, f"confirmed, but separated by rejected pairs: {reasons}")
 
 
 def _print_records(found: dict[str, Any]) -> None:

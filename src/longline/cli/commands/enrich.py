@@ -13,14 +13,14 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from longline.cli.exit_codes import ExitCode
-from longline.cli.options import COUNT, home_option, json_option, key_options, settings_of
+from longline.cli.options import COUNT, common_options, key_options, settings_of, wants_json
 from longline.cli.output import (
     TextTable,
     count_text,
     duration_text,
     iso_time,
     one_line,
-    print_json,
+    print_result,
     stdout_console,
     value_text,
 )
@@ -30,17 +30,15 @@ from longline.config.settings import Settings, prepare_home
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
 from longline.core.model import QuestionState
-from longline.engine.owner import dead_among, this_run
 from longline.engine.runtime import handling_signals
-from longline.enrichment.phase import Phase, PhaseProgress, PhaseReport, PhaseState
+from longline.enrichment.phase import PhaseProgress, PhaseReport, PhaseState
 from longline.enrichment.queueing import queries_of, queue_records
-from longline.enrichment.servers import open_enricher, task_limiter
 from longline.enrichment.task_files import AnyTask, read_task
 from longline.sources.loader import SUFFIXES
 from longline.storage.database import Row
 from longline.storage.enrichment import Questions, answer_origin
 from longline.storage.store import Store, open_store
-from longline.wiring import open_limit_backends
+from longline.wiring import open_phase
 
 _STOPPING = "Waiting for responses in flight. Press Ctrl-C again to stop immediately."
 _VALUE = 300  # characters of a value
@@ -60,42 +58,36 @@ def enrich_command() -> None:
 @enrich_command.command("run")
 @click.argument("file", type=click.Path(path_type=Path), metavar="TASK.yaml")
 @click.option("--limit", type=COUNT, help="Maximum number of questions.")
-@home_option
-@json_option
-def run(file: Path, *, limit: int | None, home: Path | None, as_json: bool) -> None:
+@common_options
+def run_task(file: Path, *, limit: int | None) -> None:
     """Run TASK.yaml over new and changed records.
 
     A second run resumes where the first one stopped.
     """
     task = read_task(file)
     queries_of(task)  # reports a wrong condition before anything is opened
-    settings = settings_of(home)
+    settings = settings_of()
     prepare_home(settings)
-    sys.exit(asyncio.run(_run_task(task, settings, limit, as_json=as_json)))
+    sys.exit(asyncio.run(_run_task(task, settings, limit)))
 
 
 @enrich_command.command("status")
 @click.argument("task", required=False)
-@home_option
-@json_option
-def status(task: str | None, *, home: Path | None, as_json: bool) -> None:
+@common_options
+def show_status(task: str | None) -> None:
     """Show the progress of all tasks, or of TASK.
 
     TASK is a task's name or its file; its failure reasons are shown, too.
     """
     name = None if task is None else _task_name(task)
-    rows = with_store(home, lambda store: _status_rows(store.questions, name))
-    if as_json:
-        print_json(rows)
-    else:
-        _print_status(rows)
+    rows = with_store(lambda store: _status_rows(store.questions, name))
+    print_result(rows, lambda: _print_status(rows))
 
 
 @enrich_command.command("show")
 @key_options
-@home_option
-@json_option
-def show_enrichments(key: str, *, source: str | None, home: Path | None, as_json: bool) -> None:
+@common_options
+def show_enrichments(key: str, *, source: str | None) -> None:
     """Show the enrichments of a record.
 
     With model, version and time of each.
@@ -106,18 +98,15 @@ def show_enrichments(key: str, *, source: str | None, home: Path | None, as_json
         found = await store.questions.of_records([record["id"]])
         return record, found.get(record["id"], [])
 
-    record, rows = with_store(home, enrichments)
-    if as_json:
-        print_json({"source": record["source"], "key": record["key"], "enrichments": rows})
-    else:
-        _print_enrichments(record, rows)
+    record, rows = with_store(enrichments)
+    name = {"source": record["source"], "key": record["key"]}
+    print_result({**name, "enrichments": rows}, lambda: _print_enrichments(record, rows))
 
 
 @enrich_command.command("retry")
 @click.argument("task")
-@home_option
-@json_option
-def retry(task: str, *, home: Path | None, as_json: bool) -> None:
+@common_options
+def retry_questions(task: str) -> None:
     """Requeue the failed questions of TASK for its next run.
 
     TASK is a task's name or its file.
@@ -128,11 +117,9 @@ def retry(task: str, *, home: Path | None, as_json: bool) -> None:
         await _check_task(store.questions, name)
         return await store.questions.retry(name)
 
-    count = with_store(home, requeue)
-    if as_json:
-        print_json({"task": name, "queued": count})
-    else:
-        click.echo(f"requeued {count_text(count, 'question')} of {name}")
+    count = with_store(requeue)
+    text = f"requeued {count_text(count, 'question')} of {name}"
+    print_result({"task": name, "queued": count}, lambda: click.echo(text))
 
 
 # ---------------- Running a task
@@ -152,48 +139,32 @@ class _TaskDisplay(LiveDisplay):
         self.show(progress.seconds, lambda: self._spinner, lambda: line, progress.task)
 
 
-async def _run_task(task: AnyTask, settings: Settings, limit: int | None, *, as_json: bool) -> int:
-    display = _TaskDisplay(is_quiet=as_json)
+async def _run_task(task: AnyTask, settings: Settings, limit: int | None) -> int:
+    display = _TaskDisplay(is_quiet=wants_json())
     try:
         with open_store(settings.database) as store, display:
             report = await _run_phase(task, settings, store, limit, display)
     except asyncio.CancelledError:
         click.echo(STOPPED, err=True)
         return ExitCode.INTERRUPTED
-    if as_json:
-        print_json(report.as_dict())
-    else:
-        _print_report(report)
+    print_result(report.as_dict(), lambda: _print_report(report))
     return report.exit_code
 
 
 async def _run_phase(
     task: AnyTask, settings: Settings, store: Store, limit: int | None, display: _TaskDisplay
 ) -> PhaseReport:
-    clock, questions = SystemClock(), store.questions
-    async with open_limit_backends(settings, clock) as backends:
-        limiter = task_limiter(task, clock, backends.rate_limits, backends.limits)
-        async with open_enricher(task, limiter, clock) as enricher:
-            phase = Phase(
-                task,
-                questions,
-                enricher,
-                clock,
-                owner=this_run(),
-                limiter=limiter,
-                dead_among=dead_among,
-                on_progress=display.update,
+    async with open_phase(settings, task, store, on_progress=display.update) as phase:
+        with handling_signals(phase.stop, lambda: display.say(_STOPPING)):
+            queued = await queue_records(task, store.records, store.questions, SystemClock())
+            for warning in queued.warnings:
+                display.warn(f"warning: {one_line(warning, _VALUE)}")
+            display.say(
+                f"{task.enrich}: {queued.records:,} records, {queued.asking:,} of them new or "
+                f"changed; {queued.questions:,} questions added, {queued.dropped:,} removed "
+                "(Ctrl-C stops safely)"
             )
-            with handling_signals(phase.stop, lambda: display.say(_STOPPING)):
-                queued = await queue_records(task, store.records, questions, clock)
-                for warning in queued.warnings:
-                    display.warn(f"warning: {one_line(warning, _VALUE)}")
-                display.say(
-                    f"{task.enrich}: {queued.records:,} records, {queued.asking:,} of them new or "
-                    f"changed; {queued.questions:,} questions added, {queued.dropped:,} removed "
-                    "(Ctrl-C stops safely)"
-                )
-                return await phase.run(limit)
+            return await phase.run(limit)
 
 
 def _progress_line(progress: PhaseProgress) -> str:
@@ -245,9 +216,6 @@ def _task_name(task: str) -> str:
 
 
 def _print_status(rows: Sequence[dict[str, Any]]) -> None:
-    if not rows:
-        click.echo("no task has been run yet; see docs/enrichment.md")
-        return
     states = list(QuestionState)
     numbers = (*(state.value for state in states), "questions", "tokens")
     table = TextTable("task", *numbers, right=numbers)
@@ -259,7 +227,7 @@ def _print_status(rows: Sequence[dict[str, Any]]) -> None:
             f"{sum(one['questions'] for one in found.values()):,}",
             f"{row['tokens']:,}",
         )
-    table.print()
+    table.print("no task has been run yet; see docs/enrichment.md")
     for row in rows:
         for one in row["reasons"]:
             click.echo(f"  {one['records']:,} {one['state']}: {one_line(one['reason'], _VALUE)}")

@@ -5,46 +5,38 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from longline.cli.options import home_option, json_option, settings_of
-from longline.cli.output import count_text, print_json
-from longline.cli.queries import query_of, query_options, with_job_id
+from longline.cli.options import common_options, settings_of, wants_json
+from longline.cli.output import count_text, print_json, print_result
+from longline.cli.queries import check_source, query_of, query_options, with_job_id
 from longline.config.secrets import SecretRef
 from longline.config.settings import Settings, prepare_home
-from longline.config.validation_messages import nearest
 from longline.core.errors import BadOption, MissingExtra, OptionNeeds
-from longline.core.output import binary_stdout, discard_stdout
+from longline.core.output import OutputFailed, binary_stdout, discard_stdout
 from longline.engine.owner import in_words
 from longline.engine.report import take_back
-from longline.export.columns import Rows, parse_columns
 from longline.export.export import (
-    NO_RECORDS,
     STDOUT,
     ExportRequest,
     ExportResult,
-    IncrementalRows,
     check_request,
-    export,
-    export_stream,
+    choose_tasks,
+    export_records,
 )
 from longline.export.formats import FORMATS
-from longline.export.redaction import Redactor, known_secrets, pseudonym_key
+from longline.export.redaction import home_redactor
 from longline.export.tasks import absolute_output, export_task, prepare_for_task
-from longline.storage.query import RecordQuery
 from longline.storage.queue.tasks import Task
-from longline.storage.records import ENRICHMENTS
 from longline.storage.store import Store, open_store
 
 _ALL_TASKS = "*"
 _NO_TASKS = "no enrichment task has been run in this home yet, so no enrichments were added"
-_WITH_DROP = ("drop", "job", "output", "home", "profile", "as_json")
+_WITH_DROP = ("drop", "job", "output", "home", "profile", "json")
 
 
 @click.command("export")
@@ -117,15 +109,15 @@ _WITH_DROP = ("drop", "job", "output", "home", "profile", "as_json")
     help="Drop pending exports of --job on workers; with --output, only those to DESTINATION.",
 )
 @query_options
-@home_option
-@json_option
+@common_options
 def export_command(
     *,
-    home: Path | None,
-    as_json: bool,
     incremental: str | None,
+    redact: bool,
+    ignore_unreadable: bool,
     detach: bool,
     drop: bool,
+    tasks: str | None,
     **given: Any,
 ) -> None:
     """Export records to a file, a database or an S3 bucket.
@@ -133,42 +125,51 @@ def export_command(
     An export is atomic: a file, folder, object or table is replaced when it is complete, or left
     unchanged.
     """
-    settings = settings_of(home)
+    settings = settings_of()
     prepare_home(settings)
     if drop:
         with open_store(settings.database) as store:
-            asyncio.run(_drop(store, click.get_current_context(), as_json=as_json))
+            asyncio.run(_drop(store, click.get_current_context()))
         return
-    redacting = {name: given.pop(name) for name in ("redact", "ignore_unreadable")}
-    tasks = given.pop("tasks")
-    request = _parse_destination(given)
+    if ignore_unreadable and not redact:
+        raise OptionNeeds("--ignore-unreadable", "--redact")
+    request = _parse_request(given)
+    notes: list[str] = []
     with open_store(settings.database) as store:
-        request = replace(request, tasks=asyncio.run(_parse_tasks(store, tasks)))
-        _check_columns(request)
+        if tasks:
+            names = [] if tasks == _ALL_TASKS else [name.strip() for name in tasks.split(",")]
+            request = replace(request, tasks=asyncio.run(choose_tasks(store, names)))
+            notes = [] if request.tasks else [_NO_TASKS]
         if detach:
-            others = {**given, **redacting, "incremental": incremental}
-            asyncio.run(_detach(settings, store, request, others, as_json=as_json))
+            others = {**given, "redact": redact, "incremental": incremental}
+            asyncio.run(_detach(settings, store, request, others))
             return
-        redactor, notes = _redactor(store, settings, **redacting)
-        request = replace(request, redactor=redactor)
+        if redact:
+            jobs = asyncio.run(store.jobs.list(limit=None))
+            redactor, unread = home_redactor(settings, jobs, ignore_unreadable=ignore_unreadable)
+            request, notes = replace(request, redactor=redactor), unread + notes
         query = asyncio.run(with_job_id(store, query_of(given)))
-        asyncio.run(_check_has_records(store, query.source))
-        if incremental:
-            done = _export_new(store, request, query, incremental)
-        else:
-            done = _write(request, _rows(store, request, query))
-    notes += [_NO_TASKS] if tasks and not request.tasks else []
+        asyncio.run(check_source(store, query.source, needs_records=True))
+        stream = binary_stdout() if request.output == STDOUT else None
+        try:
+            done = export_records(store, request, query, incremental=incremental, stream=stream)
+            if stream:
+                stream.flush()
+        except OSError as error:
+            if stream is None:
+                raise
+            if not isinstance(error, BrokenPipeError):
+                raise OutputFailed(error.errno, error.strerror) from error
+            discard_stdout()
+            sys.exit(0)  # the reader has enough, as head does
     done = replace(done, notes=(*done.notes, *notes)) if done else None
-    _print_done(done, incremental, is_streamed=request.output == STDOUT, as_json=as_json)
+    _print_done(done, incremental, is_streamed=stream is not None)
 
 
-# ---------------- Options
-
-
-def _parse_destination(given: dict[str, Any]) -> ExportRequest:
+def _parse_request(given: dict[str, Any]) -> ExportRequest:
     """Take the options of the destination out of `given`; those of the records stay."""
     columns, secret = given.pop("columns"), given.pop("secret")
-    names = ("output", "partition", "table", "endpoint")
+    names = ("output", "partition", "table", "endpoint", "makes_folder")
     try:
         reference = SecretRef.parse(secret) if secret else None
     except (ValueError, RuntimeError) as error:  # RuntimeError: the ~ of an unknown user
@@ -179,112 +180,14 @@ def _parse_destination(given: dict[str, Any]) -> ExportRequest:
         columns=tuple(columns.split(",")) if columns else (),
         secret=reference,
         has_schema=not given.pop("no_schema"),
-        makes_folder=given.pop("makes_folder"),
     )
     check_request(request)
     return request
 
 
-def _redactor(
-    store: Store, settings: Settings, *, redact: bool, ignore_unreadable: bool
-) -> tuple[Redactor | None, list[str]]:
-    """Return the redactor, if one is wanted, and notes on secrets that it does not know."""
-    if not redact:
-        if ignore_unreadable:
-            raise OptionNeeds("--ignore-unreadable", "--redact")
-        return None, []
-    known = known_secrets(settings, asyncio.run(store.jobs.list(limit=None)))
-    if known.unreadable and not ignore_unreadable:
-        problem = f"{', '.join(known.unreadable)} cannot be read, so it cannot be redacted"
-        raise BadOption("--redact", f"{problem}; provide it, or use --ignore-unreadable")
-    notes = [f"{one} cannot be read and was not redacted" for one in known.unreadable]
-    return Redactor(known.values, key=pseudonym_key(settings.home)), notes
-
-
-async def _parse_tasks(store: Store, names: str | None) -> tuple[str, ...] | None:
-    """Return the enrichment tasks to include; None when there are none."""
-    if names is None:
-        return None
-    known = list(await store.questions.counts())
-    if names == _ALL_TASKS:
-        return tuple(known) or None
-    wanted = tuple(dict.fromkeys(name.strip() for name in names.split(",")))
-    for name in wanted:
-        if name not in known:
-            near = nearest(name, known)
-            hint = f"; did you mean {near!r}?" if near else ""
-            raise BadOption("--with-enrichments", f"task {name!r} was never run here{hint}")
-    return wanted
-
-
-def _check_columns(request: ExportRequest) -> None:
-    """Check that chosen columns include some of the enrichments."""
-    chosen = parse_columns(request.columns, request.tasks or ())
-    if request.tasks and chosen and all(one.path[0] != ENRICHMENTS for one in chosen):
-        problem = f"--columns has no enrichment, such as enrichments.{request.tasks[0]}.@model"
-        raise BadOption("--with-enrichments", problem)
-
-
-async def _check_has_records(store: Store, source: str | None) -> None:
-    """Check that a source has records, before an empty export replaces a full one."""
-    if source is None or await store.records.count(RecordQuery(source=source)):
-        return
-    known = [row["source"] for row in await store.records.statistics()]
-    near = nearest(source, known)
-    hint = f"; did you mean {near!r}?" if near else ""
-    raise BadOption("--source", f"no record of {source!r} in this home{hint}")
-
-
-# ---------------- Exports by this process
-
-
-def _rows(store: Store, request: ExportRequest, query: RecordQuery) -> Rows:
-    return lambda: store.records.stream(query, with_enrichments=request.tasks is not None)
-
-
-def _export_new(
-    store: Store, request: ExportRequest, query: RecordQuery, name: str
-) -> ExportResult | None:
-    """Write new and changed records, then move the cursor of `name`; None when there are none."""
-    if query.as_of is not None:
-        raise BadOption("--incremental", "it cannot be combined with --as-of")
-    unlimited = replace(query, limit=None)  # records written before must not use up the limit
-    read = _rows(store, request, unlimited)
-    rows = IncrementalRows(
-        store.export_cursors, name, read, limit=query.limit, tasks=request.tasks or ()
-    )
-    with closing(rows):
-        if rows.is_empty():
-            return None
-        done = _write(replace(request, is_numbered=request.output != STDOUT), rows)
-        asyncio.run(store.export_cursors.add(name, rows.yielded()))
-    return done
-
-
-def _write(request: ExportRequest, rows: Rows) -> ExportResult:
-    if request.output != STDOUT:
-        return export(request, rows)
-    try:
-        target = binary_stdout()
-        written = export_stream(target, rows, request)
-        target.flush()
-    except OSError as error:
-        discard_stdout()
-        if isinstance(error, BrokenPipeError):  # the reader has enough, as head does
-            sys.exit(0)
-        problem = error.strerror or str(error)
-        raise click.ClickException(f"standard output cannot be written ({problem})") from error
-    notes = written.notes if written.records else (*written.notes, NO_RECORDS)
-    redacted = dict(request.redactor.replaced) if request.redactor else None
-    name = request.format or "jsonl"
-    return ExportResult(STDOUT, name, written.records, notes=notes, redacted=redacted)
-
-
-def _print_done(
-    done: ExportResult | None, incremental: str | None, *, is_streamed: bool, as_json: bool
-) -> None:
+def _print_done(done: ExportResult | None, incremental: str | None, *, is_streamed: bool) -> None:
     """Print what was written; on stderr when the records are on stdout."""
-    if as_json:
+    if wants_json():
         print_json(asdict(done) if done else {"path": None, "records": 0}, err=is_streamed)
     elif done is None:
         click.echo(
@@ -310,8 +213,6 @@ async def _detach(
     store: Store,
     request: ExportRequest,
     others: Mapping[str, Any],
-    *,
-    as_json: bool,
 ) -> None:
     """Create the task to export the records of a job; `others` are the remaining options.
 
@@ -333,13 +234,13 @@ async def _detach(
     job = await store.jobs.get(others["job"])
     task = export_task(request, job.id, await store.now(), is_after_end=False)
     await have_written(settings, store, task)
-    if as_json:
-        print_json({"job": job.id, "output": request.output, "task": task.name})
-    else:
-        click.echo(f"a worker will export {job.id} to {request.output}")
+    print_result(
+        {"job": job.id, "output": request.output, "task": task.name},
+        lambda: click.echo(f"a worker will export {job.id} to {request.output}"),
+    )
 
 
-async def _drop(store: Store, context: click.Context, *, as_json: bool) -> None:
+async def _drop(store: Store, context: click.Context) -> None:
     """Drop pending export tasks of a job; a task that a worker runs is completed.
 
     Raises:
@@ -367,13 +268,10 @@ async def _drop(store: Store, context: click.Context, *, as_json: bool) -> None:
         problem = f"{job.id} has no pending export{to}; `longline jobs {job.id}` lists its tasks"
         raise BadOption("--drop", problem)
     dropped, running = _outputs(found.dropped), _outputs(found.under_way)
-    if as_json:
-        print_json({"job": job.id, "dropped": dropped, "under_way": running})
-        return
-    for place in dropped:
-        click.echo(f"dropped the export of {job.id} to {place}")
-    for place in running:
-        click.echo(f"{place} is already being written and will be completed")
+    lines = [f"dropped the export of {job.id} to {place}" for place in dropped]
+    lines += [f"{place} is already being written and will be completed" for place in running]
+    values = {"job": job.id, "dropped": dropped, "under_way": running}
+    print_result(values, lambda: click.echo("\n".join(lines)))
 
 
 def _outputs(tasks: Iterable[Task]) -> list[str]:

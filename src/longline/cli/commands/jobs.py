@@ -12,13 +12,13 @@ import click
 
 from longline.analysis.job_report import JobReport, as_markdown, build_report
 from longline.cli.exit_codes import ExitCode
-from longline.cli.options import COUNT, JOB, home_option, json_option, settings_of
+from longline.cli.options import COUNT, JOB, common_options, settings_of
 from longline.cli.output import (
     TextTable,
     count_text,
     iso_time,
     one_line,
-    print_json,
+    print_result,
     stdout_console,
     time_text,
 )
@@ -34,7 +34,7 @@ from longline.engine.progress import ProgressTracker
 from longline.engine.report import holder_of
 from longline.engine.watch import Checkpoints
 from longline.export.atomic_files import atomic_write
-from longline.storage.queue.failures import FailedItem, FailureQuery
+from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.store import Store
 
@@ -52,21 +52,21 @@ _ABANDONED = "no process runs this job; resume it"
 @click.command("jobs")
 @click.argument("job", type=JOB, required=False)
 @click.option("--limit", type=COUNT, default=20, show_default=True, help="Maximum number of jobs.")
-@home_option
-@json_option
-def jobs_command(job: str | None, *, limit: int, home: Path | None, as_json: bool) -> None:
+@common_options
+def jobs_command(job: str | None, *, limit: int) -> None:
     """List jobs, or show one with its settings, counts and events.
 
     Pending tasks of the job, such as exports, are shown with it.
     """
     if job is None:
-        rows = with_store(home, lambda store: _list_jobs(store, limit))
-        _print_jobs(rows, as_json=as_json)
+        rows = with_store(lambda store: _list_jobs(store, limit))
+        print_result(rows, lambda: _print_jobs(rows))
         return
-    found = with_store(home, lambda store: _job(store, job))
-    if as_json:
-        print_json(found)
-        return
+    found = with_store(lambda store: _job(store, job))
+    print_result(found, lambda: _print_job(found))
+
+
+def _print_job(found: dict[str, Any]) -> None:
     note = f" ({_ABANDONED})" if found["is_abandoned"] else ""
     shown = found | {"state": f"{shown_state(found)}{note}"}
     for name, value in shown.items():
@@ -140,13 +140,7 @@ def shown_state(row: dict[str, Any]) -> str:
     return "abandoned" if row["is_abandoned"] else str(row["state"])
 
 
-def _print_jobs(rows: list[dict[str, Any]], *, as_json: bool) -> None:
-    if as_json:
-        print_json(rows)
-        return
-    if not rows:
-        click.echo("no jobs yet; try: longline demo")
-        return
+def _print_jobs(rows: list[dict[str, Any]]) -> None:
     numbers = ("items", "ok", "failed")
     table = TextTable(
         "job",
@@ -169,10 +163,10 @@ def _print_jobs(rows: list[dict[str, Any]], *, as_json: bool) -> None:
             row["failed"] + row["quarantined"],
             row["reason"] or (_ABANDONED if row["is_abandoned"] else ""),
         )
-    table.print()
+    table.print("no jobs yet; try: longline demo")
 
 
-# ---------------- longline failures: failed items of a job, attempt by attempt
+# ---------------- failures
 
 _FAILURE_KINDS = [kind.value for kind in FailureKind]
 _STATES = ["failed", "quarantined", "skipped", "queued"]
@@ -185,8 +179,7 @@ _STATES = ["failed", "quarantined", "skipped", "queued"]
 @click.option("--key", metavar="KEY", help="Only this item.")
 @click.option("--limit", type=COUNT, default=50, show_default=True, help="Maximum number of items.")
 @click.option("--attempts", is_flag=True, help="Show every attempt with its time and status.")
-@home_option
-@json_option
+@common_options
 def failures_command(
     job: str,
     *,
@@ -195,8 +188,6 @@ def failures_command(
     key: str | None,
     limit: int,
     attempts: bool,
-    home: Path | None,
-    as_json: bool,
 ) -> None:
     """List failed items of JOB, with failure kinds and attempts.
 
@@ -208,12 +199,9 @@ def failures_command(
         "key": key,
         "limit": limit,
     }
-    found = with_store(home, lambda store: _failures(store, job, wanted))
-    if as_json:
-        print_json({**found, "items": [asdict(one) for one in found["items"]]})
-        return
-    _print_kinds(found["kinds"])
-    _print_failed_items(found["items"], has_attempts=attempts)
+    found = with_store(lambda store: _failures(store, job, wanted))
+    values = {**found, "items": [asdict(one) for one in found["items"]]}
+    print_result(values, lambda: _print_failures(found, has_attempts=attempts))
 
 
 async def _failures(store: Store, name: str, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -225,20 +213,14 @@ async def _failures(store: Store, name: str, wanted: dict[str, Any]) -> dict[str
     }
 
 
-def _print_kinds(kinds: dict[str, dict[str, int]]) -> None:
-    if not kinds:
-        click.echo("no failures in this job")
-        return
+def _print_failures(found: dict[str, Any], *, has_attempts: bool) -> None:
     columns = ("attempts", *_STATES)
     table = TextTable("kind", *columns, right=columns)
-    for kind, counts in kinds.items():
+    for kind, counts in found["kinds"].items():
         table.add(kind, *(counts.get(name, 0) or "" for name in columns))
-    table.print()
-
-
-def _print_failed_items(items: list[FailedItem], *, has_attempts: bool) -> None:
+    table.print("no failures in this job")
     console = stdout_console()
-    for one in items:
+    for one in found["items"]:
         status = f", last status {one.status}" if one.status else ""
         attempts = f"{count_text(one.tries, 'attempt')}, {count_text(one.requests, 'request')}"
         console.print(sanitize(one.key, is_line=True), style="bold", end=" ", soft_wrap=True)
@@ -252,34 +234,29 @@ def _print_failed_items(items: list[FailedItem], *, has_attempts: bool) -> None:
             )
 
 
-# ---------------- longline checkpoints: list checkpoint documents
+# ---------------- checkpoints
 
 
 @click.command("checkpoints")
 @click.argument("job", type=JOB, required=False)
-@home_option
-@json_option
-def checkpoints_command(job: str | None, *, home: Path | None, as_json: bool) -> None:
+@common_options
+def checkpoints_command(job: str | None) -> None:
     """List checkpoint documents.
 
     With JOB, only those of one job.
     """
-    documents = Checkpoints(settings_of(home).checkpoints).list()
+    documents = Checkpoints(settings_of().checkpoints).list()
     if job is not None:  # the beginning of its id is enough
         documents = [one for one in documents if one["job"].startswith(job)]
-    if as_json:
-        print_json(documents)
-        return
-    for one in documents:
-        click.echo(
-            f"{one['checkpoint_id']}  {one['job']}  {one['state']}  "
-            f"{one['processed']} of {one['total']} processed, {one['failed']} failed"
-        )
-    if not documents:
-        click.echo("no checkpoints yet")
+    lines = [
+        f"{one['checkpoint_id']}  {one['job']}  {one['state']}  "
+        f"{one['processed']} of {one['total']} processed, {one['failed']} failed"
+        for one in documents
+    ]
+    print_result(documents, lambda: click.echo("\n".join(lines) or "no checkpoints yet"))
 
 
-# ---------------- longline report: the performance and validation of a job
+# ---------------- report
 
 
 @click.command("report")
@@ -291,25 +268,19 @@ def checkpoints_command(job: str | None, *, home: Path | None, as_json: bool) ->
     metavar="FILE",
     help="Write the report to a Markdown file.",
 )
-@home_option
-@json_option
-def report_command(
-    job: str | None, *, output: Path | None, home: Path | None, as_json: bool
-) -> None:
+@common_options
+def report_command(job: str | None, *, output: Path | None) -> None:
     """Report on the performance and checks of a job.
 
     JOB defaults to the newest. Exits with 3 when a check fails.
     """
-    result = with_store(home, lambda store: _audit(store, job))
+    result = with_store(lambda store: _audit(store, job))
+    text = as_markdown(result, SystemClock().now())
     if output:
         with atomic_write(output) as target:
-            target.write(as_markdown(result, SystemClock().now()).encode())
-    if as_json:
-        print_json(result.as_dict())
-    elif output:
-        click.echo(f"wrote the report of {result.job} to {output}")
-    else:
-        click.echo(as_markdown(result, SystemClock().now()), nl=False)
+            target.write(text.encode())
+        text = f"wrote the report of {result.job} to {output}\n"
+    print_result(result.as_dict(), lambda: click.echo(text, nl=False))
     sys.exit(ExitCode.OK if result.is_good else ExitCode.PARTIAL)
 
 
@@ -324,7 +295,7 @@ async def _audit(store: Store, name: str | None) -> JobReport:
     return build_report(progress, findings, reason=job.reason, caveats=caveats)
 
 
-# ---------------- longline drift: changes in the fields of sources
+# ---------------- drift
 
 _TYPICAL = ("typical value before", "typical value now")
 _KIND_NAMES = {"flag": "boolean"}  # stored profiles keep the short name
@@ -350,50 +321,40 @@ def drift_command() -> None:
 
 @drift_command.command("show")
 @click.argument("source", required=False)
-@home_option
-@json_option
-def show_drift(source: str | None, *, home: Path | None, as_json: bool) -> None:
+@common_options
+def show_drift(source: str | None) -> None:
     """Show the fields of SOURCE in its last run and before.
 
     Without SOURCE, list the last run of every source.
     """
     if source is None:
-        _print_watched_sources(home, as_json=as_json)
+        rows = with_store(sources_watched)
+        values = [{**row, "at": iso_time(row["at"])} for row in rows]
+        print_result(values, lambda: _print_watched_sources(rows))
         return
-    seen = with_store(home, lambda store: drift_of(store, source))
-    if as_json:
-        print_json({**seen, "at": iso_time(seen["at"])})
-        return
-    _print_drift(seen)
+    seen = with_store(lambda store: drift_of(store, source))
+    print_result({**seen, "at": iso_time(seen["at"])}, lambda: _print_drift(seen))
 
 
 @drift_command.command("accept")
 @click.argument("job", type=JOB)
-@home_option
-@json_option
-def accept_job(job: str, *, home: Path | None, as_json: bool) -> None:
+@common_options
+def accept_job(job: str) -> None:
     """Use the records of JOB as the baseline of later runs."""
-    kept = with_store(home, lambda store: accept_profile(store, job, SystemClock().now()))
-    if as_json:
-        print_json({"job": kept.job, "source": kept.source, "is_accepted": True})
-        return
-    click.echo(f"{kept.job} is now the baseline of {kept.source}")
+    kept = with_store(lambda store: accept_profile(store, job, SystemClock().now()))
+    print_result(
+        {"job": kept.job, "source": kept.source, "is_accepted": True},
+        lambda: click.echo(f"{kept.job} is now the baseline of {kept.source}"),
+    )
 
 
-def _print_watched_sources(home: Path | None, *, as_json: bool) -> None:
-    rows = with_store(home, sources_watched)
-    if as_json:
-        print_json([{**row, "at": iso_time(row["at"])} for row in rows])
-        return
-    if not rows:
-        click.echo("no run has ended yet; try: longline demo")
-        return
+def _print_watched_sources(rows: Sequence[dict[str, Any]]) -> None:
     table = TextTable(
         "source", "last run", "ended (UTC)", "records", "drift", wrap=("source", "drift")
     )
     for row in rows:
         table.add(row["source"], row["job"], time_text(row["at"]), row["records"], _drift(row))
-    table.print()
+    table.print("no run has ended yet; try: longline demo")
 
 
 def _print_drift(seen: dict[str, Any]) -> None:

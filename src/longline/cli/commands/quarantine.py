@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
@@ -21,14 +20,21 @@ from longline.analysis.reextract import (
     source_for,
 )
 from longline.analysis.replay import Replay, replay, source_now
-from longline.cli.options import COUNT, JOB, home_option, json_option, set_option, settings_of
+from longline.cli.options import (
+    COUNT,
+    JOB,
+    common_options,
+    set_option,
+    settings_of,
+    wants_json,
+)
 from longline.cli.output import (
     TextTable,
     count_text,
     iso_time,
-    print_json,
     print_line,
     print_note,
+    print_result,
     stdout_console,
     value_text,
 )
@@ -55,11 +61,8 @@ def quarantine_command() -> None:
 @click.argument("job", type=JOB, required=False)
 @click.option("--kind", type=click.Choice(_KINDS), help="Only items with this kind of failure.")
 @click.option("--reason", default="", metavar="TEXT", help="Only reasons that contain TEXT.")
-@home_option
-@json_option
-def list_groups(
-    job: str | None, *, kind: str | None, reason: str, home: Path | None, as_json: bool
-) -> None:
+@common_options
+def list_groups(job: str | None, *, kind: str | None, reason: str) -> None:
     """List the reasons for quarantine, of JOB or of all jobs."""
 
     async def reasons(store: Store) -> list[Group]:
@@ -67,33 +70,26 @@ def list_groups(
         chosen = FailureKind(kind) if kind else None
         return await store.quarantine.groups(name, kind=chosen, text=reason)
 
-    groups = with_store(home, reasons)
-    if as_json:
-        print_json([asdict(group) for group in groups])
-        return
-    if not groups:
-        click.echo("no quarantined items")
-        return
+    groups = with_store(reasons)
     wrap = ("reason", "examples")
     table = TextTable("items", "job", *wrap, right=("items",), wrap=wrap)
     for one in groups:
         table.add(one.count, one.job, one.reason, ", ".join(one.keys))
-    table.print()
+    print_result([asdict(group) for group in groups], lambda: table.print("no quarantined items"))
 
 
 @quarantine_command.command("show")
 @click.argument("job", type=JOB)
 @click.argument("key")
-@home_option
-@json_option
-def show_item(job: str, key: str, *, home: Path | None, as_json: bool) -> None:
+@common_options
+def show_item(job: str, key: str) -> None:
     """Show a quarantined item: its problems and the data of its layers."""
 
     async def held(store: Store) -> QuarantinedItem:
         return await store.quarantine.get((await store.jobs.get(job)).id, key)
 
-    item = _item_json(with_store(home, held))
-    if as_json:
+    item = _item_json(with_store(held))
+    if wants_json():
         # Escapes can show characters that UTF-8 cannot.
         click.echo(orjson.dumps(item).decode())
         return
@@ -109,16 +105,13 @@ def show_item(job: str, key: str, *, home: Path | None, as_json: bool) -> None:
 )
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="Only this item. Repeatable.")
 @click.option("--dry-run", is_flag=True, help="Print the result without storing it.")
-@home_option
-@json_option
+@common_options
 def replay_items(
     job: str,
     *,
     source: str | None,
     keys: tuple[str, ...],
     dry_run: bool,
-    home: Path | None,
-    as_json: bool,
 ) -> None:
     """Reprocess the quarantined items of JOB.
 
@@ -135,7 +128,7 @@ def replay_items(
         found = await store.jobs.get(job)
         if source is None and (notice := copy_notice(found)):
             print_note(notice)
-        made, settings = source_now(found, source), settings_of(home)
+        made, settings = source_now(found, source), settings_of()
         async with AsyncExitStack() as stack:
             archive = None
             if settings.archive.is_dir():
@@ -144,11 +137,8 @@ def replay_items(
                 store, found, made, SystemClock(), archive=archive, keys=keys, dry_run=dry_run
             )
 
-    result = with_store(home, replayed)
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        _print_replay(result)
+    result = with_store(replayed)
+    print_result(result.as_dict(), lambda: _print_replay(result))
     sys.exit(result.exit_code)
 
 
@@ -209,7 +199,7 @@ def _print_replay(result: Replay) -> None:
         click.echo(f"the job is {result.as_dict()['state']}")
 
 
-# ---------------- longline reextract: run layers and pipeline again on archived responses
+# ---------------- reextract
 
 _SHOWN_ITEMS = 20  # items of each kind; --json has all
 _VALUE = 60  # characters
@@ -226,8 +216,7 @@ _WORDS = {ReextractStatus.NEW: "newly extracted", ReextractStatus.REMOVED: "no l
 @set_option
 @click.option("--limit", type=COUNT, help="Maximum number of items.")
 @click.option("--write", is_flag=True, help="Store new and changed records as new versions.")
-@home_option
-@json_option
+@common_options
 def reextract_command(
     job: str,
     *,
@@ -235,8 +224,6 @@ def reextract_command(
     options: tuple[tuple[str, str], ...],
     limit: int | None,
     write: bool,
-    home: Path | None,
-    as_json: bool,
 ) -> None:
     """Extract the items of JOB again from archived responses.
 
@@ -251,20 +238,17 @@ def reextract_command(
         if source is None and (notice := copy_notice(found)):
             print_note(notice)
         made = source_for(found, source, dict(options))
-        async with open_archive(settings_of(home)) as archive:
+        async with open_archive(settings_of()) as archive:
             return await reextract(
                 store, archive, found, made, SystemClock(), limit=limit, write=write
             )
 
-    result = with_store(home, extracted)
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        _print_result(result, is_written=write)
+    result = with_store(extracted)
+    print_result(result.as_dict(), lambda: _print_reextraction(result, is_written=write))
     sys.exit(result.exit_code)
 
 
-def _print_result(result: Reextraction, *, is_written: bool) -> None:
+def _print_reextraction(result: Reextraction, *, is_written: bool) -> None:
     counts = result.as_dict()  # they add up to the number of items
     parts = ", ".join(
         f"{counts[one.value]} {_WORDS.get(one, one.value)}" for one in ReextractStatus

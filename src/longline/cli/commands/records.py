@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -20,7 +19,7 @@ from longline.analysis.statistics import (
     dataset_statistics,
     quality_statistics,
 )
-from longline.cli.options import COUNT, home_option, json_option, key_options
+from longline.cli.options import COUNT, common_options, key_options, wants_json
 from longline.cli.output import (
     MISSING,
     SafeConsole,
@@ -31,6 +30,7 @@ from longline.cli.output import (
     one_line,
     print_json,
     print_note,
+    print_result,
     sparkline,
     stdout_console,
     time_text,
@@ -48,7 +48,7 @@ from longline.cli.queries import (
     with_store,
 )
 from longline.core.errors import BadOption
-from longline.core.json import FieldDiff, as_text, value_at
+from longline.core.json import FieldDiff, value_at
 from longline.core.output import sanitize
 from longline.export.columns import export_row
 from longline.storage.query import OWN_FIELDS, RecordQuery, path_of
@@ -85,43 +85,35 @@ _columns_option = click.option(
 @records_command.command("list")
 @_columns_option
 @partial(query_options, limit=_LISTED)
-@home_option
-@json_option
-def list_records(*, columns: str | None, home: Path | None, as_json: bool, **filters: Any) -> None:
+@common_options
+def list_records(*, columns: str | None, **filters: Any) -> None:
     """List records, optionally filtered."""
-    _list(columns, home, filters, as_json=as_json)
+    _list(columns, filters)
 
 
 @records_command.command("search")
 @click.argument("text")
 @_columns_option
 @partial(filter_options, limit=_LISTED)
-@home_option
-@json_option
-def search(
-    text: str, *, columns: str | None, home: Path | None, as_json: bool, **filters: Any
-) -> None:
+@common_options
+def search(text: str, *, columns: str | None, **filters: Any) -> None:
     """List records that contain TEXT in their data, key or URL."""
-    _list(columns, home, {**filters, "text": text}, as_json=as_json)
+    _list(columns, {**filters, "text": text})
 
 
-def _list(
-    columns: str | None, home: Path | None, filters: dict[str, Any], *, as_json: bool
-) -> None:
+def _list(columns: str | None, filters: dict[str, Any]) -> None:
     query = query_of({**filters, "limit": filters["limit"] or _LISTED})
     names = _parse_columns(columns)
 
     async def matching(store: Store) -> list[dict[str, Any]]:
         return await store.records.list(await checked_query(store, query, names))
 
-    rows = with_store(home, matching)
-    if as_json:
+    rows = with_store(matching)
+    if wants_json():
         for row in rows:
             print_json(_picked(row, names) if names else export_row(row))
-    elif rows:
-        (_columns_table(rows, names) if names else _records_table(rows)).print()
     else:
-        click.echo("no records match")
+        (_columns_table(rows, names) if names else _records_table(rows)).print("no records match")
 
 
 def _records_table(rows: list[dict[str, Any]]) -> TextTable:
@@ -181,20 +173,16 @@ def _picked(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 @records_command.command("count")
 @query_options
-@home_option
-@json_option
-def count(*, home: Path | None, as_json: bool, **filters: Any) -> None:
+@common_options
+def count(**filters: Any) -> None:
     """Count records, optionally filtered."""
     query = query_of(filters)
 
     async def counted(store: Store) -> int:
         return await store.records.count(await checked_query(store, query))
 
-    found = with_store(home, counted)
-    if as_json:
-        print_json({"records": found})
-    else:
-        click.echo(found)
+    found = with_store(counted)
+    print_result({"records": found}, lambda: click.echo(found))
 
 
 # ---------------- show, versions
@@ -203,11 +191,8 @@ def count(*, home: Path | None, as_json: bool, **filters: Any) -> None:
 @records_command.command("show")
 @key_options
 @click.option("--as-of", metavar="TIME", help=f"The record as it was at TIME, {TIME_FORMS}.")
-@home_option
-@json_option
-def show_record(
-    key: str, *, source: str | None, as_of: str | None, home: Path | None, as_json: bool
-) -> None:
+@common_options
+def show_record(key: str, *, source: str | None, as_of: str | None) -> None:
     """Show a record with its quality and enrichments."""
     at = parse_time(as_of, "--as-of")
 
@@ -219,16 +204,12 @@ def show_record(
             one | {"is_current": one["record_version"] == row["version"]} for one in enrichments
         ]
 
-    row, enrichments = with_store(home, found)
-    if as_json:
-        added = {"quality": row["about"].get("quality"), "enrichments": enrichments}
-        print_json(export_row(row) | added)
-        return
-    _print_record(row)
-    _print_enrichments(enrichments)
+    row, enrichments = with_store(found)
+    added = {"quality": row["about"].get("quality"), "enrichments": enrichments}
+    print_result(export_row(row) | added, lambda: _print_record(row, enrichments))
 
 
-def _print_record(row: dict[str, Any]) -> None:
+def _print_record(row: dict[str, Any], enrichments: Sequence[dict[str, Any]]) -> None:
     shown = export_row(row)
     console = stdout_console()
     name = sanitize(f"{shown['source']}/{shown['key']}", is_line=True)
@@ -236,7 +217,8 @@ def _print_record(row: dict[str, Any]) -> None:
     console.print(sanitize(shown["url"], is_line=True), soft_wrap=True)
     grid = Grid.grid(padding=(0, 2))
     for field, value in shown["data"].items():
-        grid.add_row(Text(sanitize(field, is_line=True)), Text(_cut_value(_shown_value(value))))
+        text = "null" if value is None else value_text(value)
+        grid.add_row(Text(sanitize(field, is_line=True)), Text(_cut_value(text)))
     console.print(grid)
     if quality := row["about"].get("quality"):
         _print_quality_parts(console, quality)
@@ -249,10 +231,7 @@ def _print_record(row: dict[str, Any]) -> None:
         console.print(f"  {origin}: {', '.join(fields)}", soft_wrap=True)
     for note in shown["notes"]:
         console.print(f"  note on {note['field']}: {note['text']}", soft_wrap=True)
-
-
-def _shown_value(value: Any) -> str:
-    return value if isinstance(value, str) else as_text(value)
+    _print_enrichments(console, enrichments)
 
 
 def _print_quality_parts(console: SafeConsole, quality: Mapping[str, Any]) -> None:
@@ -266,11 +245,9 @@ def _print_quality_parts(console: SafeConsole, quality: Mapping[str, Any]) -> No
         console.print(f"  conflict: {conflict}", soft_wrap=True)
 
 
-def _print_enrichments(enrichments: Sequence[dict[str, Any]]) -> None:
-    if not enrichments:
-        return
-    console = stdout_console()
-    console.print("\nenrichments (machine-made, not collected)", style="bold")
+def _print_enrichments(console: SafeConsole, enrichments: Sequence[dict[str, Any]]) -> None:
+    if enrichments:
+        console.print("\nenrichments (machine-made, not collected)", style="bold")
     for one in enrichments:
         old = "" if one["is_current"] else f", for version {one['record_version']} of the record"
         at = f", {time_text(one['answered_at'])}" if one["answered_at"] is not None else ""
@@ -291,24 +268,21 @@ def _cut_value(text: str) -> str:
 
 @records_command.command("versions")
 @key_options
-@home_option
-@json_option
-def versions(key: str, *, source: str | None, home: Path | None, as_json: bool) -> None:
+@common_options
+def versions(key: str, *, source: str | None) -> None:
     """List the earlier versions of a record."""
 
     async def earlier(store: Store) -> list[dict[str, Any]]:
         row = await find_record(store, key, source)
         return await store.records.versions(row["key"], source=row["source"])
 
-    rows = with_store(home, earlier)
-    if as_json:
-        print_json(rows)
-        return
-    for row in rows:
-        job = f"  job {row['job_id']}" if row["job_id"] else ""
-        click.echo(f"version {row['version']}  {row['fingerprint']}{job}")
-    if not rows:
-        click.echo("the record has never changed")
+    rows = with_store(earlier)
+    lines = [
+        f"version {row['version']}  {row['fingerprint']}"
+        + (f"  job {row['job_id']}" if row["job_id"] else "")
+        for row in rows
+    ]
+    print_result(rows, lambda: click.echo("\n".join(lines) or "the record has never changed"))
 
 
 # ---------------- diff, history, changes
@@ -318,16 +292,13 @@ def versions(key: str, *, source: str | None, home: Path | None, as_json: bool) 
 @key_options
 @click.option("--from", "older", type=COUNT, metavar="VERSION", help="First version to compare.")
 @click.option("--to", "newer", type=COUNT, metavar="VERSION", help="Last version to compare.")
-@home_option
-@json_option
+@common_options
 def diff(
     key: str,
     *,
     older: int | None,
     newer: int | None,
     source: str | None,
-    home: Path | None,
-    as_json: bool,
 ) -> None:
     """Show what changed in a record between versions, field by field."""
 
@@ -336,10 +307,11 @@ def diff(
         history = store.history
         return await history.diff(row["key"], source=row["source"], older=older, newer=newer)
 
-    steps = with_store(home, compared)
-    if as_json:
-        print_json([step.as_dict() for step in steps])
-        return
+    steps = with_store(compared)
+    print_result([step.as_dict() for step in steps], lambda: _print_steps(steps))
+
+
+def _print_steps(steps: Iterable[VersionDiff]) -> None:
     for step in steps:
         _print_step(step)
     if not steps:
@@ -349,22 +321,20 @@ def diff(
 @records_command.command("history")
 @key_options
 @click.argument("field")
-@home_option
-@json_option
-def history(key: str, field: str, *, source: str | None, home: Path | None, as_json: bool) -> None:
+@common_options
+def history(key: str, field: str, *, source: str | None) -> None:
     """Show the values of a field over time, such as prices."""
 
     async def values(store: Store) -> list[FieldValue]:
         row = await find_record(store, key, source)
         return await store.history.timeline(row["key"], field, source=row["source"])
 
-    points = with_store(home, values)
+    points = with_store(values)
     if all(point.value is None for point in points):
         print_note(f"no version of {key} has a value in {field}")
-    if as_json:
-        print_json([asdict(point) for point in points])
-    else:
-        _timeline_table(field, points).print()
+    print_result(
+        [asdict(point) for point in points], lambda: _timeline_table(field, points).print()
+    )
 
 
 @records_command.command("changes")
@@ -375,8 +345,7 @@ def history(key: str, field: str, *, source: str | None, home: Path | None, as_j
     "--since", metavar="TIME", help=f"All changes since TIME, over all runs; TIME is {TIME_FORMS}."
 )
 @click.option("--limit", type=COUNT, help="Maximum number of records of each kind of change.")
-@home_option
-@json_option
+@common_options
 def changes(
     source: str | None,
     *,
@@ -384,8 +353,6 @@ def changes(
     newer: str | None,
     since: str | None,
     limit: int | None,
-    home: Path | None,
-    as_json: bool,
 ) -> None:
     """Show records that appeared, changed or disappeared.
 
@@ -396,26 +363,20 @@ def changes(
             raise click.UsageError("--since cannot be combined with --from and --to.")
         start = parse_time(since, "--since") or 0.0
         query = RecordQuery(source=source, limit=limit)
-        with_store(home, lambda store: _print_since(store, start, query, as_json=as_json))
+        with_store(lambda store: _print_since(store, start, query))
         return
-    most = limit if as_json else limit or _SHOWN_CHANGES
-    found = with_store(home, lambda store: compare_runs(store, source, older, newer, most=most))
-    if as_json:
-        print_json(found.as_dict())
-    else:
-        _print_changes(found)
+    most = limit if wants_json() else limit or _SHOWN_CHANGES
+    found = with_store(lambda store: compare_runs(store, source, older, newer, most=most))
+    print_result(found.as_dict(), lambda: _print_changes(found))
 
 
-async def _print_since(store: Store, start: float, query: RecordQuery, *, as_json: bool) -> None:
+async def _print_since(store: Store, start: float, query: RecordQuery) -> None:
     await check_source(store, query.source)
     found = False
     for step in store.history.since(start, query):
         found = True
-        if as_json:
-            print_json(step.as_dict())
-        else:
-            _print_step(step)
-    if not found and not as_json:
+        print_result(step.as_dict(), partial(_print_step, step))
+    if not found and not wants_json():
         click.echo("no changes")
 
 
@@ -505,39 +466,31 @@ def _changed_table(changed: Iterable[RecordChange]) -> TextTable:
 @records_command.command("stats")
 @click.argument("name", metavar="[SOURCE]", required=False)
 @query_options
-@home_option
-@json_option
-def field_statistics(name: str | None, *, home: Path | None, as_json: bool, **filters: Any) -> None:
+@common_options
+def field_statistics(name: str | None, **filters: Any) -> None:
     """Show statistics of every field of SOURCE.
 
     Without SOURCE and filters, show the number of records of each source.
     """
     if name is None and not any(filters.values()):
-        _print_sources(with_store(home, lambda store: store.records.statistics()), as_json=as_json)
+        rows = with_store(lambda store: store.records.statistics())
+        print_result(rows, lambda: _sources_table(rows).print("no records yet; try: longline demo"))
         return
-    source, found = _statistics(home, name, filters, dataset_statistics)
-    if as_json:
-        print_json({"source": source} | found.as_dict())
-    else:
-        _print_fields(found)
+    source, found = _statistics(name, filters, dataset_statistics)
+    print_result({"source": source} | found.as_dict(), lambda: _print_fields(found))
 
 
 @records_command.command("quality")
 @click.argument("name", metavar="[SOURCE]", required=False)
 @query_options
-@home_option
-@json_option
-def quality(name: str | None, *, home: Path | None, as_json: bool, **filters: Any) -> None:
+@common_options
+def quality(name: str | None, **filters: Any) -> None:
     """Show quality scores of records, and why they lose points."""
-    source, found = _statistics(home, name, filters, quality_statistics)
-    if as_json:
-        print_json({"source": source} | found.as_dict())
-    else:
-        _print_quality(found)
+    source, found = _statistics(name, filters, quality_statistics)
+    print_result({"source": source} | found.as_dict(), lambda: _print_quality(found))
 
 
 def _statistics(
-    home: Path | None,
     name: str | None,
     filters: dict[str, Any],
     compute: Callable[[Iterable[dict[str, Any]]], T],
@@ -547,22 +500,16 @@ def _statistics(
     async def computed(store: Store) -> T:
         return compute(store.records.stream(await checked_query(store, query)))
 
-    return query.source, with_store(home, computed)
+    return query.source, with_store(computed)
 
 
-def _print_sources(rows: list[dict[str, Any]], *, as_json: bool) -> None:
-    if as_json:
-        print_json(rows)
-        return
-    if not rows:
-        click.echo("no records yet; try: longline demo")
-        return
+def _sources_table(rows: list[dict[str, Any]]) -> TextTable:
     table = TextTable("source", "records", "mean score", "grades", right=("records", "mean score"))
     for row in rows:
         grades = ", ".join(f"{name} {count}" for name, count in sorted(row["grades"].items()))
         mean = "" if row["mean_score"] is None else f"{row['mean_score']:.1f}"
         table.add(row["source"], row["records"], mean, grades)
-    table.print()
+    return table
 
 
 def _print_fields(found: DatasetStatistics) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -18,17 +17,21 @@ from longline.cli.options import (
     SECONDS,
     Number,
     Size,
+    common_options,
     engine_option,
     given_values,
-    home_option,
     ignore_robots_option,
     job_ignore_robots_option,
-    json_option,
     settings_of,
     source_options,
     typed_values,
+    wants_json,
 )
-from longline.cli.output import duration_text, print_json, print_line
+from longline.cli.output import (
+    duration_text,
+    print_line,
+    print_result,
+)
 from longline.cli.progress import (
     STOPPED,
     STOPPING,
@@ -99,8 +102,7 @@ from longline.sources.loader import nothing_in
 @job_ignore_robots_option
 @click.option("--fresh", is_flag=True, help="Start a new job even if an unfinished one exists.")
 @log_options
-@home_option
-@json_option
+@common_options
 def run_command(
     sources: tuple[str, ...],
     *,
@@ -110,8 +112,6 @@ def run_command(
     detach: bool,
     export: str | None,
     fresh: bool,
-    home: Path | None,
-    as_json: bool,
     options: tuple[tuple[str, str], ...],
     params: tuple[tuple[str, str], ...],
     **given: Any,
@@ -129,7 +129,7 @@ def run_command(
     if export is not None and (is_all or len(sources) > 1):
         raise click.UsageError("--export requires a single SOURCE.")
     values = _job_values(given, options, params)
-    settings = settings_of(home)
+    settings = settings_of()
     orchestrator = Orchestrator(settings=settings)
     is_on_workers = (engine or settings.engine) == "celery"
     names = list(sources) or None
@@ -138,17 +138,16 @@ def run_command(
         if not is_on_workers:
             raise click.UsageError("--detach requires --engine celery.")
         how = {"fresh": fresh, "export": export}
-        running = _submit(orchestrator, names, values, how, as_json=as_json)
+        running = _submit(orchestrator, names, values, how)
     elif is_all or len(sources) > 1:
         how = {"params": values, "fresh": fresh, "engine": engine, "parallel": parallel}
-        running = _run_sites(orchestrator, names, how, as_json=as_json)
+        running = _run_sites(orchestrator, names, how)
     else:
         running = run_job(
             orchestrator,
             lambda hooks: orchestrator.execute(
                 sources[0], values, fresh=fresh, engine=engine, export=export, **hooks
             ),
-            as_json=as_json,
             is_on_workers=is_on_workers,
         )
     sys.exit(asyncio.run(running))
@@ -177,13 +176,11 @@ async def _run_sites(
     orchestrator: Orchestrator,
     sources: Sequence[str] | None,
     how: Mapping[str, Any],
-    *,
-    as_json: bool,
 ) -> int:
     """Run several sources with live progress; return the exit code. None: all known sources."""
     use_daemon_threads()
     names = orchestrator.known_sites() if sources is None else sources
-    display = SitesDisplay(names, is_quiet=as_json)
+    display = SitesDisplay(names, is_quiet=wants_json())
     for end in orchestrator.broken_sites() if sources is None else ():
         display.warn(str(end.error))
     try:
@@ -196,10 +193,8 @@ async def _run_sites(
         click.echo(STOPPED, err=True)
         return ExitCode.INTERRUPTED
     code = worst_exit_code(end.exit_code for end in ends)
-    if as_json:
-        print_json({"sites": [_site_json(end) for end in ends], "exit_code": code})
-    else:
-        _print_sites(ends)
+    sites = [_site_json(end) for end in ends]
+    print_result({"sites": sites, "exit_code": code}, lambda: _print_sites(ends))
     return code
 
 
@@ -208,8 +203,6 @@ async def _submit(
     sources: Sequence[str] | None,
     values: Mapping[str, Any],
     how: Mapping[str, Any],
-    *,
-    as_json: bool,
 ) -> int:
     """Submit sources to workers; return the exit code. None: all known sources."""
     names = orchestrator.known_sites() if sources is None else sources
@@ -227,17 +220,20 @@ async def _submit(
                 failed.append(SiteEnd(source, error=Unexpected(repr(error))))
             else:
                 submitted.append({"job": job.id, "source": job.source, "state": job.state.value})
-    if as_json:
-        rows = submitted + [_site_json(end) for end in failed]
-        print_json(rows[0] if len(rows) == 1 else {"sites": rows})
-    else:
-        for row in submitted:
-            click.echo(f"submitted {row['job']}")
-        for end in failed:
-            click.echo(f"longline: {end.error}", err=True)
-        if submitted:
-            click.echo("Watch progress with: longline top")
+    rows = submitted + [_site_json(end) for end in failed]
+    print_result(
+        rows[0] if len(rows) == 1 else {"sites": rows}, lambda: _print_submitted(submitted, failed)
+    )
     return worst_exit_code(end.exit_code for end in failed)
+
+
+def _print_submitted(submitted: Sequence[dict[str, Any]], failed: Sequence[SiteEnd]) -> None:
+    for row in submitted:
+        click.echo(f"submitted {row['job']}")
+    for end in failed:
+        click.echo(f"longline: {end.error}", err=True)
+    if submitted:
+        click.echo("Watch progress with: longline top")
 
 
 def _site_json(end: SiteEnd) -> dict[str, Any]:
@@ -263,7 +259,7 @@ def _print_sites(ends: Sequence[SiteEnd]) -> None:
         print_line(with_source(names[0], problem) if is_one else f"{', '.join(names)}: {problem}")
 
 
-# ---------------- longline plan: estimate a run before it starts
+# ---------------- plan
 
 _ERROR_SHOWN = 0.01
 
@@ -287,15 +283,12 @@ _ERROR_SHOWN = 0.01
     help="Maximum number of items to fetch as a sample.",
 )
 @ignore_robots_option
-@home_option
-@json_option
+@common_options
 def plan_command(
     source: str,
     *,
     requests: int,
     samples: int,
-    home: Path | None,
-    as_json: bool,
     options: tuple[tuple[str, str], ...],
     params: tuple[tuple[str, str], ...],
     **given: Any,
@@ -308,11 +301,8 @@ def plan_command(
     """
     values = {"set": dict(options), "params": typed_values(params)}
     spec = session_spec(source, {**given_values(given), **values})
-    plan = asyncio.run(_plan(settings_of(home), spec, requests, samples))
-    if as_json:
-        print_json(plan.as_dict())
-    else:
-        _print_plan(plan)
+    plan = asyncio.run(_plan(settings_of(), spec, requests, samples))
+    print_result(plan.as_dict(), lambda: _print_plan(plan))
 
 
 async def _plan(settings: Settings, spec: JobSpec, requests: int, samples: int) -> Plan:
@@ -341,7 +331,7 @@ def _print_plan(plan: Plan) -> None:
         print_line(f"  note: {note}")
 
 
-# ---------------- longline resume: continue an unfinished job
+# ---------------- resume, retry, pause, cancel
 
 
 @click.command("resume")
@@ -351,42 +341,16 @@ def _print_plan(plan: Plan) -> None:
 @engine_option("as in its last run")
 @job_ignore_robots_option
 @log_options
-@home_option
-@json_option
-def resume_command(
-    job: str | None,
-    *,
-    checkpoint: str | None,
-    from_key: str | None,
-    engine: EngineName | None,
-    ignore_robots: tuple[str, ...],
-    home: Path | None,
-    as_json: bool,
-) -> None:
+@common_options
+def resume_command(job: str | None, **given: Any) -> None:
     """Resume an unfinished job.
 
     JOB is a job id or the beginning of one; by default the newest unfinished job.
     """
-    orchestrator = Orchestrator(settings=settings_of(home))
-    sys.exit(
-        asyncio.run(
-            run_job(
-                orchestrator,
-                lambda hooks: orchestrator.resume(
-                    job,
-                    checkpoint=checkpoint,
-                    from_key=from_key,
-                    engine=engine,
-                    ignore_robots=ignore_robots,
-                    **hooks,
-                ),
-                as_json=as_json,
-            )
-        )
-    )
+    orchestrator = Orchestrator(settings=settings_of())
+    running = run_job(orchestrator, lambda hooks: orchestrator.resume(job, **given, **hooks))
+    sys.exit(asyncio.run(running))
 
-
-# ---------------- longline retry: attempt failed items of a job again
 
 _FAILURE_KINDS = [kind.value for kind in FailureKind]
 
@@ -405,93 +369,58 @@ _FAILURE_KINDS = [kind.value for kind in FailureKind]
 @engine_option("as in its last run")
 @job_ignore_robots_option
 @log_options
-@home_option
-@json_option
-def retry_command(
-    job: str,
-    *,
-    kind: str | None,
-    state: str | None,
-    key: str | None,
-    engine: EngineName | None,
-    ignore_robots: tuple[str, ...],
-    home: Path | None,
-    as_json: bool,
-) -> None:
+@common_options
+def retry_command(job: str, *, kind: str | None, state: str | None, **given: Any) -> None:
     """Requeue failed items of JOB and run it.
 
     Without --kind, --state and --key, all failed and quarantined items are requeued, and those
     that were skipped because of a failure.
     """
-    orchestrator = Orchestrator(settings=settings_of(home))
-    sys.exit(
-        asyncio.run(
-            run_job(
-                orchestrator,
-                lambda hooks: orchestrator.retry(
-                    job,
-                    kind=FailureKind(kind) if kind else None,
-                    state=ItemState(state) if state else None,
-                    key=key,
-                    engine=engine,
-                    ignore_robots=ignore_robots,
-                    **hooks,
-                ),
-                as_json=as_json,
-            )
-        )
-    )
-
-
-# ---------------- longline pause: pause a job on all workers
+    given["kind"] = FailureKind(kind) if kind else None
+    given["state"] = ItemState(state) if state else None
+    orchestrator = Orchestrator(settings=settings_of())
+    running = run_job(orchestrator, lambda hooks: orchestrator.retry(job, **given, **hooks))
+    sys.exit(asyncio.run(running))
 
 
 @click.command("pause")
 @click.argument("job", type=JOB)
-@home_option
-@json_option
-def pause_command(job: str, *, home: Path | None, as_json: bool) -> None:
+@common_options
+def pause_command(job: str) -> None:
     """Pause JOB on all workers.
 
     Requests in flight are finished and committed. On a cluster they have up to a minute; items
     that take longer are attempted again. `longline resume JOB` continues the job.
     """
-    stop_job(home, Orchestrator.pause, job, as_json=as_json)
+    stop_job(Orchestrator.pause, job)
 
 
 def stop_job(
-    home: Path | None,
     stop: Callable[[Orchestrator, str], Awaitable[Job]],
     name: str,
-    *,
-    as_json: bool,
 ) -> None:
     """Pause or cancel a job, and print its new state."""
 
     async def stopped() -> tuple[Job, Job]:
-        async with Orchestrator(settings=settings_of(home)) as orchestrator:
+        async with Orchestrator(settings=settings_of()) as orchestrator:
             return await orchestrator.store.jobs.get(name), await stop(orchestrator, name)
 
     before, job = asyncio.run(stopped())
-    if as_json:
-        print_json({"job": job.id, "state": job.state.value, "reason": job.reason})
-    else:
-        already = "already " if job.state is before.state else ""
-        click.echo(f"{job.id} is {already}{job.state.value}")
-
-
-# ---------------- longline cancel: end a job permanently
+    already = "already " if job.state is before.state else ""
+    print_result(
+        {"job": job.id, "state": job.state.value, "reason": job.reason},
+        lambda: click.echo(f"{job.id} is {already}{job.state.value}"),
+    )
 
 
 @click.command("cancel")
 @click.argument("job", type=JOB)
-@home_option
-@json_option
-def cancel_command(job: str, *, home: Path | None, as_json: bool) -> None:
+@common_options
+def cancel_command(job: str) -> None:
     """Cancel JOB on all workers.
 
     Records stay; items that are not finished are never collected. Requests in flight are finished
     and committed; on a cluster they have up to a minute. A cancelled job cannot be resumed: the
     same `longline run` starts a new one.
     """
-    stop_job(home, Orchestrator.cancel, job, as_json=as_json)
+    stop_job(Orchestrator.cancel, job)

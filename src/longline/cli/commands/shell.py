@@ -43,7 +43,6 @@ def shell_command(
     options: tuple[tuple[str, str], ...],
     code_text: str | None,
     ignore_robots: tuple[str, ...],
-    home: Path | None,
 ) -> None:
     """Fetch URL and open a Python prompt with the page.
 
@@ -53,7 +52,7 @@ def shell_command(
     if ignore_robots:  # otherwise the job file decides
         values["ignore_robots"] = ignore_robots
     spec = session_spec(source, values) if source else make_spec({"source": NO_SOURCE, **values})
-    settings = settings_of(home)
+    settings = settings_of()
     with PageShell(settings, spec) as shell:
         shell.fetch(url)
         if code_text is not None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +17,7 @@ from rich.text import Text
 from longline.cli.exit_codes import ExitCode
 from longline.cli.options import (
     COUNT,
-    home_option,
+    common_options,
     ignore_robots_option,
     json_option,
     param_option,
@@ -26,19 +25,20 @@ from longline.cli.options import (
     set_option,
     settings_of,
     typed_values,
+    wants_json,
 )
 from longline.cli.output import (
     TextTable,
     count_text,
     one_line,
-    print_json,
     print_line,
+    print_result,
     stderr_console,
     stdout_console,
     value_text,
 )
 from longline.config.job_spec import JobSpec, make_spec
-from longline.config.plugins import GROUPS, SOURCES, list_plugins, plugin_names
+from longline.config.plugins import GROUPS, SOURCES, list_plugins
 from longline.config.settings import Settings
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption, ConfigError, DestinationUnwritable
@@ -52,11 +52,11 @@ from longline.devtools.check import (
     record_case,
     replay_case,
 )
-from longline.devtools.propose.fields import ProposedField
 from longline.devtools.propose.proposal import (
     Candidate,
     ItemKind,
     Proposal,
+    edit_fields,
     manifest_text,
     shortened,
 )
@@ -70,8 +70,7 @@ from longline.devtools.session import (
 )
 from longline.http.messages import Page
 from longline.sources.base import Source
-from longline.sources.loader import BUILT_IN, as_source, load_source, survey
-from longline.sources.manifest import Manifest
+from longline.sources.loader import as_source, known_sources, load_source
 
 _VALUE = 100  # characters
 _WAIT_SHOWN = 0.01  # seconds, which two decimals show
@@ -99,39 +98,30 @@ class _ShowByDefault(click.Group):
 @profile_option
 @json_option
 @click.pass_context
-def sources_command(context: click.Context, *, as_json: bool) -> None:
+def sources_command(context: click.Context) -> None:
     """List, show, check and create sources.
 
     `longline sources` lists all sources, `longline sources SOURCE` shows one.
     """
-    context.obj = as_json
-    if context.invoked_subcommand is None:
-        _print_sources(list(_known_sources()), as_json=as_json)
+    if context.invoked_subcommand is not None:
+        return
+    rows = [
+        {"name": reference, "about": f"broken: {found}"}
+        if isinstance(found, ConfigError)
+        else {**_source_json(found), "reference": reference}
+        for reference, found in known_sources(settings_of())
+    ]
+    lines = [f"{row.get('reference', row['name']):12} {row['about']}" for row in rows]
+    print_result(rows, lambda: click.echo("\n".join(lines)))
 
 
 @sources_command.command("show")
 @click.argument("source")
 @json_option
-@click.pass_obj
-def show_source(outer: bool, *, source: str, as_json: bool) -> None:  # noqa: FBT001  # click's own call
+def show_source(source: str) -> None:
     """Show the options, limits and layers of SOURCE."""
-    described = _source_json(load_source(source))
-    _print_sources([described], as_json=as_json or outer, has_details=True)
-
-
-def _known_sources() -> Iterator[dict[str, Any]]:
-    """Yield every source that has a name; a broken one with its problem."""
-    found = survey(settings_of())
-    manifests = [
-        str(one.document.path) for one in found.entries.values() if isinstance(one.model, Manifest)
-    ]
-    for reference in (*sorted({*BUILT_IN, *plugin_names(SOURCES)}), *manifests):
-        try:
-            yield {**_source_json(load_source(reference)), "reference": reference}
-        except ConfigError as error:
-            yield {"name": reference, "about": f"broken: {error}"}
-    for problem in found.problems:
-        yield {"name": getattr(problem, "path", ""), "about": f"broken: {problem}"}
+    row = _source_json(load_source(source))
+    print_result([row], lambda: _print_source(row))
 
 
 def _source_json(kind: type[Source]) -> dict[str, Any]:
@@ -156,19 +146,8 @@ def _source_json(kind: type[Source]) -> dict[str, Any]:
     }
 
 
-def _print_sources(
-    sources: list[dict[str, Any]], *, as_json: bool, has_details: bool = False
-) -> None:
-    if as_json:
-        print_json(sources)
-        return
-    for one in sources:
-        click.echo(f"{one.get('reference', one['name']):12} {one['about']}")
-        if has_details:
-            _print_details(one)
-
-
-def _print_details(one: dict[str, Any]) -> None:
+def _print_source(one: dict[str, Any]) -> None:
+    click.echo(f"{one['name']:12} {one['about']}")
     rate = "unlimited" if one["rate"] is None else one["rate"]
     rate = rate if isinstance(rate, str) else f"{rate:g} requests per second"
     click.echo(f"  rate      {rate}, burst {one['burst']}")
@@ -196,9 +175,8 @@ def _print_details(one: dict[str, Any]) -> None:
     help="Save responses and record in FOLDER, as a test case for `sources test`.",
 )
 @ignore_robots_option
-@home_option
-@json_option
-def check(*, record: Path | None, home: Path | None, as_json: bool, **given: Any) -> None:
+@common_options
+def check(*, record: Path | None, **given: Any) -> None:
     """Run every layer of SOURCE on one item; store nothing.
 
     Shows each field with its value, its origin, and why it is empty. Exits with 0 for a record, 3
@@ -211,13 +189,8 @@ def check(*, record: Path | None, home: Path | None, as_json: bool, **given: Any
     spec = session_spec(given["source"], values)
     url = given["url"]
     item = Item(given["key"] or url, url) if url else None
-    checks = asyncio.run(_check(settings_of(home), spec, given["items"], item, record))
-    if as_json:
-        print_json(checks.as_dict())
-    else:
-        _print_checks(checks)
-        if record:
-            click.echo(f"\nrecorded in {record}; replay with: longline sources test {record}")
+    checks = asyncio.run(_check(settings_of(), spec, given["items"], item, record))
+    print_result(checks.as_dict(), lambda: _print_checks(checks, record))
     sys.exit(checks.exit_code)
 
 
@@ -225,7 +198,7 @@ def check(*, record: Path | None, home: Path | None, as_json: bool, **given: Any
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--source", metavar="SOURCE", help="Use another source than the recorded one.")
 @json_option
-def test(*, folder: Path, source: str | None, as_json: bool) -> None:
+def replay_cases(*, folder: Path, source: str | None) -> None:
     """Replay the test cases in FOLDER.
 
     `longline sources check --record` saves them. Sends no requests; exits with 1 if a result
@@ -236,16 +209,18 @@ def test(*, folder: Path, source: str | None, as_json: bool) -> None:
         return [await replay_case(case, source) for case in cases_in(folder)]
 
     results = asyncio.run(replayed())
-    if as_json:
-        print_json(
-            [{"case": str(one.folder), "differences": list(one.differences)} for one in results]
-        )
-    else:
-        for one in results:
-            click.echo(f"{one.folder}: {'same' if one.is_same else 'differs'}")
-            for difference in one.differences:
-                print_line(f"  {difference}")
+    print_result(
+        [{"case": str(one.folder), "differences": list(one.differences)} for one in results],
+        lambda: _print_cases(results),
+    )
     sys.exit(ExitCode.OK if all(one.is_same for one in results) else ExitCode.FAILED)
+
+
+def _print_cases(results: Sequence[CaseResult]) -> None:
+    for one in results:
+        click.echo(f"{one.folder}: {'same' if one.is_same else 'differs'}")
+        for difference in one.differences:
+            print_line(f"  {difference}")
 
 
 async def _check(
@@ -262,7 +237,7 @@ async def _check(
     return checks
 
 
-def _print_checks(checks: Checks) -> None:
+def _print_checks(checks: Checks, folder: Path | None) -> None:
     print_line(f"{checks.source}, version {checks.version}")
     if checks.discovery:
         click.echo(f"\ndiscovery, {checks.seconds:.2f} s")
@@ -271,6 +246,8 @@ def _print_checks(checks: Checks) -> None:
         print_line(f"  note: {note.field}: {note.text}")
     for one in checks.items:
         _print_check(one)
+    if folder:
+        click.echo(f"\nrecorded in {folder}; replay with: longline sources test {folder}")
 
 
 def _print_check(check: Check) -> None:
@@ -327,7 +304,6 @@ def _exchange_facts(exchange: Exchange) -> Iterable[str]:
 
 # ---------------- new
 
-_FIELD_NAME = re.compile(r"[^\W\d][\w-]*")
 _CANDIDATE_KINDS = {
     ItemKind.PAGES: "{count} elements {selector}, each with its own page ({link})",
     ItemKind.ELEMENTS: "{count} elements {selector}",
@@ -363,9 +339,8 @@ _CANDIDATE_KINDS = {
 )
 @click.option("--dry-run", is_flag=True, help="Print the manifest instead of writing it.")
 @ignore_robots_option
-@home_option
-@json_option
-def new(*, url: str, output: Path | None, yes: bool, as_json: bool, **given: Any) -> None:
+@common_options
+def propose_source(*, url: str, output: Path | None, yes: bool, **given: Any) -> None:
     """Propose a manifest for the list at URL.
 
     It has the items, the pagination and the fields. Candidates for the items are ranked and
@@ -376,24 +351,19 @@ def new(*, url: str, output: Path | None, yes: bool, as_json: bool, **given: Any
         raise BadOption("URL", f"must be a full URL like https://example.org/a, not {url!r}")
     if output is not None and output.exists():
         raise BadOption("-o", f"{output} already exists; choose another file")
-    dialog = _Dialog(has_prompts=not (yes or as_json), is_quiet=as_json)
-    settings = settings_of(given["home"])
-    survey, proposal = asyncio.run(_propose(settings, url, dialog, given))
+    dialog = _Dialog(has_prompts=not (yes or wants_json()), is_quiet=wants_json())
+    survey, proposal = asyncio.run(_propose(settings_of(), url, dialog, given))
     path = None if given["dry_run"] else output or Path(f"{proposal.name}.yaml")
     if path is not None and path.exists():
         raise BadOption("-o", f"{path} already exists; choose another file")
     if path is not None:
         _write_manifest(path, manifest_text(proposal))
-    if as_json:
-        print_json(
-            {
-                "candidates": [one.as_dict() for one in survey.candidates],
-                "proposal": proposal.as_dict(),
-                "path": str(path) if path else None,
-            }
-        )
-    else:
-        _print_written(proposal, path)
+    result = {
+        "candidates": [one.as_dict() for one in survey.candidates],
+        "proposal": proposal.as_dict(),
+        "path": str(path) if path else None,
+    }
+    print_result(result, lambda: _print_written(proposal, path))
     sys.exit(ExitCode.PARTIAL if proposal.warnings else ExitCode.OK)
 
 
@@ -445,7 +415,7 @@ class _Dialog:
         room = screen.width - 5
         screen.print("Candidates for the items, most likely first:\n")
         for number, one in enumerate(candidates, start=1):
-            screen.print(Text(f"{number:3}  {shortened(described(one), room)}", "bold"))
+            screen.print(Text(f"{number:3}  {shortened(_describe_candidate(one), room)}", "bold"))
             for text in one.samples[:2] if one.kind is not ItemKind.PAGE else ():
                 screen.print(f"     {shortened(text, room)}")
             score = [f"score {one.score:.0f}"] if one.score else []
@@ -469,7 +439,7 @@ class _Dialog:
             return
         screen = stdout_console()
         number = survey.candidates.index(proposal.candidate) + 1
-        screen.print(Text(f"Candidate {number}: {described(proposal.candidate)}", "bold"))
+        screen.print(Text(f"Candidate {number}: {_describe_candidate(proposal.candidate)}", "bold"))
         if proposal.candidate.kind is not ItemKind.PAGE:
             pages = proposal.pages or {}
             how = ", ".join(f"{name} {value}" for name, value in pages.items())
@@ -494,12 +464,12 @@ class _Dialog:
         while True:
             answer = click.prompt("Fields", default="", show_default=False)
             try:
-                return with_edits(proposal, answer.split())
+                return edit_fields(proposal, answer.split())
             except BadOption as error:
                 click.echo(str(error), err=True)
 
 
-def described(candidate: Candidate) -> str:
+def _describe_candidate(candidate: Candidate) -> str:
     """Describe a candidate in one line."""
     return _CANDIDATE_KINDS[candidate.kind].format(
         count=candidate.count,
@@ -507,38 +477,6 @@ def described(candidate: Candidate) -> str:
         link=candidate.link or "the element",
         url=candidate.url,
     )
-
-
-def with_edits(proposal: Proposal, edits: Sequence[str]) -> Proposal:
-    """Return a proposal with fields dropped (`-3`) and renamed (`2=author`).
-
-    Raises:
-        BadOption: an edit is malformed, or no field remains.
-    """
-    fields: list[ProposedField | None] = list(proposal.all_fields)
-    for edit in edits:
-        number, name = _edit(edit, len(fields))
-        field = fields[number - 1]
-        fields[number - 1] = field.named(name) if field is not None and name else None
-    names = [one.name for one in fields if one is not None]
-    if len(set(names)) < len(names):
-        raise BadOption("fields", "two fields have the same name")
-    count = len(proposal.fields)
-    own = [one for one in fields[:count] if one is not None]
-    if not own:
-        raise BadOption("fields", "a manifest needs at least one field")
-    listed = [one for one in fields[count:] if one is not None]
-    return proposal.having(fields=own, list_fields=listed)
-
-
-def _edit(text: str, count: int) -> tuple[int, str | None]:
-    number, _, name = text.removeprefix("-").partition("=")
-    is_drop = text.startswith("-") and not name
-    if not number.isdecimal() or not 1 <= int(number) <= count:
-        raise BadOption("fields", f"{text!r} does not start with a field number")
-    if not is_drop and not _FIELD_NAME.fullmatch(name):
-        raise BadOption("fields", f"{text!r} is neither -{number} nor {number}=name")
-    return int(number), None if is_drop else name
 
 
 def _print_written(proposal: Proposal, path: Path | None) -> None:
@@ -558,27 +496,22 @@ def _write_manifest(path: Path, text: str) -> None:
         raise DestinationUnwritable(str(path), error.strerror or str(error)) from error
 
 
-# ---------------- longline plugins: installed plugins
+# ---------------- plugins
 
 
 @click.command("plugins")
 @json_option
-def plugins_command(*, as_json: bool) -> None:
+def plugins_command() -> None:
     """List installed plugins.
 
     A plugin is a package with entry points for sources, middlewares, pipeline stages, enrichers
     or exporters.
     """
     plugins = list_plugins({SOURCES: as_source})
-    if as_json:
-        print_json([one.as_dict() for one in plugins])
-        return
-    if not plugins:
-        click.echo(f"no plugins are installed (entry point groups: {', '.join(GROUPS)})")
-        return
     table = TextTable("kind", "name", "package", "target", "state", wrap=("target", "state"))
     for one in plugins:
         kind = one.group.partition(".")[2].removesuffix("s")
         state = "ok" if one.problem is None else f"broken: {one.problem}"
         table.add(kind, one.name, f"{one.distribution} {one.version}", one.target, state)
-    table.print()
+    none = f"no plugins are installed (entry point groups: {', '.join(GROUPS)})"
+    print_result([one.as_dict() for one in plugins], lambda: table.print(none))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -19,12 +19,16 @@ from longline.cli.options import (
     SHARE,
     Number,
     Rate,
-    home_option,
-    json_option,
+    common_options,
+    home_given,
     profile_given,
     settings_of,
+    wants_json,
 )
-from longline.cli.output import print_json, stdout_console
+from longline.cli.output import (
+    print_result,
+    stdout_console,
+)
 from longline.cli.progress import STOPPED, STOPPING, JobDisplay, print_summary
 from longline.config.settings import Settings, prepare_home
 from longline.core.errors import BadOption
@@ -60,23 +64,22 @@ _TIMEOUT = 5.0  # seconds; slow responses of the practice web would take minutes
 @click.option(
     "--seed", type=int, default=7, show_default=True, metavar="N", help="Seed of the random faults."
 )
-@home_option
-@json_option
-def demo_command(*, home: Path | None, as_json: bool, **web: Any) -> None:
+@common_options
+def demo_command(**web: Any) -> None:
     """Scrape 500 templates from a local practice web with faults.
 
     The practice web runs on this machine, allows 50 requests per second, and fails as real sites
     do. Data is stored in the folder `demo` of the home.
     """
-    settings = settings_of(home)
+    settings = settings_of()
     prepare_home(settings)
     settings = settings.model_copy(update={"home": settings.home / "demo", "database_url": None})
     options = WebOptions(rate=_RATE, burst=_BURST, **web)
-    sys.exit(asyncio.run(_demo(settings, options, as_json=as_json)))
+    sys.exit(asyncio.run(_demo(settings, options)))
 
 
-async def _demo(settings: Settings, options: WebOptions, *, as_json: bool) -> int:
-    display = JobDisplay(is_quiet=as_json)
+async def _demo(settings: Settings, options: WebOptions) -> int:
+    display = JobDisplay(is_quiet=wants_json())
     async with _serving(options) as web:
         display.say(
             f"The practice web at {web.url} has {options.items} templates, allows {_RATE:g} "
@@ -87,11 +90,7 @@ async def _demo(settings: Settings, options: WebOptions, *, as_json: bool) -> in
         except asyncio.CancelledError:
             click.echo(STOPPED, err=True)
             return ExitCode.INTERRUPTED
-    if as_json:
-        print_json(report.as_dict())
-    else:
-        print_summary(report)
-        _print_more(web, report, records, settings)
+    print_result(report.as_dict(), lambda: _print_demo(web, report, records, settings))
     return report.exit_code
 
 
@@ -139,7 +138,8 @@ async def _collect(
     return report.with_output(done.path), done.records
 
 
-def _print_more(web: PracticeWeb, report: JobReport, records: int, settings: Settings) -> None:
+def _print_demo(web: PracticeWeb, report: JobReport, records: int, settings: Settings) -> None:
+    print_summary(report)
     tally = web.tally
     faults = ", ".join(f"{count} x {kind}" for kind, count in sorted(tally.faults.items()))
     requests = tally.requests + tally.youtube
@@ -163,7 +163,7 @@ def _next_steps(home: Path) -> list[tuple[str, str]]:
     ]
 
 
-# ---------------- longline doctor: check the installation
+# ---------------- doctor
 
 _SYMBOLS = {Verdict.OK: "✓", Verdict.WARNING: "!", Verdict.PROBLEM: "✗"}
 _COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.PROBLEM: "red"}
@@ -173,36 +173,32 @@ _COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.PROBLEM: "re
 @click.option(
     "--fix", "is_fixing", is_flag=True, help="Remove the permissions of other users from the home."
 )
-@home_option
-@json_option
-def doctor_command(*, is_fixing: bool, home: Path | None, as_json: bool) -> None:
+@common_options
+def doctor_command(*, is_fixing: bool) -> None:
     """Check this installation and suggest fixes.
 
     Starts nothing, and changes nothing without --fix. Exits with 1 if there is a problem, not for
     warnings.
     """
-    done = fix(home, profile_given()) if is_fixing else []
-    found = [*done, *diagnose(home, profile_given())]
-    if as_json:
-        print_json([asdict(one) for one in found])
-    else:
-        for one in found:
-            _print_finding(one)
+    done = fix(home_given(), profile_given()) if is_fixing else []
+    found = [*done, *diagnose(home_given(), profile_given())]
+    print_result([asdict(one) for one in found], lambda: _print_findings(found))
     is_failed = any(one.verdict is Verdict.PROBLEM for one in found)
     sys.exit(ExitCode.FAILED if is_failed else ExitCode.OK)
 
 
-def _print_finding(finding: Finding) -> None:
+def _print_findings(findings: Sequence[Finding]) -> None:
     console = stdout_console(soft_wrap=True)
-    symbol = _SYMBOLS[finding.verdict] if console.is_terminal else f"{finding.verdict.value:8}"
-    console.print(symbol, style=_COLOURS[finding.verdict], end=" ")
-    console.print(sanitize(f"{finding.about:16} {finding.sentence}", is_line=True))
-    if finding.remedy is not None:
-        remedy = sanitize(finding.remedy, is_line=True)
-        console.print(f"{'':{len(symbol)}} {'':16} → {remedy}")
+    for one in findings:
+        symbol = _SYMBOLS[one.verdict] if console.is_terminal else f"{one.verdict.value:8}"
+        console.print(symbol, style=_COLOURS[one.verdict], end=" ")
+        console.print(sanitize(f"{one.about:16} {one.sentence}", is_line=True))
+        if one.remedy is not None:
+            remedy = sanitize(one.remedy, is_line=True)
+            console.print(f"{'':{len(symbol)}} {'':16} → {remedy}")
 
 
-# ---------------- longline sandbox: serve the practice web
+# ---------------- sandbox
 
 
 @click.command("sandbox")

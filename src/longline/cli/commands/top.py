@@ -9,14 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from longline.cli.options import Number, home_option, json_option, settings_of
+from longline.cli.options import Number, common_options, settings_of, wants_json
 from longline.cli.output import (
     SafeConsole,
     SafeLive,
@@ -56,16 +55,15 @@ _HOST_ID = re.compile(r"~[0-9a-f]{8}(?![0-9a-f])")  # part of a host name, see e
     metavar="SECONDS",
     help="Refresh interval in seconds.",
 )
-@home_option
-@json_option
-def top_command(*, once: bool, every: float, home: Path | None, as_json: bool) -> None:
+@common_options
+def top_command(*, once: bool, every: float) -> None:
     """Show live progress of all jobs and workers.
 
     Ctrl-C ends the display; jobs continue. --json prints one snapshot.
     """
-    settings = settings_of(home)
+    settings = settings_of()
     console = stdout_console()
-    if as_json:
+    if wants_json():
         print_json(asyncio.run(_read_snapshot(settings)).as_dict())
     elif once or not console.is_terminal:
         console.print(snapshot_view(asyncio.run(_read_snapshot(settings))))

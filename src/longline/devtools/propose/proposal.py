@@ -14,7 +14,7 @@ import orjson
 import yaml
 
 from longline.core.clock import Clock
-from longline.core.errors import LonglineError
+from longline.core.errors import BadOption, LonglineError
 from longline.core.model import Item, Usage
 from longline.core.output import sanitize
 from longline.devtools.propose.fields import ProposedField
@@ -26,6 +26,7 @@ from longline.http.messages import Middleware, Page, Request
 from longline.sources.loader import load_source
 
 _WIDTH = 60
+_FIELD_NAME = re.compile(r"[^\W\d][\w-]*")
 
 
 class ItemKind(StrEnum):
@@ -305,6 +306,38 @@ def shortened(text: str, width: int = _WIDTH) -> str:
     """Return a text on one line of bounded length."""
     text = sanitize(" ".join(text.split()), is_line=True)
     return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def edit_fields(proposal: Proposal, edits: Sequence[str]) -> Proposal:
+    """Return a proposal with fields dropped (`-3`) and renamed (`2=author`).
+
+    Raises:
+        BadOption: an edit is malformed, or no field remains.
+    """
+    fields: list[ProposedField | None] = list(proposal.all_fields)
+    for edit in edits:
+        number, name = _parse_edit(edit, len(fields))
+        field = fields[number - 1]
+        fields[number - 1] = field.named(name) if field is not None and name else None
+    names = [one.name for one in fields if one is not None]
+    if len(set(names)) < len(names):
+        raise BadOption("fields", "two fields have the same name")
+    count = len(proposal.fields)
+    own = [one for one in fields[:count] if one is not None]
+    if not own:
+        raise BadOption("fields", "a manifest needs at least one field")
+    listed = [one for one in fields[count:] if one is not None]
+    return proposal.having(fields=own, list_fields=listed)
+
+
+def _parse_edit(text: str, count: int) -> tuple[int, str | None]:
+    number, _, name = text.removeprefix("-").partition("=")
+    is_drop = text.startswith("-") and not name
+    if not number.isdecimal() or not 1 <= int(number) <= count:
+        raise BadOption("fields", f"{text!r} does not start with a field number")
+    if not is_drop and not _FIELD_NAME.fullmatch(name):
+        raise BadOption("fields", f"{text!r} is neither -{number} nor {number}=name")
+    return int(number), None if is_drop else name
 
 
 # ---------------- Try a proposed manifest: run it on the list, on its second page and on items
