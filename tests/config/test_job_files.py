@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from longline.config.job_spec import read_spec
-from longline.core.errors import BadFile
-from longline.sources.loader import read_job_file
+from longline.config.job_spec import JobSpec, read_spec
+from longline.core.errors import BadFile, BadOption
+from longline.sources.loader import merge_spec, read_job_file
 from tests.config.messages import absent
 
 KNOWN = "source set params limit rate burst max_in_flight concurrency timeout retry ignore_robots"
@@ -45,7 +45,8 @@ def test_a_job_file_says_what_the_command_line_could(path: Path) -> None:
         ("source: !!python/object:os.system x\n", ":1:9: tag"),
         ("source: n8n\nlimit: 2024-13-45\n", ":2:1: limit:"),
         ("[" * 5000, ":1:61: 60"),
-        ("source: n8n\nlimitt: 5\n", f":2:1: limitt: {KNOWN}"),
+        ("source: n8n\nlimitt: 5\n", ":2:1: limitt: limit"),
+        ("source: n8n\nzzz: 5\n", f":2:1: zzz: {KNOWN}"),
         ("source: n8n\n\nlimit: ten\n", ":3:1: limit:"),
         ("source: n8n\nlimit: -3\n", ":2:1: limit: 1"),
         ("source: n8n\nset: fast\n", ":2:1: set:"),
@@ -159,3 +160,15 @@ def test_other_paths_of_files_count_from_their_folder_too(path: Path) -> None:
     assert values["ca_file"] == str(folder / "own.pem")
     assert values["manifest"]["ca_file"] == str(folder / "theirs.pem")
     assert values["manifest"]["folder"] == str(folder / "scripts")
+
+
+def test_params_of_a_manifest_are_refused(tmp_path: Path) -> None:
+    manifest = tmp_path / "quotes.yaml"
+    manifest.write_text(
+        "manifest: html\nname: quotes\nstart: https://quotes.test/\nfields: {title: h1}\n"
+    )
+
+    with pytest.raises(BadOption) as refused:
+        merge_spec(JobSpec(source="n8n"), str(manifest), {"params": {"page": "2"}})
+
+    assert refused.value.option == "--param page"

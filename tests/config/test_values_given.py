@@ -29,7 +29,7 @@ class _Wanted(BaseModel):
         ({"share": "much"}, "must be a number, not 'much'"),
         ({"is_on": "perhaps"}, "must be true or false, not 'perhaps'"),
         ({"kind": "c"}, "must be a or b, not 'c'"),
-        ({"cuont": "5"}, "there is no such setting; did you mean 'count'? known: "),
+        ({"cuont": "5"}, "unknown key; did you mean `count`?"),
     ],
 )
 def test_a_value_that_does_not_fit_is_explained(values: dict[str, Any], sentence: str) -> None:

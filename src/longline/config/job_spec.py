@@ -20,6 +20,7 @@ from longline.config.auth import Auth
 from longline.config.documents import read_document
 from longline.config.identity import Cookies, Headers, PrivateHosts
 from longline.config.strict_model import StrictModel, invalid
+from longline.config.validation_messages import describe_unknown_key
 from longline.core.errors import BadFile, BadOption
 
 Rate = float | Literal["unlimited", "auto"]
@@ -141,6 +142,6 @@ def _first_problem(error: ValidationError) -> tuple[str, str]:
         return "rate", RATE_PROBLEM
     if first["type"] == "extra_forbidden":
         fields = JobSpec.model_fields.items()
-        known = (field.alias or name for name, field in fields if name != "manifest")
-        return name, f"there is no such setting; known: {', '.join(known)}"
+        known = [field.alias or one for one, field in fields if one != "manifest"]
+        return name, describe_unknown_key(name, known)
     return name, first["msg"]

@@ -87,8 +87,14 @@ def _describe_unknown_name(detail: Detail, model: type[BaseModel]) -> str:
     else:
         name = str(detail["loc"][-1])
         known = _field_names(model) if len(detail["loc"]) == 1 else []
-    listed = f"known: {', '.join(known)}" if known else "remove it"
-    return f"there is no such setting; {did_you_mean(name, known, after=' ')}{listed}"
+    return describe_unknown_key(name, known)
+
+
+def describe_unknown_key(name: str, known: Sequence[str]) -> str:
+    """Return the problem of a key that is not among the known ones."""
+    if meant := nearest(name, known):
+        return f"unknown key; did you mean `{meant}`?"
+    return f"unknown key; known: {', '.join(known)}" if known else "unknown key; remove it"
 
 
 def _expected(detail: Detail) -> str | None:

@@ -492,6 +492,10 @@ def merge_spec(base: JobSpec, source: str | None, params: Mapping[str, Any]) -> 
     for name, value in params.items():
         is_merged = name in _MERGED and isinstance(value, Mapping)
         values[name] = {**values.get(name, {}), **value} if is_merged else value
+    if values.get("manifest") and values.get("params"):
+        known = ", ".join(values["manifest"].get("parameters") or ()) or "none"
+        problem = f"manifests do not use params; set their parameters with --set (known: {known})"
+        raise BadOption(f"--param {next(iter(values['params']))}", problem)
     return make_spec(values)
 
 
