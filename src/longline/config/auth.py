@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, Self
 
 import orjson
 from pydantic import (
-    Discriminator,
     Field,
     Tag,
     TypeAdapter,
@@ -22,7 +21,7 @@ from yarl import URL
 
 from longline.config.identity import HEADER_NAME
 from longline.config.secrets import Hosts, Reach, SecretRef, TextOrRef, host_of, is_confidential
-from longline.config.strict_model import StrictModel, invalid
+from longline.config.strict_model import StrictModel, by_kind, invalid
 from longline.core.errors import BadOption
 
 _NO_HOSTS = "name the hosts that may receive the secret, for example hosts: [api.example.com]"
@@ -261,11 +260,6 @@ class OAuth2Auth(BaseAuth):
         return self
 
 
-def _auth_kind(value: Any) -> str | None:
-    kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
-    return kind if isinstance(kind, str) else None
-
-
 Auth = Annotated[
     Annotated[BasicAuth, Tag("basic")]
     | Annotated[BearerAuth, Tag("bearer")]
@@ -273,11 +267,7 @@ Auth = Annotated[
     | Annotated[QueryAuth, Tag("query")]
     | Annotated[OAuth2Auth, Tag("oauth2")]
     | Annotated[LoginAuth, Tag("login")],
-    Discriminator(
-        _auth_kind,
-        custom_error_type="auth_kind",
-        custom_error_message=f"kind must be one of {', '.join(AUTH_KINDS)}",
-    ),
+    by_kind("auth", AUTH_KINDS),
 ]
 """Any kind of authentication, selected by `kind`."""
 

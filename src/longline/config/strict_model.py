@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, model_validator
 from pydantic_core import PydanticCustomError
 
 
 def invalid(problem: str) -> PydanticCustomError:
     """Return a validation error with this message and nothing of the input, which may be secret."""
     return PydanticCustomError("invalid", "{problem}", {"problem": problem})
+
+
+def by_kind(setting: str, kinds: Sequence[str]) -> Discriminator:
+    """Select a member of a union by its `kind`."""
+    return Discriminator(
+        _kind_of,
+        custom_error_type=f"{setting}_kind",
+        custom_error_message=f"kind must be one of {', '.join(kinds)}",
+    )
+
+
+def _kind_of(value: Any) -> str | None:
+    kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
+    return kind if isinstance(kind, str) else None
 
 
 class StrictModel(BaseModel):
@@ -32,7 +46,7 @@ class StrictModel(BaseModel):
 
 
 def _unknown_name(name: str, known: list[str], values: Mapping[Any, Any]) -> PydanticCustomError:
-    problem = f"there is no setting {name!r} here; known: {', '.join(known)}"
+    problem = f"unknown key {name!r}; known: {', '.join(known)}"
     # In a union, the share of known names shows which member the user meant.
     share = sum(one in known for one in values) / len(values)
     context = {"problem": problem, "name": name, "known": known, "share": share}

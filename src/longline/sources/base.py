@@ -302,11 +302,7 @@ class Source:
 
     @classmethod
     def with_options(cls, values: Mapping[str, Any]) -> Source:
-        """Create the source with these options.
-
-        Raises:
-            BadOption: a name is unknown or a value invalid.
-        """
+        """Create the source with these options; raise BadOption if one is unknown or invalid."""
         try:
             return cls(cls.Options.model_validate(values))
         except ValidationError as error:
@@ -422,11 +418,7 @@ class RecordSource(Source):
 
     @layer()
     async def record(self, visit: Visit) -> Mapping[str, Any]:
-        """Return the record that the item carries.
-
-        Raises:
-            UnexpectedShape: discovery received something that is not a record.
-        """
+        """Return the record of the item; raise UnexpectedShape if it is not a record."""
         data = visit.item.data
         if _PROBLEM in data:
             raise UnexpectedShape(visit.item.key, data[_PROBLEM])
@@ -496,11 +488,7 @@ def first_key_field(data: Mapping[str, Any]) -> str | None:
 
 
 def as_json(record: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return a record as the JSON that is stored.
-
-    Raises:
-        TypeError: a field has no JSON form; the message names it.
-    """
+    """Return a record as the JSON that is stored; raise TypeError if a field has no JSON form."""
     data: dict[str, Any] = orjson.loads(to_json(dict(record), default=_plain_or_bytes))
     return data
 

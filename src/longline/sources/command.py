@@ -242,11 +242,7 @@ class _Deadline:
         self.reason = ""
 
     async def wait_for(self, waiting: Any) -> Any:
-        """Wait for something, for as long as there is deadline.
-
-        Raises:
-            TimeoutError: the deadline has passed; `reason` says which.
-        """
+        """Wait for something; raise TimeoutError when the deadline has passed."""
         left = None
         if self._until is not None:
             left = max(0.0, self._until - asyncio.get_running_loop().time())
@@ -320,11 +316,7 @@ class _CommandSource(RecordSource):
             raise BadSource(manifest.name, f"`{command}` cannot be started: {problem}")
 
     async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
-        """Yield an item for each line; invalid lines are quarantined.
-
-        Raises:
-            DiscoveryFailed: there are none, and `may_be_empty` is not set.
-        """
+        """Yield an item for each line; invalid lines are quarantined."""
         stream = self._stream(visit)
         if not self.manifest.may_be_empty:
             stream = fail_if_empty(stream, self.name, "the command printed nothing")

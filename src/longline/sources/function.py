@@ -86,11 +86,7 @@ async def stream_from_thread(
 
 
 async def stream(result: Any, *, may_be_none: bool = False) -> AsyncIterator[Any]:
-    """Yield what an async function returned or yields.
-
-    Raises:
-        UnexpectedShape: it is not records.
-    """
+    """Yield what an async function returned or yields; raise UnexpectedShape for other values."""
     if isinstance(result, AsyncIterable):
         async for one in result:
             yield one
@@ -377,11 +373,7 @@ class _ItemFunction(_FunctionSource):
 
     @layer()
     async def record(self, visit: Visit) -> Mapping[str, Any]:
-        """Return the record that the function makes of the item.
-
-        Raises:
-            NothingToStore: it returned nothing, or several records, which become items.
-        """
+        """Return the record of the item; raise NothingToStore if there is none, or several."""
         if "record" in visit.item.data or "problem" in visit.item.data:
             return await super().record(visit)
         # The chain retries its requests; a function that sends its own is retried as a whole.

@@ -198,11 +198,7 @@ def _check_definition(reference: str, found: type[Source]) -> type[Source]:
 
 
 def load_middlewares(source: type[Source]) -> tuple[MiddlewareFactory, ...]:
-    """Return the middlewares that a source adds to the request chain.
-
-    Raises:
-        BadSource: one does not exist or cannot be loaded.
-    """
+    """Return the middlewares of a source; raise BadSource if one does not exist."""
     made: list[MiddlewareFactory] = []
     for one in source.middlewares:
         found = load_plugin(MIDDLEWARES, one) if isinstance(one, str) else one
@@ -386,11 +382,7 @@ def diff_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[d
 
 
 def check_secrets(entry: Entry) -> None:
-    """Check that every secret that a file refers to can be read.
-
-    Raises:
-        BadFile: one cannot; with the position of the reference.
-    """
+    """Check that every secret that a file refers to can be read; raise BadFile otherwise."""
     for reference in _secret_references(entry.model):
         try:
             reference.check()

@@ -30,10 +30,7 @@ def chained_session(
 ) -> requests.Session:
     """Return a `requests` session whose requests all go through the request chain.
 
-    Args:
-        fetch: sends the requests.
-        returned: error statuses that the session returns; the chain handles the others.
-        rewrite_url: changes the URL of each request.
+    It returns the statuses in `returned`; the chain handles other errors.
     """
     session = requests.Session()
     session.trust_env = False  # proxies and passwords are the concern of the chain

@@ -58,11 +58,7 @@ _MARK = "$"
 
 
 def pack_request(request: Request, spider: Spider) -> dict[str, Any]:
-    """Return a request as JSON.
-
-    Raises:
-        UnexpectedShape: its callback is not a method of the spider, or a value cannot be stored.
-    """
+    """Return a request as JSON; raise UnexpectedShape if it cannot be stored."""
     try:
         values = request.to_dict(spider=spider)
     except ValueError as error:
@@ -78,11 +74,7 @@ def unpack_request(packed: Mapping[str, Any], spider: Spider) -> Request:
 
 
 def pack(value: Any, where: str) -> Any:
-    """Return a value as JSON; `where` is its place in error messages.
-
-    Raises:
-        UnexpectedShape: its type cannot be stored.
-    """
+    """Return a value as JSON; raise UnexpectedShape for `where` if its type cannot be stored."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list):
@@ -185,11 +177,7 @@ class SpiderOptions(Options):
 
 
 def scrapy_source(kind: type[Spider]) -> type[Source]:
-    """Return the source class of a spider class.
-
-    Raises:
-        BadSource: it has no name, or the settings of its project cannot be read.
-    """
+    """Return the source of a spider class; raise BadSource if it has no name."""
     if not getattr(kind, "name", None):
         raise BadSource(kind.__name__, "the spider has no name")
     settings = settings_of(kind)
@@ -233,11 +221,7 @@ class _SpiderSource(RecordSource):
 
     @layer()
     async def record(self, visit: Visit) -> Mapping[str, Any]:
-        """Return a scraped item; or fetch a page, and queue what the spider finds there.
-
-        Raises:
-            NothingToStore: it was a page.
-        """
+        """Return a scraped item; or fetch a page, and queue what the spider finds there."""
         if "request" not in visit.item.data:
             visit.address = visit.item.url
             return await self._scraped(visit)

@@ -204,11 +204,7 @@ _DEFAULT = 0  # the priority of a setting that the project does not change
 
 
 def parts_not_run(settings: Settings, kind: type[Spider]) -> Iterator[str]:
-    """Yield the parts of a project that do not run, each with its kind.
-
-    Raises:
-        BadSource: an item pipeline cannot be imported.
-    """
+    """Yield the parts of a project that do not run, each with its kind."""
     for name, word in _COMPONENTS.items():
         usual = {_component_name(one) for one in settings.getdict(f"{name}_BASE")}
         given = settings.getdict(name)
@@ -257,12 +253,7 @@ class _Pipelines:
         self._failure: Exception | None = None
 
     async def process(self, item: Any, where: str) -> Any:
-        """Return an item as the pipelines leave it.
-
-        Raises:
-            SkipItem: a pipeline dropped it.
-            UnexpectedShape: they returned something else than an item.
-        """
+        """Return an item as the pipelines leave it; raise SkipItem if one dropped it."""
         await self._open()
         try:
             result = await self._manager.process_item_async(item)
@@ -427,11 +418,7 @@ class Crawl:
         return (_ERRORS - RETRIED_STATUSES) | _REDIRECTS | frozenset(map(int, allowed))
 
     def redirected(self, request: Request, response: Response) -> Request | None:
-        """Return the request that a response redirects to; None when it is no redirect.
-
-        Raises:
-            BadAnswer: there are too many redirects.
-        """
+        """Return the request that a response redirects to; None if it does not."""
         for part in self._redirects:
             try:
                 result = part.process_response(request, response)
@@ -442,11 +429,7 @@ class Crawl:
         return None
 
     async def answered(self, request: Request, response: Response, cut: Cut) -> AsyncIterator[Any]:
-        """Yield what the spider makes of a response.
-
-        Raises:
-            HttpError: the spider does not handle its status, and the request has no errback.
-        """
+        """Yield what the spider makes of a response; raise HttpError for an unhandled status."""
         response.meta.setdefault("depth", 0)
         try:
             self._errors.process_spider_input(response)

@@ -136,11 +136,7 @@ def statuses_to_return(handlers: Sequence[Handler], accept: Sequence[int]) -> fr
 
 
 def handler_for(handlers: Sequence[Handler], accept: Sequence[int], page: Page) -> Handler | None:
-    """Return the handler that applies to a response; None when the response is fine.
-
-    Raises:
-        BadStatus: no handler applies, and the status is a permanent error.
-    """
+    """Return the handler of a response, None if it is fine; raise BadStatus for other errors."""
     for handler in handlers:
         if _matches(handler.when, page):
             return handler
@@ -229,11 +225,7 @@ class Incremental(StrictModel):
     """How much earlier to start than the last run ended: a duration, or a number for integers."""
 
     def parse(self, value: Any) -> float:
-        """Return a value as a number: seconds since 1970, or the integer itself.
-
-        Raises:
-            ValueError: the value is not of this type.
-        """
+        """Return seconds since 1970, or the integer itself; raise ValueError for another type."""
         if self.type == "integer":
             try:
                 return int(str(value).strip())

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field, Tag
 
 from longline.config.expressions import JsonPath, find
-from longline.config.strict_model import StrictModel
+from longline.config.strict_model import StrictModel, by_kind
 from longline.core.errors import UnexpectedShape
 from longline.http.messages import Page
 from longline.sources.api.records import describe_value, digest
@@ -105,11 +105,6 @@ class ByGraphql(Paging):
     """Variable of the query that takes the cursor."""
 
 
-def _pagination_kind(value: Any) -> str | None:
-    kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
-    return kind if isinstance(kind, str) else None
-
-
 Pagination = Annotated[
     Annotated[ByPage, Tag("page")]
     | Annotated[ByOffset, Tag("offset")]
@@ -117,11 +112,7 @@ Pagination = Annotated[
     | Annotated[ByLink, Tag("link")]
     | Annotated[ByNext, Tag("next")]
     | Annotated[ByGraphql, Tag("graphql")],
-    Discriminator(
-        _pagination_kind,
-        custom_error_type="pagination_kind",
-        custom_error_message=f"kind must be one of {', '.join(PAGINATION_KINDS)}",
-    ),
+    by_kind("pagination", PAGINATION_KINDS),
 ]
 """Any kind of pagination, selected by `kind`."""
 
@@ -152,10 +143,6 @@ class Position:
     mark: str = ""
     marked: int = 0
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON for a cursor."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class PageResponse:
@@ -164,11 +151,6 @@ class PageResponse:
     page: Page
     body: Any
     keys: list[Any] = field(default_factory=list)
-
-    @property
-    def count(self) -> int:
-        """Number of records."""
-        return len(self.keys)
 
 
 def first_position(paging: Pagination | None) -> Position:
@@ -188,11 +170,8 @@ def page_parameters(paging: Pagination | None, position: Position) -> PageParame
     parameters: dict[str, Any] = {} if at is None else {paging.parameter: at}
     if paging.size is not None and paging.size_parameter:
         parameters[paging.size_parameter] = paging.size
-    if paging.into == "query":
-        return PageParameters(query=parameters)
-    if paging.into == "body":
-        return PageParameters(body=parameters)
-    return PageParameters(variables=parameters)
+    placed: dict[str, Any] = {paging.into: parameters}
+    return PageParameters(**placed)
 
 
 def next_position(
@@ -205,7 +184,7 @@ def next_position(
     """
     if paging is None:
         return None, None
-    pages, seen = position.pages + 1, position.seen + response.count
+    pages, seen = position.pages + 1, position.seen + len(response.keys)
     at = _next_at(paging, Position(position.at, pages, seen), response)
     if at is None:
         return None, _shortfall(paging, Position(position.at, pages, seen), response)
@@ -236,7 +215,7 @@ def _next_at(paging: Pagination, position: Position, response: PageResponse) -> 
         return int(position.at or 0) + 1
     if isinstance(paging, ByOffset):
         # By what came, not by what was requested: an API may return fewer records per page.
-        return int(position.at or 0) + response.count
+        return int(position.at or 0) + len(response.keys)
     if isinstance(paging, ByLink):
         return linked_url(response.page.headers, paging.rel) or None
     path = f"({paging.page_info}).endCursor" if isinstance(paging, ByGraphql) else paging.path
@@ -244,21 +223,16 @@ def _next_at(paging: Pagination, position: Position, response: PageResponse) -> 
 
 
 def _is_last(paging: Pagination, position: Position, response: PageResponse) -> bool:
-    if isinstance(paging, ByGraphql) and not _flag_at(
-        f"({paging.page_info}).hasNextPage", response
-    ):
-        return True
-    if paging.has_more is not None and not _flag_at(paging.has_more, response):
+    if _announces_more(paging, response) is False:
         return True
     if paging.total is not None and position.seen >= _number_at(paging.total, response):
         return True
-    if isinstance(paging, Sized) and paging.short_page_is_last:
-        is_short = response.count < (paging.size or 0)
-        if is_short:
-            return True
+    size = (paging.size or 0) if isinstance(paging, Sized) and paging.short_page_is_last else 0
+    if len(response.keys) < size:
+        return True
     if isinstance(paging, ByPage) and paging.total_pages is not None:
         return position.pages >= _number_at(paging.total_pages, response)
-    return isinstance(paging, ByPage | ByOffset) and response.count == 0
+    return isinstance(paging, ByPage | ByOffset) and len(response.keys) == 0
 
 
 def _shortfall(paging: Pagination, position: Position, response: PageResponse) -> str | None:
@@ -274,13 +248,18 @@ def _shortfall(paging: Pagination, position: Position, response: PageResponse) -
 
 def _promises_more(paging: Pagination, response: PageResponse) -> bool:
     """Return whether a response announces a further page; a cursor alone does not."""
-    if isinstance(paging, ByGraphql) and _flag_at(f"({paging.page_info}).hasNextPage", response):
-        return True
-    if paging.has_more is not None and _flag_at(paging.has_more, response):
+    if _announces_more(paging, response):
         return True
     if isinstance(paging, ByLink):
         return linked_url(response.page.headers, paging.rel) is not None
     return isinstance(paging, ByNext) and _cursor_at(paging.path, response) is not None
+
+
+def _announces_more(paging: Pagination, response: PageResponse) -> bool | None:
+    """Return what the flags of a response say about further pages; None if it has none."""
+    paths = [f"({paging.page_info}).hasNextPage"] if isinstance(paging, ByGraphql) else []
+    paths += [paging.has_more] if paging.has_more is not None else []
+    return all(_flag_at(path, response) for path in paths) if paths else None
 
 
 def _cursor_at(path: str, response: PageResponse) -> str | int | None:

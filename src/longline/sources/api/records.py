@@ -86,11 +86,7 @@ def parent_names(fields: Mapping[str, ApiField], key: tuple[str, ...]) -> list[s
 
 
 def select_records(path: str, body: Any, url: str) -> list[Any]:
-    """Return the list of records in a response.
-
-    Raises:
-        UnexpectedShape: there is no list at this path.
-    """
+    """Return the list of records in a response; raise UnexpectedShape if there is none."""
     found = _select(path, body, url)
     if isinstance(found, list):
         return found
@@ -106,11 +102,7 @@ def select_records(path: str, body: Any, url: str) -> list[Any]:
 
 
 def select_record(path: str, body: Any, url: str) -> Any:
-    """Return the only record in a response.
-
-    Raises:
-        UnexpectedShape: there is none at this path, or several.
-    """
+    """Return the only record in a response; raise UnexpectedShape for none or several."""
     found = _select(path, body, url)
     if isinstance(found, list) and len(found) == 1:
         found = found[0]
@@ -128,11 +120,7 @@ def _select(path: str, body: Any, url: str) -> Any:
 
 
 def record_key(parts: Sequence[str], record: Any, scope: Mapping[str, Any]) -> str:
-    """Return the key of a record.
-
-    Raises:
-        ValueError: a part is missing or not a scalar.
-    """
+    """Return the key of a record; raise ValueError if a part is missing or not a scalar."""
     return "/".join(_key_part(part, record, scope) for part in parts)
 
 

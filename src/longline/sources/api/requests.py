@@ -86,11 +86,7 @@ class RequestBuilder:
         return ApiRequest(url, endpoint.effective_method, merge_headers(usual, own), body)
 
     def resolve(self, link: str, page_url: str) -> str:
-        """Return the URL to request for the link to a next page.
-
-        Raises:
-            UnexpectedShape: it leads to a host that the manifest does not name.
-        """
+        """Return the URL of a next page; raise UnexpectedShape if its host is not allowed."""
         url = urljoin(page_url, without_userinfo(link.strip()))
         self._check_host(url, page_url)
         parts = urlsplit(url)
@@ -130,11 +126,7 @@ class RequestBuilder:
 
 
 def _fill_path(text: str, scope: Mapping[str, Any]) -> str:
-    """Return a URL or path with percent-encoded values.
-
-    Raises:
-        ValueError: a value is missing, empty, or a dot segment, which would change the path.
-    """
+    """Return a path with percent-encoded values; raise ValueError if one changes the path."""
     for name in names_in(text):
         value = look_up(name, scope)
         if value is None or isinstance(value, Mapping | list) or str(value) == "":
@@ -147,11 +139,7 @@ def _fill_path(text: str, scope: Mapping[str, Any]) -> str:
 
 
 def _fill_value(value: Any, scope: Mapping[str, Any]) -> Any:
-    """Return a JSON value with its names filled in; a text that is one name becomes its value.
-
-    Raises:
-        ValueError: a name has no value.
-    """
+    """Return a JSON value with its names filled in; a text that is one name becomes its value."""
     if isinstance(value, Mapping):
         return {name: _fill_value(one, scope) for name, one in value.items()}
     if isinstance(value, list | tuple):

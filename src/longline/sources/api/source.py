@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 from urllib.parse import urljoin
 
@@ -69,7 +69,7 @@ class ListTask:
         """Return the task as JSON for a cursor."""
         above = None if self.above is None else dict(self.above)
         values = {"endpoint": self.endpoint, "above": above, "since": self.since}
-        return {**values, "place": self.place.as_dict()}
+        return {**values, "place": asdict(self.place)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ListTask:
@@ -407,12 +407,7 @@ class ApiSource(Source):
         """Where the last complete run ended; without it, every run begins at the start."""
 
     async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
-        """Yield the records of the lists; after a crash, from the last page.
-
-        Raises:
-            DiscoveryFailed: there are none, `may_be_empty` is not set, and the run is not
-                incremental.
-        """
+        """Yield the records of the lists; after a crash, from the last page."""
         may_be_empty = self.manifest.may_be_empty or bool(visit.cursor)
         if visit.cursor:
             progress = Progress.from_cursor(visit.cursor)

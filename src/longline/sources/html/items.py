@@ -51,6 +51,10 @@ class FoundItems:
         self.items = chain(first, self.items)
         return not first and not self.candidates
 
+    def next_chunk(self, size: int) -> list[Item]:
+        """Read up to this many items."""
+        return list(islice(self.items, size))
+
     def read_all(self) -> list[str]:
         """Read all items and return all candidates."""
         self.items = iter(list(self.items))

@@ -59,20 +59,12 @@ class Range(StrictModel):
         return [name for end in ends for name in names_in(end)]
 
     def values(self, parameters: Mapping[str, Any]) -> Iterator[Scalar]:
-        """Yield the numbers.
-
-        Raises:
-            ValueError: an end is not an integer.
-        """
+        """Yield the numbers; raise ValueError if an end is not an integer."""
         for number in self._numbers(parameters):
             yield f"{number:0{self.digits}}" if self.digits else number
 
     def size(self, parameters: Mapping[str, Any]) -> int:
-        """Return the number of values.
-
-        Raises:
-            ValueError: an end is not an integer.
-        """
+        """Return the number of values; raise ValueError if an end is not an integer."""
         numbers = self._numbers(parameters)
         # `len` fails beyond 64 bits.
         span = numbers.stop - numbers.start - (1 if self.step > 0 else -1)
@@ -146,11 +138,7 @@ class Start(StrictModel):
         return None
 
     def urls(self, parameters: Mapping[str, Any]) -> Iterator[str]:
-        """Yield every URL; the last name changes fastest.
-
-        Raises:
-            ValueError: an end of a range is not an integer, or there are too many URLs.
-        """
+        """Yield every URL, the last name first; raise ValueError if there are too many."""
         self._check_count(parameters)
         for values in _combinations(tuple(self.each.values()), parameters):
             named = dict(zip(self.each, values, strict=True))

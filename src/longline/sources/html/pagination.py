@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal, Protocol, Self
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, Tag, model_validator
 
 from longline.config.expressions import JsonPath, fill, find, names_in
 from longline.config.identity import Headers
-from longline.config.strict_model import StrictModel, invalid
+from longline.config.strict_model import StrictModel, by_kind, invalid
 from longline.http.browser.manifest import Selector
 from longline.sources.html.places import (
     Finder,
@@ -70,7 +70,7 @@ class CountedPages(Pages):
     def templates(self) -> tuple[str, ...]:
         return (self.url,) if self.url else ()
 
-    def _check_url(self, name: str) -> None:
+    def _check_page_url(self, name: str) -> None:
         if self.url is not None and self.param is not None:
             raise invalid("url and param exclude each other; write one of them")
         if self.url is not None and name not in names_in(self.url):
@@ -93,7 +93,7 @@ class NumberedPages(CountedPages):
 
     @model_validator(mode="after")
     def _check_page(self) -> Self:
-        self._check_url("page")
+        self._check_page_url("page")
         return self
 
 
@@ -109,7 +109,7 @@ class OffsetPages(CountedPages):
 
     @model_validator(mode="after")
     def _check_offset(self) -> Self:
-        self._check_url("offset")
+        self._check_page_url("offset")
         return self
 
 
@@ -169,11 +169,6 @@ class ClickPages(Pages):
     """The button; the list ends where it is missing, disabled, or changes nothing."""
 
 
-def _pages_kind(value: Any) -> str | None:
-    kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
-    return kind if isinstance(kind, str) else None
-
-
 def _expand_pages(value: Any) -> Any:
     if isinstance(value, Mapping) and "click" in value and "kind" not in value:
         return {**value, "kind": "click"}
@@ -187,11 +182,7 @@ Pagination = Annotated[
         | Annotated[OffsetPages, Tag("offset")]
         | Annotated[MorePages, Tag("more")]
         | Annotated[ClickPages, Tag("click")],
-        Discriminator(
-            _pages_kind,
-            custom_error_type="pages_kind",
-            custom_error_message=f"kind must be one of {', '.join(PAGES_KINDS)}",
-        ),
+        by_kind("pages", PAGES_KINDS),
     ],
     BeforeValidator(_expand_pages),
 ]
@@ -211,10 +202,6 @@ class PageStep:
     cursor: str | None = None
     is_more: bool = False
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the step as JSON for a cursor."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class ReadPage:
@@ -226,25 +213,28 @@ class ReadPage:
     """Whether it had nothing new."""
 
 
-class Pager(Protocol):
-    """Determines the next page of a list; one object serves one run."""
+class Pager:
+    """Determines the next page of a list; one object serves one run. This one has a single page."""
 
-    unmatched_next: str | None
+    unmatched_next: str | None = None
     """The next page of the last page's rel=next, if the selector did not find it."""
 
     def first(self, url: str) -> PageStep:
         """Return the first page of a list."""
+        return PageStep(url)
 
     def after(self, url: str, step: PageStep, read: ReadPage) -> PageStep | None:
         """Return the page after this one; None when it was the last."""
+        del url, step, read
+        return None
 
     def missing_pages(self, step: PageStep, *, is_read: bool) -> str | None:
         """Return why a list that ended here is incomplete; None when nothing says so.
 
-        Args:
-            step: the last page, or one that does not exist.
-            is_read: whether it exists.
+        `step` is the last page, or one that does not exist (not `is_read`).
         """
+        del step, is_read
+        return None
 
 
 def make_pager(pages: Pagination | None, parameters: Mapping[str, Any]) -> Pager:
@@ -253,27 +243,10 @@ def make_pager(pages: Pagination | None, parameters: Mapping[str, Any]) -> Pager
         return _NextPager(pages)
     if isinstance(pages, NumberedPages | OffsetPages):
         return _CountedPager(pages, parameters)
-    return _MorePager(pages, parameters) if isinstance(pages, MorePages) else _SinglePager()
+    return _MorePager(pages, parameters) if isinstance(pages, MorePages) else Pager()
 
 
-class _SinglePager:
-    """A list of one page."""
-
-    unmatched_next: str | None = None
-
-    def first(self, url: str) -> PageStep:
-        return PageStep(url)
-
-    def after(self, url: str, step: PageStep, read: ReadPage) -> PageStep | None:
-        del url, step, read
-        return None
-
-    def missing_pages(self, step: PageStep, *, is_read: bool) -> str | None:
-        del step, is_read
-        return None
-
-
-class _NextPager:
+class _NextPager(Pager):
     """Follows next links; a link to a page that was read ends the list.
 
     The last page of many sites links to itself, to the first page or, where one selector matches
@@ -286,7 +259,6 @@ class _NextPager:
         self._read: set[str] = set()
         self._previous: set[str] = set()
         self._loop: str | None = None
-        self.unmatched_next: str | None = None
 
     def first(self, url: str) -> PageStep:
         self._read = {url}
@@ -318,10 +290,8 @@ class _NextPager:
         return url if url not in self._read else None
 
 
-class _CountedPager:
+class _CountedPager(Pager):
     """Counts page numbers or offsets."""
-
-    unmatched_next: str | None = None
 
     def __init__(self, pages: NumberedPages | OffsetPages, parameters: Mapping[str, Any]) -> None:
         self._pages = pages
@@ -368,10 +338,8 @@ class _CountedPager:
         return fill(self._pages.url, values, in_url=True)
 
 
-class _MorePager:
+class _MorePager(Pager):
     """Requests a load-more URL with a page, an offset or a cursor."""
-
-    unmatched_next: str | None = None
 
     def __init__(self, pages: MorePages, parameters: Mapping[str, Any]) -> None:
         self._pages = pages
@@ -379,9 +347,6 @@ class _MorePager:
         self._names = set(names_in(pages.url))
         self._first_cursor = make_finders([Place(css=pages.first_cursor)])
         self._cursor = make_finders([Place(css=pages.cursor_css)])
-
-    def first(self, url: str) -> PageStep:
-        return PageStep(url)
 
     def after(self, url: str, step: PageStep, read: ReadPage) -> PageStep | None:
         # The list's own page may be an empty shell that only its scripts fill.
@@ -394,10 +359,6 @@ class _MorePager:
         values = {"start": url, "cursor": cursor, "page": value, "offset": value}
         following = fill(self._pages.url, {**self._parameters, **values}, in_url=True)
         return PageStep(following, step.count + 1, value, cursor, is_more=True)
-
-    def missing_pages(self, step: PageStep, *, is_read: bool) -> str | None:
-        del step, is_read
-        return None
 
     def _value_after(self, step: PageStep) -> int:
         increment = self._pages.size if "offset" in self._names else 1

@@ -57,11 +57,7 @@ def _empty_page() -> LexborHTMLParser:
 
 
 def check_css(text: str) -> str:
-    """Return a CSS selector if it is valid.
-
-    Raises:
-        PydanticCustomError: it is not.
-    """
+    """Return a CSS selector if it is valid; raise PydanticCustomError if it is not."""
     try:
         _empty_page().css(text)
     except SelectolaxError:
@@ -73,11 +69,7 @@ def check_css(text: str) -> str:
 
 
 def check_selector(text: str) -> str:
-    """Return a selector, with or without an attribute, if it is valid.
-
-    Raises:
-        PydanticCustomError: it is not.
-    """
+    """Return a selector if it is valid, with or without an attribute."""
     css, attribute = split_selector(text)
     if css or attribute is None:
         # `+ dd` is the element after an item; each part alone is CSS.

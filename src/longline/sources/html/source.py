@@ -6,7 +6,7 @@ import hashlib
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -34,8 +34,6 @@ from longline.sources.html.places import BROKEN_LINK_ERRORS, Links, PageScope, w
 from longline.sources.html.sitemaps import discover_sitemaps
 from longline.sources.manifest import fail_if_empty, source_attributes, url_problem
 
-# ---------------- Discovery on HTML pages: read index pages one by one, with a cursor after each
-
 _MAX_STALE_PAGES = 3
 """Pages in a row without new items after which a list ends: the site repeats itself."""
 _MARKS_PER_CURSOR = 200
@@ -47,11 +45,7 @@ _MAX_CLICKS = 50
 
 
 def start_urls(manifest: HtmlManifest, parameters: Mapping[str, Any]) -> Iterator[str]:
-    """Yield every start URL.
-
-    Raises:
-        UnexpectedShape: an end of a range is not a number.
-    """
+    """Yield every start URL; raise UnexpectedShape if an end of a range is not a number."""
     for start in manifest.start:
         try:
             yield from start.urls(parameters)
@@ -106,8 +100,7 @@ class IndexDiscovery:
 
     async def run(self) -> AsyncIterator[Item | Cursor]:
         """Yield items as they are found, and a cursor after each index page."""
-        urls = islice(start_urls(self._manifest, self._parameters), self._start, None)
-        for url in urls:
+        for url in islice(start_urls(self._manifest, self._parameters), self._start, None):
             if not self._pending and self._is_new(url):
                 self._pending.append((url, 0))
             while self._pending:
@@ -122,9 +115,6 @@ class IndexDiscovery:
                     yield self._cursor()
             self._start += 1
             yield self._cursor()
-        self._warn_of_unused_pagination()
-
-    def _warn_of_unused_pagination(self) -> None:
         pages = self._manifest.pages
         if isinstance(pages, ClickPages) and not (self._clicked_lists or self._visit.cuts):
             self._visit.warn(
@@ -177,10 +167,7 @@ class IndexDiscovery:
                 if is_last:
                     break
             count = step.count + len(clicked.shown)
-            if is_last or not self._has_more_clicks(url, count - 1, clicked.end):
-                return
-            if count > self._max_pages:
-                self._visit.cut(f"{url} has more than most_pages ({self._max_pages}) pages")
+            if is_last or not self._has_more_clicks(url, count, clicked.end):
                 return
             if clicked.has_address:
                 step = PageStep(clicked.shown[-1].url, count, 1)
@@ -190,14 +177,13 @@ class IndexDiscovery:
             size = min(size * 2, _MAX_CLICKS)
             yield self._cursor()
 
-    def _has_more_clicks(self, url: str, read: int, end: str) -> bool:
-        """Return whether a list has further pages; report those that cannot be reached."""
-        if end in ("last", "same"):
-            return False
-        if end != "more":
-            pages = "page" if read == 1 else "pages"
-            self._visit.cut(f"{url} ended after {read} {pages}: {end}")
-        return end == "more"
+    def _has_more_clicks(self, url: str, count: int, end: str) -> bool:
+        """Return whether to click for page `count`; report pages that cannot be reached."""
+        if end == "more" and count > self._max_pages:
+            self._visit.cut(f"{url} has more than most_pages ({self._max_pages}) pages")
+        elif end not in ("more", "last", "same"):
+            self._visit.cut(f"{url} ended after {count - 1} pages: {end}")
+        return end == "more" and count <= self._max_pages
 
     async def _paged_list(self, url: str, depth: int) -> AsyncGenerator[Item | Cursor, None]:
         step: PageStep | None = self._step or self._pager.first(url)
@@ -212,7 +198,7 @@ class IndexDiscovery:
                 return
             scope, response, found = await self._find_items(step, page)
             await off_loop(len(page.body), self._follow, scope, depth)
-            while chunk := await off_loop(len(page.body), _next_chunk, found):
+            while chunk := await off_loop(len(page.body), found.next_chunk, _CHUNK):
                 for item in self._keys.resolve(chunk):
                     yield item
             self._report(found, page.url)
@@ -222,7 +208,7 @@ class IndexDiscovery:
             following = self._pager.after(url, step, read)
             if following is None:
                 self._report_end(url, step)
-            if following is not None and step.count >= self._max_pages:
+            elif step.count >= self._max_pages:
                 self._visit.cut(f"{url} has more than most_pages ({self._max_pages}) pages")
                 return
             self._step = step = following
@@ -239,7 +225,7 @@ class IndexDiscovery:
         """Return a page of a list; None when it is missing or cannot be read."""
         self._read += 1
         try:
-            return await self._fetch(step, rendered=self._manifest.transport == "browser")
+            return await self._fetch_step(step, rendered=self._manifest.transport == "browser")
         except (Gone, *BROKEN_LINK_ERRORS) as error:
             if step.count == 1 and depth == 0 and self._has_one_start:
                 raise
@@ -249,19 +235,17 @@ class IndexDiscovery:
             # Numbered pages end with a page that does not exist; a linked page should exist.
             pages = self._manifest.pages
             if step.count == 1 and depth > 0:
-                self._note(str(error))  # a dead link of the site: there is no list behind it
+                self._note_once(str(error))  # a dead link of the site: there is no list behind it
             elif pages is None or pages.kind == "next" or step.count == 1:
                 self._visit.cut(f"an index page is missing: {error}")
             elif missing := self._pager.missing_pages(step, is_read=False):
                 self._visit.cut(f"{missing}, and {error}")
             return None
 
-    async def _fetch(self, step: PageStep, *, rendered: bool) -> Page:
+    async def _fetch_step(self, step: PageStep, *, rendered: bool) -> Page:
         if step.is_more and isinstance(self._manifest.pages, MorePages):
             return await self._visit.fetch(step.url, headers=self._manifest.pages.headers)
-        if rendered:
-            return await self._visit.fetch(step.url, rendered=True)
-        return await self._visit.fetch(step.url)
+        return await self._visit.fetch(step.url, rendered=rendered)
 
     async def _find_items(self, step: PageStep, page: Page) -> tuple[PageScope, Any, FoundItems]:
         pages = self._manifest.pages
@@ -270,7 +254,7 @@ class IndexDiscovery:
         scope, found = await off_loop(len(page.body), self._items_of_page, page)
         if self._manifest.transport == "auto" and await off_loop(len(page.body), found.is_empty):
             # Scripts may add what the page itself lacks.
-            page = await self._fetch(step, rendered=True)
+            page = await self._fetch_step(step, rendered=True)
             scope, found = await off_loop(len(page.body), self._items_of_page, page)
         self._check_lost_items(page, found)
         return scope, None, found
@@ -362,7 +346,7 @@ class IndexDiscovery:
         if self._pending:
             values["pending"] = [list(one) for one in self._pending]
         if self._step is not None:
-            values["step"] = self._step.as_dict()
+            values["step"] = asdict(self._step)
         if self._known:
             values["known"] = sorted(self._known)
         if self._keys.known:
@@ -371,22 +355,22 @@ class IndexDiscovery:
 
     def _report(self, found: FoundItems, url: str) -> None:
         if found.without_key:
-            self._note(f"{found.without_key} items on {url} have no value for their key")
+            self._note_once(f"{found.without_key} items on {url} have no value for their key")
         if found.without_link:
-            self._note(f"{found.without_link} elements on {url} have no link and are left out")
+            self._note_once(f"{found.without_link} elements on {url} have no link and are left out")
             self._visit.warn("elements without a link to their page were left out")
         if self._keys.duplicate_links:
-            self._note(
+            self._note_once(
                 f"{self._keys.duplicate_links} links on {url} have the key of another link and are "
                 "treated as the same item; the key may be too short"
             )
             self._visit.warn("different links have the same key, and only one of each was kept")
             self._keys.duplicate_links = 0
         if self._keys.renamed:
-            self._note(f"{self._keys.renamed} elements on {url} share a key with others")
+            self._note_once(f"{self._keys.renamed} elements on {url} share a key with others")
             self._keys.renamed = 0
 
-    def _note(self, text: str) -> None:
+    def _note_once(self, text: str) -> None:
         if all(note.text != text for note in self._visit.notes):
             self._visit.note("discovery", text)
 
@@ -427,10 +411,6 @@ class _Freshness:
         self._previous = candidates
         self._seen.update(candidates)
         return not candidates or self.is_repeated or self._stale_pages >= _MAX_STALE_PAGES
-
-
-def _next_chunk(found: FoundItems) -> list[Item]:
-    return list(islice(found.items, _CHUNK))
 
 
 def _url_hash(url: str) -> str:
@@ -478,11 +458,7 @@ class HtmlSource(Source):
                 raise BadOption(f"start {start.url}", problem)
 
     async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
-        """Yield the items of index pages, sitemaps or start URLs.
-
-        Raises:
-            DiscoveryFailed: there are none, and `may_be_empty` is not set.
-        """
+        """Yield the items of index pages, sitemaps or start URLs."""
         stream = self._stream(visit)
         if not visit.cursor and not self.manifest.may_be_empty:
             stream = fail_if_empty(stream, self.name, "check items")
@@ -492,11 +468,7 @@ class HtmlSource(Source):
 
     @layer()
     async def page(self, visit: Visit) -> Mapping[str, Any]:
-        """Read the fields of an item's page; those of an element were read by discovery.
-
-        Raises:
-            UnexpectedShape: a required field is missing.
-        """
+        """Read the fields of an item's page; those of an element were read by discovery."""
         item = visit.item
         carried = Reading.from_item_data(item.data) if "fields" in item.data else None
         if carried is not None and self.manifest.items and self.manifest.items.are_elements:

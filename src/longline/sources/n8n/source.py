@@ -258,11 +258,7 @@ class N8n(Source):
         self._hosts = frozenset(urlsplit(url).hostname or "" for url in urls)
 
     async def prepare(self, visit: Visit) -> None:
-        """Send one request to the API, so that a host that forbids it stops the job.
-
-        Raises:
-            RobotsDisallowed: robots.txt disallows the API.
-        """
+        """Send one request to the API, so that a host that forbids it stops the job."""
         if self.options.detail == "pages" and self.options.inventory == "sitemap":
             return
         try:
@@ -357,11 +353,7 @@ def _usually_empty(options: N8nOptions) -> frozenset[str]:
 
 
 async def _discover_by_sitemap(visit: Visit, site: str) -> list[Item]:
-    """Return every template in the sitemap, once.
-
-    Raises:
-        DiscoveryFailed: there is no sitemap, or no template in it.
-    """
+    """Return every template in the sitemap; raise DiscoveryFailed if there is none."""
     items: dict[int, Item] = {}
     for url in await _template_urls(visit, site):
         if (found := parse_template_url(url)) is not None and found[0] not in items:
@@ -404,12 +396,7 @@ def _on_site(url: str, site: str) -> str:
 
 
 async def _discover_by_search(visit: Visit, options: N8nOptions) -> AsyncIterator[Item | Cursor]:
-    """Yield every template of the search, with a cursor after each page.
-
-    Raises:
-        UnexpectedShape: a response is not a list of templates.
-        DiscoveryFailed: the host returns the same page again and again.
-    """
+    """Yield every template of the search, with a cursor after each page."""
     # The list may have shrunk since a crash, so the last page is read again.
     cursor = visit.cursor or {}
     page, before = cursor.get("page", 1), cursor.get("before")

@@ -221,11 +221,7 @@ def _price_fields(item: Item, detail: Detail, note: AddNote) -> dict[str, Any]:
 
 
 def read_workflow(detail: Detail, note: AddNote) -> dict[str, Any]:
-    """Return the fields of layer 2; every empty one is noted with its reason.
-
-    Raises:
-        UnexpectedShape: there is a workflow, but without a list of nodes or its connections.
-    """
+    """Return the fields of layer 2; every empty one is noted with its reason."""
     workflow = detail.values.get("workflow")
     declared = _declared_counts(detail, note)
     if workflow is None:

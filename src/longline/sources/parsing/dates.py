@@ -1,4 +1,7 @@
-"""Dates and moments as people write them, in several languages; nothing is made up."""
+"""Dates and times as people write them, in several languages.
+
+A value that cannot be read in exactly one way raises ValueError with the reason.
+"""
 
 from __future__ import annotations
 
@@ -152,11 +155,7 @@ _PARTS = {"year (%Y)": "YyGcx", "month (%m)": "mbBcx", "day (%d)": "dcx", "hour 
 
 
 def read_date(value: Any, locale: str | None, form: str | None) -> str:
-    """Return a day as 2024-05-31. `form` is a format of strptime, for what only that explains.
-
-    Raises:
-        ValueError: there is not one date in it that can be read in one way.
-    """
+    """Return a day as 2024-05-31; `form` is a format of strptime."""
     if isinstance(value, int | float) and not form:
         return _moment(value).date().isoformat()
     text = _written(value)
@@ -168,11 +167,7 @@ def read_date(value: Any, locale: str | None, form: str | None) -> str:
 
 
 def read_datetime(value: Any, locale: str | None, form: str | None) -> str:
-    """Return a moment in ISO 8601, with its offset when the text has one and without otherwise.
-
-    Raises:
-        ValueError: there is not one date and one time of day in it.
-    """
+    """Return a time in ISO 8601, with an offset if the text has one; `form` is as for dates."""
     if isinstance(value, int | float) and not form:
         moment = _moment(value)
         if moment.tzinfo is None:
@@ -344,11 +339,7 @@ def _time_in(text: str, locale: str | None) -> time:
 
 
 def _hour_in_words(text: str, time_found: re.Match[str], hour: int, locale: str | None) -> int:
-    """Return the hour of the day, of an hour that words for a part of the day may stand next to.
-
-    Raises:
-        ValueError: the words contradict the hour, or do not decide it.
-    """
+    """Return the hour of the day, considering words for a part of the day next to the time."""
     low = text.lower().replace("\u2019", "'").replace("\u02bc", "'")
     if 0 < hour <= _NOON and _is_unknown(locale) and _has_word_next_to(low, time_found):
         raise ValueError(f"what the words next to its time mean in {locale} is not known")

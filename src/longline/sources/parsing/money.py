@@ -1,4 +1,7 @@
-"""Amounts of money: a number and its currency."""
+"""Amounts of money: a number and its currency.
+
+A value that cannot be read in exactly one way raises ValueError with the reason.
+"""
 
 from __future__ import annotations
 
@@ -183,13 +186,10 @@ _CURRENCIES = ("currency", "priceCurrency", "currencyCode")
 
 
 def read_money(value: Any, locale: str | None, form: str | None) -> dict[str, Any]:
-    """Return amount and currency: a code of ISO 4217, or the sign where several countries use it.
+    """Return amount and currency: an ISO 4217 code, or the sign where several countries use it.
 
-    `form` is the currency of amounts that name none; without it, theirs is None. An object with
-    an amount and a currency, as in JSON-LD, is money too.
-
-    Raises:
-        ValueError: there is not one amount in it, or two currencies; or `form` is no currency.
+    `form` is the currency of amounts without one. An object with an amount and a currency, as in
+    JSON-LD, is money too.
     """
     unsaid = _currency_of(form, locale)
     if isinstance(value, Mapping):

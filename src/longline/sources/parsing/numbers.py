@@ -1,4 +1,7 @@
-"""Numbers as people write them, and the locales that say how."""
+"""Numbers as people write them, and the locales that say how.
+
+A value that cannot be read in exactly one way raises ValueError with the reason.
+"""
 
 from __future__ import annotations
 
@@ -68,10 +71,7 @@ def is_known(locale: str) -> bool:
 
 
 def decimal_mark(locale: str | None) -> str | None:
-    """Return the sign before the decimals, or None when it is not known.
-
-    Where CLDR has another one than the language is known for, both are in use: it is not known.
-    """
+    """Return the decimal mark; None when it is unknown, or when CLDR has another one."""
     language, region = parts_of(locale)
     if language not in _POINT and language not in _COMMA:
         return None
@@ -180,11 +180,7 @@ def plain(text: str) -> str:
 
 
 def only_number(text: str) -> Token:
-    """Return the one number in a plain text.
-
-    Raises:
-        ValueError: there is none, or more than one.
-    """
+    """Return the only number in a plain text."""
     found = [
         Token((m["sign"] or "").strip(), m["body"], m["power"] or "", m.start(), m.end())
         for m in _TOKEN.finditer(text)
@@ -212,11 +208,7 @@ def _glued_numbers(text: str, found: list[Token]) -> list[str]:
 
 
 def only_signed(text: str) -> Token:
-    """Return the one number in a plain text, with the sign that stands before its currency.
-
-    Raises:
-        ValueError: there is none, or more than one; or it is negative the way of accountants.
-    """
+    """Return the only number in a plain text, with the sign before its currency."""
     token = only_number(text)
     _check_glued(text, token)
     if token.sign:
@@ -234,16 +226,9 @@ def only_signed(text: str) -> Token:
 
 
 def amount_of(token: Token, locale: str | None, *, is_whole: bool = False, zeros: int = 0) -> float:
-    """Return the value of a number.
+    """Return the value of a number, times ten to the power of `zeros`.
 
-    Args:
-        token: as it is written.
-        locale: whose marks it uses.
-        is_whole: three digits after a single mark are a group, not decimals.
-        zeros: how many a word such as thousand adds to it.
-
-    Raises:
-        ValueError: it is not written as the locale does, or can be read in two ways.
+    With `is_whole`, three digits after a single mark are a group, not decimals.
     """
     whole, fraction = _split_decimals(token.body, decimal_mark(locale), is_whole=is_whole)
     power = int(token.power[1:] or 0) + zeros
@@ -254,13 +239,7 @@ def amount_of(token: Token, locale: str | None, *, is_whole: bool = False, zeros
 
 
 def read_number(text: str, locale: str | None) -> float:
-    """Return the one number in a text; `1.2k` and `3 Mio` are counted out.
-
-    A whole number too long for a float is an int, with all its digits.
-
-    Raises:
-        ValueError: there is not one number that can be read in one way.
-    """
+    """Return the only number in a text; `1.2k` is 1200. An int if it is too long for a float."""
     text = plain(text)
     token = only_signed(text)
     zeros = zeros_after(text, token)
@@ -272,11 +251,7 @@ def read_number(text: str, locale: str | None) -> float:
 
 
 def read_integer(text: str, locale: str | None) -> int:
-    """Return the one whole number in a text.
-
-    Raises:
-        ValueError: there is not one, or it has decimals.
-    """
+    """Return the only whole number in a text."""
     text = plain(text)
     token = only_signed(text)
     zeros = zeros_after(text, token)
@@ -290,11 +265,7 @@ def read_integer(text: str, locale: str | None) -> int:
 
 
 def zeros_after(text: str, token: Token) -> int:
-    """Return how many zeros the word after a number stands for: 3 for thousand, 0 for most.
-
-    Raises:
-        ValueError: it means one thing here and another there.
-    """
+    """Return how many zeros the word after a number stands for: 3 for thousand, 0 for most."""
     found = _SIZE.match(text, token.end)
     if not found:
         return 0

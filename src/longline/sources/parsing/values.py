@@ -1,4 +1,7 @@
-"""Values as pages and APIs write them: parse them by type, or say why not."""
+"""Values as pages and APIs write them, parsed by type.
+
+A value that cannot be read in exactly one way raises ValueError with the reason.
+"""
 
 from __future__ import annotations
 
@@ -64,11 +67,7 @@ _MOMENT = datetime(2023, 11, 27, 13, 14)  # noqa: DTZ001  # a form need not spea
 
 
 def check_form(kind: str | None, form: str | None) -> None:
-    """See that a form says something about values of this kind.
-
-    Raises:
-        PydanticCustomError: it does not.
-    """
+    """Check that a form fits values of this type."""
     if form is None or kind is None:
         return
     if kind in {"date", "datetime"}:
@@ -131,11 +130,7 @@ _PRECISION = 6
 
 
 def read_duration(value: str | float, locale: str | None, form: str | None) -> float:
-    """Return seconds. `form` is the unit of a bare number, or `m:s` or `h:m` for 12:34.
-
-    Raises:
-        ValueError: it is no duration, or what its numbers count is not said.
-    """
+    """Return seconds. `form` is the unit of a bare number, or `m:s` or `h:m` for 12:34."""
     if isinstance(value, int | float):
         return float(value) * _seconds_of(form)
     text = plain(value)
@@ -149,11 +144,7 @@ def read_duration(value: str | float, locale: str | None, form: str | None) -> f
 
 
 def read_area(value: str | float, locale: str | None, form: str | None) -> float:
-    """Return square metres. `form` is the unit of numbers that have none.
-
-    Raises:
-        ValueError: there is not one area in it, or no unit is known.
-    """
+    """Return square metres. `form` is the unit of numbers without one."""
     text = plain(f"{value!r}" if isinstance(value, int | float) else value).lower()
     named = {AREAS[unit] for unit in _UNIT.findall(text)}
     if len(named) > 1:
@@ -240,11 +231,7 @@ _NUMBER = re.compile(
 
 
 def read_floor(value: str | float, _locale: str | None, _form: str | None) -> int:
-    """Return the floor, counted as it is written; 0 for the ground floor, -1 for one below it.
-
-    Raises:
-        ValueError: there is not one floor in it, or it lies above the last.
-    """
+    """Return the floor as it is written; 0 for the ground floor, -1 for one below it."""
     text = _floor_text(value)
     floor = _floor_in(_ALL.sub(" ", _OF.sub(" ", text)))
     floors = _floors_in(text)
@@ -254,11 +241,7 @@ def read_floor(value: str | float, _locale: str | None, _form: str | None) -> in
 
 
 def read_floors(value: str | float, _locale: str | None, _form: str | None) -> int:
-    """Return how many floors the house has: the 6 of 3/6, or of 6 floors.
-
-    Raises:
-        ValueError: it does not say.
-    """
+    """Return how many floors the house has: 6 for 3/6, or for 6 floors."""
     floors = value if isinstance(value, int) else _floors_in(_floor_text(value))
     if floors is None:
         raise ValueError("it does not say how many floors there are, as 3/6 or 6 floors do")
@@ -299,20 +282,16 @@ _LARGEST = 2**64  # what JSON is written with goes no further
 
 
 def read_value(kind: str, value: Any, *, locale: str | None = None, form: str | None = None) -> Any:
-    """Return a value of this kind.
+    """Return a value of one of the KINDS.
 
     Dates are ISO 8601, durations seconds, areas square metres, money is an amount and a currency,
     the ground floor is 0.
 
     Args:
-        kind: one of KINDS.
-        value: as it was found: text, or what JSON holds.
+        kind: the type.
+        value: text, or a JSON value.
         locale: how numbers and dates are written there, such as de or en-US.
-        form: what the text leaves unsaid: the format of a date, the currency of an amount, the
-            unit of a duration or an area.
-
-    Raises:
-        ValueError: it cannot be read, or only by a guess; says why.
+        form: what the text leaves out: the format of a date, a currency, a unit.
     """
     return _READERS[kind](value, locale, form)
 
