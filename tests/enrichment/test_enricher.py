@@ -19,7 +19,7 @@ from longline.enrichment.enricher import (
     question_for,
     read_answer,
 )
-from longline.enrichment.phase import OutageTimer, PhaseState, PhaseUsage
+from longline.enrichment.phase import PhaseState
 from longline.enrichment.task_files import EnrichBudget, LocalTask
 from longline.pipeline.enrich import Addition
 from longline.storage.enrichment import Attempt, Question
@@ -155,29 +155,11 @@ def test_the_last_bad_answer_is_told_to_its_author_and_trouble_of_the_network_is
     assert "rooms is missing" in said[3]["content"]
 
 
-def test_patience_ends_after_so_many_seconds_without_any_answer() -> None:
-    outage = OutageTimer(60)
-    outage.failed(100)
-    outage.failed(150)
-    assert not outage.is_exceeded(159)
-    assert outage.is_exceeded(160)
+def test_a_budget_without_limits_is_never_exhausted() -> None:
+    used = {"tokens": 10**9, "requests": 10**9, "seconds": 10**9}
 
-    outage.answered()
-
-    assert not outage.is_exceeded(1000)
-
-
-def test_a_silent_server_is_left_alone_longer_and_longer() -> None:
-    outage = OutageTimer(60)
-    outage.failed(100)
-
-    assert [outage.pause(100 + silent) for silent in (0, 1, 2, 4, 8, 16, 50)] == [
-        *(1, 1, 2, 4, 8, 15, 15)
-    ]
-
-
-def test_a_budget_without_limits_is_never_spent() -> None:
-    assert PhaseUsage(10**9, 10**9).exceeded(EnrichBudget(), 10**9) is None
+    assert EnrichBudget().exhausted(**used) is None
+    assert EnrichBudget(requests=10**9).exhausted(**used) is not None
 
 
 GERMAN = "Helle Zweizimmerwohnung mit Balkon, frisch renoviert, nahe am Park."

@@ -212,13 +212,8 @@ def _split_confirmations(
         if link.decision == CONFIRMED and (link.left in own) != (link.right in own):
             other = link.right if link.left in own else link.left
             others = group_of.get(other, {other})
-            yield SplitConfirmation(
-                link, tuple(one for one in rejected if _is_between(one, own, others))
-            )
-
-
-def _is_between(link: Link, one: set[int], other: set[int]) -> bool:
-    return (link.left in one and link.right in other) or (link.right in one and link.left in other)
+            between = (one for one in rejected if own & {*one.ends} and others & {*one.ends})
+            yield SplitConfirmation(link, tuple(between))
 
 
 def _links_by_group(
@@ -236,8 +231,6 @@ def _links_by_group(
 # ---------------- One merged view of a cluster
 
 _WIDE_GAP = 0.05  # of the smaller value; a wider gap is noted
-
-RecordRow = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +253,7 @@ class MergedField:
     note: str | None = None
 
 
-def name_of(row: RecordRow) -> str:
+def name_of(row: Row) -> str:
     """Return the name of a record: source/key."""
     return f"{row['source']}/{row['key']}"
 
@@ -331,14 +324,15 @@ _TITLES = ("title", "name")
 
 def summarize_cluster(cluster: Cluster) -> dict[str, Any]:
     """Return a cluster as one row of a list."""
-    view = merge_fields(cluster)
+    merged = {field.name: field.value for field in merge_fields(cluster)}
+    titles = (str(merged[name]) for name in _TITLES if merged.get(name))
     return {
         "kind": cluster.kind,
         "records": [name_of(row) for row in cluster.records],
         "sources": list(cluster.sources),
         "score": cluster.score,
-        "title": _title(view) or cluster.records[0]["url"],
-        "merged": {field.name: field.value for field in view},
+        "title": next(titles, cluster.records[0]["url"]),
+        "merged": merged,
     }
 
 
@@ -390,8 +384,3 @@ def _pair_json(row: dict[str, Any], names: dict[int, str]) -> dict[str, Any]:
         "decided_at": None if decided is None else utc_datetime(decided).isoformat(),
         "evidence": row["evidence"],
     }
-
-
-def _title(view: tuple[MergedField, ...]) -> str | None:
-    by_name = {field.name: field.value for field in view}
-    return next((str(by_name[name]) for name in _TITLES if by_name.get(name)), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -81,8 +81,9 @@ async def decide(
     Raises:
         StoreError: it could not be saved.
     """
-    rules = await _last_rules(matches, kind)
-    if rules is None:
+    try:
+        rules = Rules.model_validate_json(await matches.last_rules(kind) or "")
+    except ValidationError:  # none yet, or of another version of longline
         await matches.decide(kind, pair, decision, at=at)
         return
     left, right = await matches.records(pair)
@@ -107,16 +108,6 @@ async def decide_names(
     await decide(matches, kind, (left, right), decision, at=at)
 
 
-async def _last_rules(matches: Matches, kind: str) -> Rules | None:
-    text = await matches.last_rules(kind)
-    if text is None:
-        return None
-    try:
-        return Rules.model_validate_json(text)
-    except ValidationError:  # of another version of longline; the next search saves its own
-        return None
-
-
 # ---------------- Blocks: only records that share a block are compared
 
 
@@ -137,18 +128,17 @@ def find_blocks(data: Mapping[str, Any], rules: Rules) -> list[Block]:
     """Return the blocks of a record; none when too few of its fields are known."""
     found = []
     for number_of_way, way in enumerate(rules.block):
-        for parts in _block_names(data, way.fields, rules):
-            name = f"{number_of_way}:{'/'.join(parts)}"
-            finer = (f"{name}+{'/'.join(more)}" for more in _block_names(data, way.finer, rules))
-            found.append(Block(name, tuple(finer) if way.finer else ()))
+        inner = _block_names(data, way.finer, rules) if way.finer else []
+        for outer in _block_names(data, way.fields, rules):
+            name = f"{number_of_way}:{outer}"
+            found.append(Block(name, tuple(f"{name}+{one}" for one in inner)))
     return found
 
 
-def _block_names(
-    data: Mapping[str, Any], fields: Sequence[BlockField], rules: Rules
-) -> Iterator[tuple[str, ...]]:
-    """Yield the combinations of values of these fields; none when a field is missing."""
-    return itertools.product(*(_field_cells(data, field, rules) for field in fields))
+def _block_names(data: Mapping[str, Any], fields: Sequence[BlockField], rules: Rules) -> list[str]:
+    """Return the combinations of values of these fields; none when a field is missing."""
+    cells = (_field_cells(data, field, rules) for field in fields)
+    return ["/".join(parts) for parts in itertools.product(*cells)]
 
 
 def _field_cells(data: Mapping[str, Any], field: BlockField, rules: Rules) -> Sequence[str]:
@@ -210,12 +200,6 @@ def _shortened(value: Any) -> Any:
 # ---------------- One search
 
 
-@dataclass(frozen=True, slots=True)
-class _Cached:
-    version: int
-    record: PreparedRecord
-
-
 class _Search:
     """One search: the rules, a cache of records, and the result so far."""
 
@@ -226,7 +210,7 @@ class _Search:
         self._mark = rules.mark
         self._contradict = _contradict_by(rules)
         self._unseen = set(rules.fields)
-        self._cache: dict[int, _Cached] = {}
+        self._cache: dict[int, tuple[int, PreparedRecord]] = {}
         self._result = SearchResult()
 
     async def run(self, batch: int) -> SearchResult:
@@ -282,13 +266,13 @@ class _Search:
             del self._cache[record]
 
     def _blocks(self, row: Row) -> list[Block]:
-        known = self._remember(row).record.known
+        known = self._remember(row).known
         # A record with too few fields to match anything is in no block.
         return find_blocks(row["data"], self._rules) if known >= self._rules.least_known else []
 
     def _entry(self, row: Row, blocks: Iterable[Block]) -> BlockedRecord:
         names = frozenset(name for block in blocks for name in block.names)
-        return BlockedRecord(row["id"], row["version"], names, self._cache[row["id"]].record.known)
+        return BlockedRecord(row["id"], row["version"], names, self._cache[row["id"]][1].known)
 
     async def _candidates(self, blocks: Mapping[int, list[Block]]) -> set[tuple[int, int]]:
         """Return the pairs that share a block, or a finer one where it is too large."""
@@ -325,14 +309,14 @@ class _Search:
         """Return the pairs that match, and all that a person decided on."""
         found = []
         for pair in {*pairs, *decided}:
-            left, right = (self._cache[one] for one in pair)
-            if pair in decided or may_match(left.record, right.record, self._rules):
-                comparison = compare_prepared(left.record, right.record, self._rules)
+            (version, left), (other_version, right) = (self._cache[one] for one in pair)
+            if pair in decided or may_match(left, right, self._rules):
+                comparison = compare_prepared(left, right, self._rules)
                 if comparison.is_match or pair in decided:
-                    found.append(_record_pair(pair, (left.version, right.version), comparison))
+                    found.append(_record_pair(pair, (version, other_version), comparison))
         return found
 
-    def _remember(self, row: Row) -> _Cached:
-        cached = _Cached(row["version"], prepare(row["data"], self._rules))
-        self._cache[row["id"]] = cached
-        return cached
+    def _remember(self, row: Row) -> PreparedRecord:
+        record = prepare(row["data"], self._rules)
+        self._cache[row["id"]] = row["version"], record
+        return record

@@ -7,7 +7,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -18,7 +18,9 @@ import orjson
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from longline.config.documents import check, read_document
+from longline.config.expressions import look_up
 from longline.config.strict_model import StrictModel, invalid
+from longline.pipeline.quality import is_filled
 
 How = Literal["exact", "text", "number", "set"]
 
@@ -71,7 +73,7 @@ class Normaliser(StrictModel):
     """Other spellings of a name: `Sofia: [София, Sofija]`."""
 
     @model_validator(mode="after")
-    def _each_once(self) -> Self:
+    def _check_spellings(self) -> Self:
         counts = Counter(one.casefold() for others in self.same.values() for one in others)
         for name, count in counts.items():
             if count > 1:
@@ -87,7 +89,7 @@ class BlockField(StrictModel):
 
     @field_validator("within")
     @classmethod
-    def _one_scale(cls, within: Tolerance | None) -> Tolerance | None:
+    def _check_within(cls, within: Tolerance | None) -> Tolerance | None:
         # Cells have one scale: equal steps or equal ratios.
         if within is not None and (within.relative > 0) == (within.absolute > 0):
             raise invalid("a block needs one tolerance above 0: a percentage or a number")
@@ -115,18 +117,17 @@ class Blocking(StrictModel):
     """Additional fields for blocks that are too large."""
 
     @model_validator(mode="after")
-    def _few_enough(self) -> Self:
+    def _check_tolerances(self) -> Self:
         tolerant = sum(one.within is not None for one in (*self.fields, *self.finer))
         if tolerant > _MAX_TOLERANCES:
             raise invalid(f"at most {_MAX_TOLERANCES} fields of a block can have a tolerance")
         return self
 
 
-def _blocking(value: Any) -> Any:
-    return {"fields": value} if isinstance(value, list) else value
-
-
-BlockingLike = Annotated[Blocking, BeforeValidator(_blocking)]
+BlockingLike = Annotated[
+    Blocking,
+    BeforeValidator(lambda value: {"fields": value} if isinstance(value, list) else value),
+]
 
 
 class Comparator(StrictModel):
@@ -145,7 +146,7 @@ class Comparator(StrictModel):
     """For texts and sets: the share that must be equal."""
 
     @model_validator(mode="after")
-    def _fitting(self) -> Self:
+    def _check_options(self) -> Self:
         if "within" in self.model_fields_set and self.how != "number":
             raise invalid("within is for numbers; use how: number")
         if "alike" in self.model_fields_set and self.how not in ("text", "set"):
@@ -153,11 +154,9 @@ class Comparator(StrictModel):
         return self
 
 
-def _comparator(value: Any) -> Any:
-    return {"how": value} if isinstance(value, str) else value
-
-
-ComparatorLike = Annotated[Comparator, BeforeValidator(_comparator)]
+ComparatorLike = Annotated[
+    Comparator, BeforeValidator(lambda value: {"how": value} if isinstance(value, str) else value)
+]
 
 
 class Rules(StrictModel):
@@ -181,7 +180,7 @@ class Rules(StrictModel):
     """Maximum records of a block; of a larger one, only its finer blocks are compared."""
 
     @model_validator(mode="after")
-    def _can_match(self) -> Self:
+    def _check_rules(self) -> Self:
         if len(self.compare) < self.least_known:
             raise invalid(
                 f"compare has {len(self.compare)} fields, and least_known requires "
@@ -190,22 +189,16 @@ class Rules(StrictModel):
         most = sum(one.weight for one in self.compare.values())
         if most < self.threshold:
             raise invalid(f"threshold is never reached: the sum of all weights is {most:g}")
-        return self
-
-    @model_validator(mode="after")
-    def _know_fields(self) -> Self:
         for name in self.normalise:
             if name not in self.fields:
                 raise invalid(f"normalise has {name!r}, which is neither in compare nor in block")
         return self
 
-    def _block_fields(self) -> Iterable[BlockField]:
-        return (one for way in self.block for one in (*way.fields, *way.finer))
-
     @property
     def fields(self) -> tuple[str, ...]:
         """The distinct fields in compare and block."""
-        return tuple(dict.fromkeys((*self.compare, *(one.field for one in self._block_fields()))))
+        in_blocks = (one.field for way in self.block for one in (*way.fields, *way.finer))
+        return tuple(dict.fromkeys((*self.compare, *in_blocks)))
 
     @property
     def mark(self) -> str:
@@ -241,24 +234,13 @@ _LATIN = str.maketrans(dict(zip(_CYRILLIC, _AS_LATIN.split(), strict=True)))
 
 def value_at(data: Mapping[str, Any], path: str) -> Any:
     """Return the value of a field or at a dotted path; None when there is none."""
-    value: Any = data
-    if path in data:
-        value = data[path]
-    else:
-        for name in path.split("."):
-            value = value.get(name) if isinstance(value, Mapping) else None
+    value = look_up(path, data)
     return None if is_missing(value) else value
 
 
 def is_missing(value: Any) -> bool:
     """Return whether a value is empty; false and 0 are not."""
-    if value is None:
-        return True
-    if isinstance(value, str):
-        return not value.strip()
-    if isinstance(value, float):
-        return math.isnan(value)
-    return isinstance(value, list | dict | tuple | set) and not value
+    return not is_filled(value) or (isinstance(value, float) and math.isnan(value))
 
 
 def canonical(value: Any, rules: Normaliser = PLAIN) -> str | None:
@@ -300,16 +282,12 @@ def pieces(value: Any, rules: Normaliser = PLAIN) -> frozenset[str] | None:
 
 def normal_text(text: str, rules: Normaliser = PLAIN) -> str:
     """Return a text in lower case with single spaces, normalized by the rules."""
-    plain = _without(_folded(text), tuple(rules.cut))
-    plain = _spelling(plain, rules)
-    return _in_latin(plain) if rules.latin else plain
-
-
-def _spelling(text: str, rules: Normaliser) -> str:
+    plain = _without_prefix(_folded(text), tuple(rules.cut))
     for name, others in rules.same.items():
-        if text in (_folded(name), *(_folded(one) for one in others)):
-            return _folded(name)
-    return text
+        if plain in (_folded(name), *map(_folded, others)):
+            plain = _folded(name)
+            break
+    return _in_latin(plain) if rules.latin else plain
 
 
 @lru_cache(maxsize=4096)
@@ -317,25 +295,17 @@ def _folded(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-@lru_cache(maxsize=256)
-def _prefixes(words: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sorted((_folded(word) for word in words), key=len, reverse=True))
+def _without_prefix(text: str, words: tuple[str, ...]) -> str:
+    """Remove the longest of these words that the text begins with, unless it is the whole text.
 
-
-def _without(text: str, words: tuple[str, ...]) -> str:
-    """Remove the first of these words that the text begins with, unless it is the whole text."""
-    for prefix in _prefixes(words):
+    The word ends before a space, or with a dot before a letter or digit.
+    """
+    for prefix in sorted(map(_folded, words), key=len, reverse=True):
         rest = text[len(prefix) :]
-        if text.startswith(prefix) and _is_whole_word(prefix, rest):
+        is_word = rest[:1].isspace() or (not prefix[-1].isalnum() and rest[:1].isalnum())
+        if text.startswith(prefix) and rest.strip() and is_word:
             return rest.strip()
     return text
-
-
-def _is_whole_word(prefix: str, rest: str) -> bool:
-    """Return whether a word begins after a prefix; a dot ends one, with or without a space."""
-    if not rest.strip():
-        return False
-    return rest[0].isspace() or (not prefix[-1].isalnum() and rest[0].isalnum())
 
 
 @lru_cache(maxsize=4096)
@@ -366,13 +336,12 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The comparison of two records; the score is the sum of the points."""
+    """Two records compared: `score` is the sum of the points, `known` counts the common fields."""
 
     score: float
     is_match: bool
     evidence: tuple[Evidence, ...]
     known: int
-    """How many fields both have."""
 
     @property
     def is_forbidden(self) -> bool:
@@ -417,9 +386,9 @@ def compare_prepared(left: PreparedRecord, right: PreparedRecord, rules: Rules) 
     )
     score = round(sum(one.points for one in evidence), 4)
     known = sum(one.verdict is not Verdict.UNKNOWN for one in evidence)
+    is_match = known >= rules.least_known and score >= rules.threshold
     is_forbidden = any(one.verdict is Verdict.FORBIDS for one in evidence)
-    is_enough = known >= rules.least_known and score >= rules.threshold
-    return Comparison(score, is_enough and not is_forbidden, evidence, known)
+    return Comparison(score, is_match and not is_forbidden, evidence, known)
 
 
 def may_match(left: PreparedRecord, right: PreparedRecord, rules: Rules) -> bool:
@@ -461,15 +430,9 @@ def _agreement(left: Any, right: Any, how: Comparator) -> float | None:
     if how.how == "exact":
         return 1.0 if left == right else None
     if how.how == "number":
-        return _nearness(left, right, how)
+        gap, limit = abs(left - right), how.within.between(left, right)
+        if gap > limit * (1 + 1e-9):  # 0.3 - 0.2 is more than 0.1
+            return None
+        return 1 - gap / limit / 2 if gap else 1.0
     share = 2 * len(left & right) / (len(left) + len(right))
     return share if share >= how.alike else None
-
-
-def _nearness(left: float, right: float, how: Comparator) -> float | None:
-    gap, limit = abs(left - right), how.within.between(left, right)
-    if gap == 0:
-        return 1.0
-    if gap > limit * (1 + 1e-9):  # 0.3 - 0.2 is more than 0.1
-        return None
-    return 1 - gap / limit / 2

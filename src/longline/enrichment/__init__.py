@@ -1,1 +1,1 @@
-"""Enriching: what a machine is asked about records, in a phase of its own, after collection."""
+"""Enrich stored records with language models or local enrichers, after collection."""

@@ -1,4 +1,4 @@
-"""Run an enrichment task: lease questions, ask them, and commit each answer at once."""
+"""Run an enrichment task: lease questions, ask them, and commit each answer immediately."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from longline.core.errors import (
     kind_of,
 )
 from longline.core.model import QuestionState
-from longline.enrichment.enricher import Answer, Enricher, read_answer
-from longline.enrichment.task_files import AnyTask, EnrichBudget
+from longline.enrichment.enricher import Enricher, read_answer
+from longline.enrichment.task_files import AnyTask
 from longline.http.messages import origin_of
 from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryPolicy
@@ -34,54 +34,19 @@ from longline.storage.enrichment import (
 
 _MAX_PAUSE = 15.0  # seconds, so that a restarted server is soon used again
 _MIN_PAUSE = 1.0
-
-
-@dataclass(slots=True)
-class OutageTimer:
-    """Measures how long a server has not responded; `limit` is the longest outage to wait for."""
-
-    limit: float
-    _since: float | None = None
-
-    def answered(self) -> None:
-        """Record a response of any kind."""
-        self._since = None
-
-    def failed(self, now: float) -> None:
-        """Record a request without a response."""
-        if self._since is None:
-            self._since = now
-
-    def is_exceeded(self, now: float) -> bool:
-        """Return whether the outage is longer than the limit."""
-        return self._since is not None and now - self._since >= self.limit
-
-    def pause(self, now: float) -> float:
-        """Return the seconds until the next request: doubled each time."""
-        outage = 0.0 if self._since is None else now - self._since
-        return min(max(outage, _MIN_PAUSE), _MAX_PAUSE)
-
-
-@dataclass(slots=True)
-class PhaseUsage:
-    """The requests and tokens of one run."""
-
-    requests: int = 0
-    tokens: int = 0
-
-    def exceeded(self, budget: EnrichBudget, seconds: float) -> str | None:
-        """Return which budget is exhausted, as a sentence; None when none is."""
-        if budget.requests is not None and self.requests >= budget.requests:
-            return f"the budget of {budget.requests:,} requests is exhausted"
-        if budget.tokens is not None and self.tokens >= budget.tokens:
-            return f"the budget of {budget.tokens:,} tokens is exhausted"
-        if budget.seconds is not None and seconds >= budget.seconds:
-            return f"the budget of {budget.seconds:g} s is exhausted"
-        return None
-
-
 _REFUSALS = frozenset({FailureKind.REFUSED, FailureKind.GONE, FailureKind.BLOCKED})
 _MAX_STORED = 4_000  # characters of an invalid answer
+# Seconds that a lease lasts without a heartbeat: longer than a write may wait for other processes,
+# so that a live run keeps its leases. Dead runs on this host are detected immediately.
+_LEASE = 90.0
+_HEARTBEAT = 2.0
+_MAX_WAIT = 60.0  # seconds that a run waits for the next question
+_POLL_INTERVAL = 1.0  # seconds
+_TAKEN_OVER = "another task with the same questions has taken over the rest"
+
+OnProgress = Callable[["PhaseProgress"], None]
+DeadAmong = Callable[[Iterable[str]], list[str]]
+"""Returns the owners of leases that are surely dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,65 +66,85 @@ class QuestionAsker:
     """Asks a question once and decides what follows; stores nothing."""
 
     def __init__(
-        self, task: AnyTask, enricher: Enricher, clock: Clock, limiter: RateLimiter | None
+        self,
+        task: AnyTask,
+        enricher: Enricher,
+        clock: Clock,
+        owner: str,
+        limiter: RateLimiter | None,
     ) -> None:
         self._task = task
         self._enricher = enricher
         self._clock = clock
+        self._owner = owner
         self._limiter = limiter
-        self._outage = OutageTimer(task.patience)
+        self._silent_since: float | None = None
         self._policy = RetryPolicy(max_attempts=task.attempts)
         self._failures: Counter[str] = Counter()
 
-    async def attempt(self, question: Question, owner: str) -> AttemptResult:
+    async def attempt(self, question: Question) -> AttemptResult:
         """Ask a question once."""
         try:
             answer = await self._enricher.ask(question)
         except FetchError as error:
-            return await self._unanswered(question, owner, error)
-        self._outage.answered()
-        return AttemptResult(self._validate(question, owner, answer))
-
-    def _validate(self, question: Question, owner: str, answer: Answer) -> QuestionOutcome:
-        now = self._clock.now()
+            return await self._unanswered(question, error)
+        self._silent_since = None
         try:
             value = read_answer(answer, question.schema)
         except UnexpectedShape as error:
-            attempt = Attempt(now, str(error), answer.text[:_MAX_STORED])
-            invalid = self._invalid(question, owner, attempt)
-            return replace(invalid, tokens=answer.tokens)
-        state = QuestionState.ANSWERED
-        settled = QuestionOutcome(question, owner, now, state, answer=value, reason=answer.note)
-        return replace(settled, tokens=answer.tokens)
+            settled = self._invalid(question, str(error), answer.text[:_MAX_STORED])
+        else:
+            state = QuestionState.ANSWERED
+            settled = self._outcome(question, state, answer.note, answer=value)
+        return AttemptResult(replace(settled, tokens=answer.tokens))
 
-    def _invalid(self, question: Question, owner: str, attempt: Attempt) -> QuestionOutcome:
+    def _outcome(
+        self, question: Question, state: QuestionState, reason: str | None, **more: Any
+    ) -> QuestionOutcome:
+        now = self._clock.now()
+        return QuestionOutcome(question, self._owner, now, state, reason=reason, **more)
+
+    def _invalid(
+        self, question: Question, problem: str, response: str | None = None
+    ) -> QuestionOutcome:
         """Queue the question again with its problem, or fail it after the last attempt."""
         tries = question.tries + 1
-        tried = replace(question, tries=tries, attempts=(*question.attempts, attempt))
+        tried = replace(self._with_attempt(question, problem, response), tries=tries)
         if tries < self._task.attempts:
-            reason = attempt.problem
-            return QuestionOutcome(tried, owner, attempt.at, QuestionState.QUEUED, reason=reason)
-        reason = f"none of {tries} answers is valid; the last: {attempt.problem}"
-        return QuestionOutcome(tried, owner, attempt.at, QuestionState.FAILED, reason=reason)
+            return self._outcome(tried, QuestionState.QUEUED, problem)
+        reason = f"none of {tries} answers is valid; the last: {problem}"
+        return self._outcome(tried, QuestionState.FAILED, reason)
 
-    async def _unanswered(self, question: Question, owner: str, error: FetchError) -> AttemptResult:
+    def _with_attempt(
+        self, question: Question, problem: str, response: str | None = None
+    ) -> Question:
+        attempt = Attempt(self._clock.now(), problem, response)
+        return replace(question, attempts=(*question.attempts, attempt))
+
+    async def _unanswered(self, question: Question, error: FetchError) -> AttemptResult:
         now, kind = self._clock.now(), kind_of(error)
         if kind is FailureKind.INVALID:  # the server refuses this question only
-            self._outage.answered()
-            return AttemptResult(self._invalid(question, owner, Attempt(now, str(error))))
-        back = QuestionOutcome(question, owner, now, QuestionState.QUEUED, reason=str(error))
+            self._silent_since = None
+            return AttemptResult(self._invalid(question, str(error)))
+        back = self._outcome(question, QuestionState.QUEUED, str(error))
         if kind in _REFUSALS:
             return AttemptResult(back, reason=str(error))
         if isinstance(error, Deferred):
             return AttemptResult(back, paused_until=error.until)
-        self._outage.failed(now)
+        self._silent_since = now if self._silent_since is None else self._silent_since
+        outage = now - self._silent_since
         if kind is not FailureKind.OVERLOAD and await self._is_fault_of_question(question):
-            return AttemptResult(self._give_up(question, owner, error))
-        if self._outage.is_exceeded(now):
-            seconds = self._task.patience
-            return AttemptResult(back, reason=f"no response for {seconds:g} s: {error}")
-        if kind is FailureKind.NETWORK:
-            await self._pause_server(self._outage.pause(now))
+            times = self._failures.pop(question.id)
+            reason = f"{times} attempts failed although the server is up; the last: {error}"
+            tried = self._with_attempt(question, str(error))
+            return AttemptResult(self._outcome(tried, QuestionState.FAILED, reason))
+        if outage >= self._task.patience:
+            reason = f"no response for {self._task.patience:g} s: {error}"
+            return AttemptResult(back, reason=reason)
+        if kind is FailureKind.NETWORK and self._limiter is not None:
+            domain = origin_of(self._task.address)[1]
+            # As long as the outage so far, so that each pause doubles it.
+            await self._limiter.penalise(domain, min(max(outage, _MIN_PAUSE), _MAX_PAUSE))
         wait = self._policy.backoff(max(self._failures[question.id], 1))
         return AttemptResult(replace(back, due=now + wait))
 
@@ -169,17 +154,6 @@ class QuestionAsker:
         if self._failures[question.id] < 2 * self._task.attempts:
             return False
         return await self._enricher.is_up()
-
-    def _give_up(self, question: Question, owner: str, error: FetchError) -> QuestionOutcome:
-        now, times = self._clock.now(), self._failures.pop(question.id)
-        reason = f"{times} attempts failed although the server is up; the last: {error}"
-        tried = replace(question, attempts=(*question.attempts, Attempt(now, str(error))))
-        return QuestionOutcome(tried, owner, now, QuestionState.FAILED, reason=reason)
-
-    async def _pause_server(self, seconds: float) -> None:
-        if self._limiter is not None:
-            domain = origin_of(self._task.address)[1]
-            await self._limiter.penalise(domain, seconds)
 
 
 class PhaseState(StrEnum):
@@ -242,19 +216,6 @@ class PhaseReport:
         return {**values, "state": self.state.value, "reason": self.reason, "records": by_state}
 
 
-# Seconds that a lease lasts without a heartbeat: longer than a write may wait for other processes,
-# so that a live run keeps its leases. Dead runs on this host are detected immediately.
-_LEASE = 90.0
-_BEAT = 2.0
-_MAX_WAIT = 60.0  # seconds that a run waits for the next question
-_POLL_INTERVAL = 1.0  # seconds
-_TAKEN_OVER = "another task with the same questions has taken over the rest"
-
-OnProgress = Callable[[PhaseProgress], None]
-DeadAmong = Callable[[Iterable[str]], list[str]]
-"""Returns the owners of leases that are surely dead."""
-
-
 class Phase:
     """Asks the queued questions of a task until all are answered or there is a reason to stop.
 
@@ -287,8 +248,9 @@ class Phase:
         self._owner = owner
         self._dead_among = dead_among
         self._on_progress = on_progress
-        self._asker = QuestionAsker(task, enricher, clock, limiter)
-        self._usage = PhaseUsage()
+        self._asker = QuestionAsker(task, enricher, clock, owner, limiter)
+        self._requests = 0
+        self._tokens = 0
         self._started = clock.now()
         self._reason: str | None = None
         self._is_interrupted = False
@@ -322,8 +284,8 @@ class Phase:
         return PhaseProgress(
             task=name,
             records={state: count["records"] for state, count in counts.items()},
-            requests=self._usage.requests,
-            tokens=self._usage.tokens,
+            requests=self._requests,
+            tokens=self._tokens,
             seconds=self._clock.now() - self._started,
         )
 
@@ -331,7 +293,7 @@ class Phase:
         try:
             async with asyncio.TaskGroup() as group:
                 background = [
-                    group.create_task(self._beat()),
+                    group.create_task(self._heartbeat()),
                     group.create_task(self._report_progress()),
                 ]
                 workers = [
@@ -361,7 +323,7 @@ class Phase:
                 self._task.enrich, self._owner, at=now, until=now + _LEASE
             )
             if question is not None:
-                self._usage.requests += 1
+                self._requests += 1
                 self._count_down(-1)
             return question
 
@@ -369,19 +331,21 @@ class Phase:
         if self._is_interrupted or self._reason is not None or self._remaining == 0:
             return False
         seconds = self._clock.now() - self._started
-        self._reason = self._usage.exceeded(self._task.budget, seconds)
+        self._reason = self._task.budget.exhausted(
+            tokens=self._tokens, requests=self._requests, seconds=seconds
+        )
         return self._reason is None
 
     async def _ask_and_commit(self, question: Question) -> None:
-        result = await self._asker.attempt(question, self._owner)
+        result = await self._asker.attempt(question)
         settled = result.settled
         if settled.state in OPEN_QUESTIONS:
             self._count_down(1)
-        self._usage.tokens += settled.tokens
+        self._tokens += settled.tokens
         # A cancellation here must not lose an answer.
         await asyncio.shield(self._questions.complete(settled))
         if result.paused_until:
-            self._usage.requests -= 1  # nothing was sent
+            self._requests -= 1  # nothing was sent
             self._paused_until = max(self._paused_until, result.paused_until)
         self._reason = self._reason or result.reason
 
@@ -403,9 +367,9 @@ class Phase:
         await self._clock.sleep(min(max(wait, 0.0), _POLL_INTERVAL))
         return False
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         while True:
-            await self._clock.sleep(_BEAT)
+            await self._clock.sleep(_HEARTBEAT)
             until = self._clock.now() + _LEASE
             await self._questions.renew(self._task.enrich, self._owner, until)
             await self._reclaim()
@@ -414,7 +378,7 @@ class Phase:
         """Report progress, apart from the heartbeat because counting may take long."""
         while self._on_progress is not None:
             self._on_progress(await self.progress())
-            await self._clock.sleep(_BEAT)
+            await self._clock.sleep(_HEARTBEAT)
 
     async def _reclaim(self) -> None:
         """Reclaim the leases of dead runs."""

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
+from longline.config.expressions import look_up
 from longline.config.validation_messages import nearest
 from longline.core.clock import Clock
 from longline.core.errors import BadOption
-from longline.enrichment.enricher import has_field, question_maker
+from longline.enrichment.enricher import question_maker
 from longline.enrichment.task_files import AnyTask
 from longline.storage.database import Row
 from longline.storage.enrichment import Questions
@@ -20,6 +21,8 @@ from longline.storage.records import Records
 
 _MAX_DEPTH = 3  # levels of a record whose field names are suggested
 _MAX_SHOWN = 12
+_BATCH = 500  # records per transaction
+_ABSENT = object()
 
 
 async def check_task(
@@ -54,25 +57,20 @@ def _check_fields(task: AnyTask, records: Records, queries: Sequence[RecordQuery
     known: dict[str, None] = {}
     for row in chain.from_iterable(map(records.stream, queries)):
         known.update(dict.fromkeys(_field_names(row["data"])))
-        missing = [name for name in missing if not has_field(row["data"], name)]
+        missing = [name for name in missing if look_up(name, row["data"], _ABSENT) is _ABSENT]
         if not missing:
             return []
     if not known:  # there are no records to judge by
         return []
-    return _missing_field_warnings(task, missing, list(known))
-
-
-def _missing_field_warnings(
-    task: AnyTask, missing: Sequence[str], known: Sequence[str]
-) -> list[str]:
-    for one in missing:
-        if one in task.needed:
-            problem = f"no matching record has a field {one!r}{_suggestion(one, known)}"
-            raise BadOption(task.asks_by, f"{problem}; known: {', '.join(known[:_MAX_SHOWN])}")
-    return [
-        f"{task.asks_by}: no matching record has a field {one!r}{_suggestion(one, known)}"
-        for one in missing
-    ]
+    warnings = {
+        name: f"no matching record has a field {name!r}{_suggestion(name, list(known))}"
+        for name in missing
+    }
+    for name, problem in warnings.items():
+        if name in task.needed:
+            listed = ", ".join(list(known)[:_MAX_SHOWN])
+            raise BadOption(task.asks_by, f"{problem}; known: {listed}")
+    return [f"{task.asks_by}: {problem}" for problem in warnings.values()]
 
 
 def _suggestion(name: str, known: Sequence[str]) -> str:
@@ -85,9 +83,6 @@ def _field_names(data: Any, before: str = "", depth: int = 1) -> Iterator[str]:
         yield f"{before}{name}"
         if depth < _MAX_DEPTH:
             yield from _field_names(value, f"{before}{name}.", depth + 1)
-
-
-_BATCH = 500  # records per transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,27 +127,22 @@ async def queue_records(
     seen = asking = new = 0
     for query in queries:
         async for rows in _batches(records.stream(query)):
-            wishes = {row["id"]: make_question(row) for row in rows}
-            known = await questions.linked(task.enrich, list(wishes))
+            requests = {row["id"]: make_question(row) for row in rows}
+            known = await questions.linked(task.enrich, list(requests))
             fresh = [
-                wish
-                for record, wish in wishes.items()
-                if known.get(record) != (wish.question.id, wish.version)
+                one
+                for record, one in requests.items()
+                if known.get(record) != (one.question.id, one.version)
             ]
             new += await questions.enqueue(task.enrich, fresh, clock.now()) if fresh else 0
             seen, asking = seen + len(rows), asking + len(fresh)
-            for record in wishes:
+            for record in requests:
                 gone.pop(record, None)
-    dropped = await _drop_questions(task.enrich, gone, questions)
-    await questions.prune(task.enrich)
-    return Queued(seen, asking, new, dropped, warnings)
-
-
-async def _drop_questions(task: str, gone: dict[int, str], questions: Questions) -> int:
     dropped, rest = 0, iter(gone.items())
     while part := dict(islice(rest, _BATCH)):
-        dropped += await questions.unlink(task, part)
-    return dropped
+        dropped += await questions.unlink(task.enrich, part)
+    await questions.prune(task.enrich)
+    return Queued(seen, asking, new, dropped, warnings)
 
 
 async def _batches(rows: Iterator[Row]) -> AsyncIterator[list[Row]]:

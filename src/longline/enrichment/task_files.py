@@ -1,8 +1,7 @@
-"""What is to be found out about records after collection, as a user writes it in a file."""
+"""Task files of enrichment: which records, which questions, and which model or enricher."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -10,79 +9,87 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 from pydantic import BeforeValidator, Field, field_validator, model_validator
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
 
 from longline.config.auth import check_secret_url
 from longline.config.documents import check, read_document
-from longline.config.expressions import names_in
+from longline.config.expressions import check_braces, names_in
 from longline.config.secrets import SecretRef
 from longline.config.strict_model import StrictModel, invalid
 from longline.core.errors import BadFile, UnknownSecret
 from longline.pipeline.enrich import Currency, Enrichers, Geocode, Language
 
 Dialect = Literal["ollama", "openai"]
-_BRACES = re.compile(r"\{\{|\}\}|\{[A-Za-z_][A-Za-z0-9_.]*\}|([{}])")
-
-
-def _several(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
-Texts = Annotated[tuple[str, ...], BeforeValidator(_several)]
-"""A list of texts; a single one needs no list."""
+Texts = Annotated[
+    tuple[str, ...],
+    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+]
+"""A list of texts, or a single text."""
 
 
 class ModelServer(StrictModel):
-    """Where the model is, and how it is spoken to."""
+    """The server of a language model."""
 
     url: str
-    """The address without a path of the API: http://127.0.0.1:11434."""
+    """URL without the path of the API: http://127.0.0.1:11434."""
     dialect: Dialect = "ollama"
-    """`ollama`, or `openai` for every server that speaks like OpenAI's."""
+    """`ollama`, or `openai` for every server with OpenAI's API."""
     key: SecretRef | None = None
-    """A reference to the key, for servers that want one: env:NAME."""
+    """Reference to the API key: env:NAME."""
     allow_http: bool = False
-    """Send the key unencrypted, too."""
+    """Whether to send the key without TLS."""
     timeout: float = Field(default=120.0, gt=0)
-    """Seconds for one whole answer."""
+    """Response timeout in seconds."""
     patience: float = Field(default=60.0, ge=0)
-    """Seconds without any answer, after which the run is paused."""
+    """Seconds without any response after which the run is paused."""
 
     @model_validator(mode="after")
-    def _sound_address(self) -> Self:
+    def _check_url(self) -> Self:
         is_open = self.key is None or self.allow_http
         check_secret_url("url", self.url, allow_http=is_open)
         return self
 
 
 class EnrichBudget(StrictModel):
-    """What one run may use up; what is None is not limited."""
+    """Limits of one run; None is unlimited."""
 
     tokens: int | None = Field(default=None, ge=1)
     requests: int | None = Field(default=None, ge=1)
     seconds: float | None = Field(default=None, gt=0)
 
+    def exhausted(self, *, tokens: int, requests: int, seconds: float) -> str | None:
+        """Return which limit is reached, as a sentence; None when none is."""
+        used = {"tokens": tokens, "requests": requests, "seconds": seconds}
+        for name, amount in used.items():
+            limit = getattr(self, name)
+            if limit is not None and amount >= limit:
+                return f"the budget of {limit:,} {name} is exhausted"
+        return None
+
 
 class _Task(StrictModel):
-    """About which records something is to be found out."""
+    """The records of a task."""
 
     enrich: str = Field(pattern=r"^[a-z][a-z0-9_-]*$", max_length=60)
-    """The name: small letters, digits, - and _; answers are kept under it."""
+    """Name of the task; answers are stored under it."""
     about: str = ""
-    """One sentence on what it finds out."""
+    """Description."""
     sources: Texts = Field(min_length=1)
-    """The sources whose records are asked about."""
+    """Sources of the records."""
     where: Texts = ()
-    """Conditions that a record must fit: `price > 100`."""
+    """Conditions on the records: `price > 100`."""
 
 
 class LocalTask(_Task):
-    """What an enricher on this machine finds out: without a server, a budget or a second try."""
+    """A task of an enricher in this process: without a server, a budget or a retry."""
 
     enricher: Enrichers
-    """One of those of a manifest's pipeline, with what is written there."""
+    """An enricher of the pipeline, with its options."""
     rate: ClassVar[Literal["unlimited"]] = "unlimited"
     concurrency: ClassVar[int] = 4
-    attempts: ClassVar[int] = 1  # it would say the same again
+    attempts: ClassVar[int] = 1  # the same input gives the same answer
     budget: ClassVar[EnrichBudget] = EnrichBudget()
     patience: ClassVar[float] = 0.0
     address: ClassVar[str] = ""
@@ -90,9 +97,10 @@ class LocalTask(_Task):
 
     @field_validator("enricher")
     @classmethod
-    def _one_of_ours(cls, enrichers: Enrichers) -> Enrichers:
+    def _check_enricher(cls, enrichers: Enrichers) -> Enrichers:
         names = list(enrichers.options())
-        # Which fields enrichers of plugins read is unknown, so questions would repeat.
+        # Which fields an enricher of a plugin reads is unknown, so that every version of a record
+        # would be a new question.
         if len(names) != 1 or names[0] not in Enrichers.model_fields:
             raise invalid(f"name one of {', '.join(Enrichers.model_fields)}")
         return enrichers
@@ -110,77 +118,74 @@ class LocalTask(_Task):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The fields that it reads."""
+        """The fields that the enricher reads."""
         return self.options.reads
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The fields without which there is no question about a record."""
+        """The fields that a record must have."""
         return self.options.needed
 
 
 class EnrichTask(_Task):
-    """One question to a language model about every record, and the shape of its answers."""
+    """A question to a language model about every record, and the schema of the answers."""
 
     asks_by: ClassVar[str] = "prompt"
 
     server: ModelServer
     model: str = Field(min_length=1)
     version: str = Field(default="1", min_length=1)
-    """Version of the prompt; a new one asks about all records again."""
+    """Version of the prompt; all records are asked about again when it changes."""
     system: str = ""
     """The system prompt, the same for all records."""
     prompt: str = Field(min_length=1)
-    """The question about a record; `{name}` is replaced by a field of it."""
+    """The question about a record; `{name}` is a field of it."""
     optional: frozenset[str] = frozenset()
-    """Fields of the prompt that may be missing; without any other, a record is not asked about."""
+    """Fields of the prompt that may be missing; a record without another one is skipped."""
     answer: dict[str, Any] = Field(alias="schema")
     """The JSON Schema of the answers."""
     rate: float | Literal["unlimited"] = 2.0
-    """Requests a second."""
+    """Requests per second."""
     concurrency: int = Field(default=2, ge=1, le=100)
     """Maximum concurrent questions."""
     attempts: int = Field(default=3, ge=1, le=20)
-    """How often a question is asked before its invalid answers count as a failure."""
+    """Maximum attempts before invalid answers fail a question."""
     budget: EnrichBudget = EnrichBudget()
 
     @field_validator("rate")
     @classmethod
-    def _a_pace(cls, rate: float | str) -> float | str:
+    def _check_rate(cls, rate: float | str) -> float | str:
         if isinstance(rate, float) and not 0 < rate < float("inf"):
-            raise invalid("must be more than 0 requests a second, or 'unlimited'")
+            raise invalid("must be more than 0 requests per second, or 'unlimited'")
         return rate
 
     @field_validator("prompt")
     @classmethod
-    def _about_something(cls, prompt: str) -> str:
-        alone = next((found.start() for found in _BRACES.finditer(prompt) if found[1]), None)
-        if alone is not None:
-            line, column = prompt.count("\n", 0, alone) + 1, alone - prompt.rfind("\n", 0, alone)
-            raise invalid(
-                f"a brace that belongs to no field, in line {line} of the text, column {column}: "
-                "{name} is a field; write {{ and }} for braces"
-            )
-        if not names_in(prompt):
-            raise invalid("asks every record the same: name a field of it in braces, {description}")
+    def _check_prompt(cls, prompt: str) -> str:
+        if not names_in(check_braces(prompt)):
+            raise invalid("is the same for every record; name a field in braces: {description}")
         return prompt
 
     @field_validator("answer")
     @classmethod
-    def _a_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
+    def _check_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
         try:
             Draft202012Validator.check_schema(schema)
         except SchemaError as error:
             where = ".".join(map(str, error.absolute_path))
             at = f" at {where}" if where else ""
             raise invalid(f"is not a JSON Schema{at}: {error.message:.200}") from None
+        # Without a registry: nothing is downloaded.
+        resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
         for reference in _references(schema):
-            if not _is_there(schema, reference):
-                raise invalid(f"$ref {reference!r:.80} points to nothing in this schema")
+            try:
+                resolver.lookup(reference)
+            except Unresolvable:
+                raise invalid(f"$ref {reference!r:.80} is not in this schema") from None
         return schema
 
     @model_validator(mode="after")
-    def _optional_ones_are_asked_for(self) -> Self:
+    def _check_optional(self) -> Self:
         unasked = sorted(self.optional - set(names_in(self.prompt)))
         if unasked:
             raise invalid(f"optional: {', '.join(unasked)} is not in the prompt")
@@ -193,17 +198,17 @@ class EnrichTask(_Task):
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The fields without which there is no question about a record."""
+        """The fields that a record must have."""
         return tuple(name for name in self.reads if name not in self.optional)
 
     @property
     def patience(self) -> float:
-        """Seconds without any answer, after which the run is paused."""
+        """Seconds without any response after which the run is paused."""
         return self.server.patience
 
     @property
     def address(self) -> str:
-        """Where the model is."""
+        """URL of the server."""
         return self.server.url
 
 
@@ -211,14 +216,14 @@ AnyTask = EnrichTask | LocalTask
 
 
 def read_task(path: Path) -> AnyTask:
-    """Read a task from a file, and see that its secret can be read.
+    """Read a task from a file, and check that its secret can be read.
 
     Raises:
-        BadFile: it is broken; with line, column, and what would be right.
+        BadFile: it is not valid; with line, column and the reason.
     """
     document = read_document(path)
     if "enricher" in document.values:
-        return _with_tables(check(document, LocalTask), path.parent)
+        return _resolve_table(check(document, LocalTask), path.parent)
     task = check(document, EnrichTask)
     try:
         if task.server.key is not None:
@@ -229,7 +234,7 @@ def read_task(path: Path) -> AnyTask:
     return task
 
 
-def _with_tables(task: LocalTask, folder: Path) -> LocalTask:
+def _resolve_table(task: LocalTask, folder: Path) -> LocalTask:
     """Return the task with the path of its table relative to its file."""
     places = task.enricher.geocode
     if places is None or places.file is None:
@@ -242,21 +247,6 @@ def _references(schema: Any) -> Iterator[str]:
     if isinstance(schema, Mapping):
         if isinstance(reference := schema.get("$ref"), str):
             yield reference
-        for value in schema.values():
-            yield from _references(value)
-    elif isinstance(schema, list):
-        for value in schema:
-            yield from _references(value)
-
-
-def _is_there(schema: Mapping[str, Any], reference: str) -> bool:
-    """Say whether a reference stays in its schema and finds something: nothing is downloaded."""
-    if not reference.startswith("#"):
-        return False
-    place: Any = schema
-    for part in reference[1:].split("/")[1:]:
-        name = part.replace("~1", "/").replace("~0", "~")
-        if not isinstance(place, Mapping) or name not in place:
-            return False
-        place = place[name]
-    return reference == "#" or reference.startswith("#/")
+        schema = list(schema.values())
+    for value in schema if isinstance(schema, list) else ():
+        yield from _references(value)

@@ -208,7 +208,7 @@ def test_cells_of_one_class_are_fields_of_their_own() -> None:
         for n, word in enumerate(WORDS, start=1)
     )
 
-    fields = fields_of_elements(best(f"<table>{rows}</table>").nodes, None)
+    fields = fields_of_elements(best(f"<table>{rows}</table>"), None)
 
     assert not any(one.place.get("many") for one in fields)
     assert {"1", "970", "1.37", "amber"} <= {one.samples[0] for one in fields}
@@ -222,7 +222,7 @@ def test_a_heading_that_is_a_link_in_some_items_is_one_field() -> None:
         for n, word in enumerate(WORDS)
     )
 
-    fields = fields_of_elements(best(f"<main>{cards}</main>").nodes, None)
+    fields = fields_of_elements(best(f"<main>{cards}</main>"), None)
 
     (title,) = [one for one in fields if one.samples[0] == "Cinema amber"]
     assert title.filled == 1

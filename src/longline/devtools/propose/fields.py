@@ -46,7 +46,7 @@ from longline.devtools.propose.selectors import (
     own_text,
     place_among,
 )
-from longline.devtools.propose.structure import spread_sample
+from longline.devtools.propose.structure import Group, spread_sample
 from longline.sources.html.content import text_of
 
 # ---------------- Places by the structure that the items share, with names by class, column or
@@ -369,18 +369,16 @@ def fields_of_pages(trees: Sequence[LexborHTMLParser], locale: str | None) -> li
     return _choose_fields(trees, [*title_place(trees), *seen, *by_structure], locale)
 
 
-def fields_of_elements(
-    nodes: Sequence[LexborNode], locale: str | None, *, has_followers: bool = False
-) -> list[ProposedField]:
+def fields_of_elements(group: Group, locale: str | None) -> list[ProposedField]:
     """Return the fields of the elements of a list, and of the element after each."""
-    sample = spread_sample(nodes, _SAMPLED)
+    sample = spread_sample(group.nodes, _SAMPLED)
     seen = _each_once(
         one for node in sample for one in (*itemprop_places(node), *labelled_places(node))
     )
     needed = max(2, _SELDOM * len(sample))
     seen = [one for one in seen if sum(value_at(n, one[1]) is not None for n in sample) >= needed]
     seen += structural_places(sample, is_page=False)
-    if has_followers:
+    if group.followers:
         after = [one for node in sample if (one := following(node)) is not None]
         tag = after[0].tag
         for name, place, trust in structural_places(after, is_page=False):

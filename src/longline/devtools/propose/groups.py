@@ -43,10 +43,12 @@ from longline.devtools.propose.structure import (
     PageLinks,
     PageParts,
     common_paths,
+    count_inside,
     count_slots,
     find_link,
     has_headings,
     header_and_total_rows,
+    ids_of,
     inner_class_names,
     is_advert,
     is_same_kind,
@@ -57,6 +59,7 @@ from longline.devtools.propose.structure import (
     spread_sample,
     table_columns,
     visible_text_sizes,
+    without_nodes,
 )
 from longline.http.messages import Page
 from longline.sources.html.content import text_of
@@ -193,7 +196,7 @@ def compare_nested(groups: Sequence[Group]) -> None:
 
 def _without_odd_factor(group: Group, others: Sequence[frozenset[int]]) -> float:
     """Return a factor below 1 when another group is this one without its odd elements."""
-    odd, ids = {node.mem_id for node in group.odd}, group.ids
+    odd, ids = ids_of(group.odd), group.ids
     return 0.7 if odd and any(ids - other and ids - other <= odd for other in others) else 1.0
 
 
@@ -243,8 +246,7 @@ def _is_echo(group: Group, better: Group) -> bool:
     ids, others = group.ids, better.ids
     if len(ids & others) > len(ids) / 2:
         return True
-    inside = sum(any(one.mem_id in others for one in ancestors(node)) for node in group.nodes)
-    if inside > len(ids) / 2:
+    if count_inside(group.nodes, others) > len(ids) / 2:
         return len(ids) < 1.3 * len(others) or group.score < better.score / 3
     owners = [
         next((one.mem_id for one in ancestors(node) if one.mem_id in ids), None)
@@ -291,6 +293,9 @@ class GroupFinder:
         """Characters of text outside of navigation, header and footer."""
         return self._whole
 
+    def _size(self, *nodes: LexborNode) -> int:
+        return sum(self._sizes.get(node.mem_id, 0) for node in nodes)
+
     def find(self) -> list[Group]:
         """Return what may be the list of a page, the most likely first."""
         groups = self._examined()
@@ -311,8 +316,8 @@ class GroupFinder:
 
         # A cheap estimate first: their text and their number.
         def size(nodes: Sequence[LexborNode]) -> float:
-            held = sum(self._sizes.get(node.mem_id, 0) for node in nodes)
-            return held * math.log2(1 + len(nodes)) * (0.1 if self._sides.has(nodes[0]) else 1.0)
+            factor = 0.1 if self._sides.has(nodes[0]) else 1.0
+            return self._size(*nodes) * math.log2(1 + len(nodes)) * factor
 
         largest = sorted(collected, key=lambda one: size(one[1]), reverse=True)[:_EXAMINED]
         found = (Group(selector, nodes) for selector, nodes in largest)
@@ -320,30 +325,24 @@ class GroupFinder:
 
     def _examine(self, group: Group) -> Group | None:
         """Fill in what a group has in common; None when it is not a list."""
-        empty = [node for node in group.nodes if not self._sizes.get(node.mem_id, 0)]
-        group.nodes = [node for node in group.nodes if self._sizes.get(node.mem_id, 0)]
+        empty = [node for node in group.nodes if not self._size(node)]
+        group.nodes = without_nodes(group.nodes, empty)
         if len(group.nodes) < FEWEST:
             return None
         group.texts = [text_of(node) for node in group.nodes]
         _examine_structure(group)
-        known = {node.mem_id for node in group.odd}
-        group.odd += [
-            node
-            for node in group.nodes
-            if node.mem_id not in known and self._links.only_lead_up(node)
-        ]
-        known = {node.mem_id for node in group.odd}
-        group.odd += [node for node in _without_class_and_link(group) if node.mem_id not in known]
+        leading_up = [node for node in group.nodes if self._links.only_lead_up(node)]
+        group.odd += without_nodes(leading_up, group.odd)
+        group.odd += without_nodes(_without_class_and_link(group), group.odd)
         # The selector finds elements without text, too, and each would be an empty record.
         group.odd += empty
         group.homogeneity *= len(group.nodes) / (len(group.nodes) + len(empty))
-        covered = sum(self._sizes.get(node.mem_id, 0) for node in group.nodes)
         if followers := self._followers(group):
             group.followers = followers
-            covered += sum(self._sizes.get(node.mem_id, 0) for node in followers)
             shapes = [shape_of(node) for node in spread_sample(followers, SAMPLED)]
             group.slots += count_slots(shapes, common_paths(shapes))
         group.is_aside = self._sides.has(group.nodes[0]) and self._sides.has(group.nodes[-1])
+        covered = self._size(*group.nodes, *group.followers)
         group.coverage = min(1.0, covered / (self._all if group.is_aside else self._whole))
         group.link = find_link(self._links, group.nodes)
         group.score = score_group(group)
@@ -351,13 +350,12 @@ class GroupFinder:
 
     def _followers(self, group: Group) -> list[LexborNode]:
         """Return the element after each, when all of one tag follow and none is in the group."""
-        ids = group.ids
-        found = [following(node) for node in group.nodes]
-        followers = [node for node in found if node is not None and node.mem_id not in ids]
+        found = [after for node in group.nodes if (after := following(node)) is not None]
+        followers = without_nodes(found, group.nodes)
         is_regular = len(followers) == len(group.nodes) and len({n.tag for n in followers}) == 1
-        if not is_regular or len({node.mem_id for node in followers}) < len(followers):
+        if not is_regular or len(ids_of(followers)) < len(followers):
             return []
-        if self._sides.has(followers[0]) or not all(self._sizes.get(n.mem_id) for n in followers):
+        if self._sides.has(followers[0]) or not all(map(self._size, followers)):
             return []
         if is_same_kind(group.nodes, followers):
             return []  # every second item of a list, by a class that alternates
@@ -370,9 +368,7 @@ class GroupFinder:
         if group.homogeneity >= MIXED or all(node.css_first(HEADING_TAGS) for node in group.nodes):
             return
         for kind in kinds_among(group.nodes):
-            ids = {node.mem_id for node in kind}
-            others = [node for node in group.nodes if node.mem_id not in ids]
-            yield from self._group_apart(group.selector, kind, others)
+            yield from self._group_apart(group.selector, kind, without_nodes(group.nodes, kind))
 
     def _largest_table(self, group: Group) -> Iterator[Group]:
         """Yield the rows of the table with the most of them."""
@@ -380,19 +376,16 @@ class GroupFinder:
         for row in group.nodes:
             tables[next(one.mem_id for one in ancestors(row) if one.tag == "table")].append(row)
         largest = max(tables.values(), key=len)
-        ids = {row.mem_id for row in largest}
-        yield from self._group_apart(
-            group.selector, largest, [row for row in group.nodes if row.mem_id not in ids]
-        )
+        yield from self._group_apart(group.selector, largest, without_nodes(group.nodes, largest))
 
     def _look_around(self, group: Group) -> None:
         """Fill in what a group leaves out: elements of its structure, and text between its own."""
-        ids = group.ids | {node.mem_id for node in group.followers}
+        ids = ids_of(group.nodes) | ids_of(group.followers)
         parents = {node.parent.mem_id: node.parent for node in group.nodes if node.parent}
         near = [one for parent in parents.values() for one in children_of(parent)]
         others = [one for one in near if one.mem_id not in ids and one.tag not in INVISIBLE_TAGS]
-        own = sum(self._sizes.get(node.mem_id, 0) for node in (*group.nodes, *group.followers))
-        group.between = sum(self._sizes.get(one.mem_id, 0) for one in others) / max(1, own)
+        own = self._size(*group.nodes, *group.followers)
+        group.between = self._size(*others) / max(1, own)
         sample = spread_sample(group.nodes, SAMPLED)
         common = common_paths([shape_of(node) for node in sample])
         if len(common) < FEWEST:
@@ -406,14 +399,13 @@ class GroupFinder:
             and one.mem_id not in around
             and (one.parent is not None and one.parent.mem_id in parents)
             | ((one.tag, *classes_of(one)) in kinds)
-            and self._sizes.get(one.mem_id, 0)
+            and self._size(one)
             and not any(outer.mem_id in ids for outer in ancestors(one))
             and not self._sides.has(one)
             and not is_advert(one)
         ]
-        odd = {node.mem_id for node in group.odd}
+        same = without_nodes(same, group.odd)
         names = set.intersection(*(set(classes_of(node)) for node in sample))
-
         is_named = all(len(kind) > 1 for kind in kinds)
 
         def is_left_out(one: LexborNode) -> bool:
@@ -424,25 +416,17 @@ class GroupFinder:
                 return len(common & shape.keys()) >= SAME_KIND * len(common)
             return likeness(common, shape) >= SAME_KIND
 
-        group.left_out = sum(
-            one.mem_id not in odd and is_left_out(one) for one in spread_sample(same, 3 * SAMPLED)
-        )
+        group.left_out = sum(map(is_left_out, spread_sample(same, 3 * SAMPLED)))
         if group.left_out >= max(2, MIN_KIND_SHARE * len(group.nodes)):
             group.score *= 0.85
 
     def _refined_groups(self, group: Group) -> Iterator[Group]:
         """Yield the group without its odd elements, or some, where a selector separates them."""
-        empty = [node for node in group.odd if not self._sizes.get(node.mem_id, 0)]
-        others = [node for node in group.odd if self._sizes.get(node.mem_id, 0)]
-        for odd in (group.odd, empty, others):
-            ids = {node.mem_id for node in odd}
-            regular = [node for node in group.nodes if node.mem_id not in ids]
-            found = (
-                list(self._group_apart(group.selector, regular, odd))
-                if len(regular) >= FEWEST
-                else []
-            )
-            if found:
+        empty = [node for node in group.odd if not self._size(node)]
+        for odd in (group.odd, empty, without_nodes(group.odd, empty)):
+            regular = without_nodes(group.nodes, odd)
+            apart = self._group_apart(group.selector, regular, odd)
+            if len(regular) >= FEWEST and (found := list(apart)):
                 yield from found
                 return
 
@@ -452,10 +436,10 @@ class GroupFinder:
         """Yield the group of chosen elements, if a selector separates them from the others."""
         if not others:
             return
-        wanted = {node.mem_id for node in chosen}
+        wanted = ids_of(chosen)
         for one in islice(_telling_apart(selector, chosen, others), _MOST_TRIED):
             nodes = self._tree.css(one)
-            if {node.mem_id for node in nodes if self._sizes.get(node.mem_id, 0)} == wanted:
+            if ids_of(filter(self._size, nodes)) == wanted:
                 if (judged := self._examine(Group(one, nodes))) is not None:
                     yield judged
                 return
@@ -473,7 +457,7 @@ def _collected(tree: LexborHTMLParser) -> list[tuple[str, list[LexborNode]]]:
     for selector, nodes in found.items():
         if not FEWEST <= len(nodes) <= _MOST_ELEMENTS or _is_nested(nodes):
             continue
-        ids = frozenset(node.mem_id for node in nodes)
+        ids = ids_of(nodes)
         known = collected.get(ids)
         if known is None or selector_rank(selector) < selector_rank(known[0]):
             collected[ids] = selector, nodes
@@ -491,14 +475,13 @@ def _is_card(node: LexborNode) -> bool:
 def _selectors_of(node: LexborNode) -> Iterator[str]:
     """Yield selectors that find elements of the same kind as this one."""
     tag = node.tag or "*"
-    yield from _kinds_of(node)
-    parent = node.parent
-    if parent is None:
-        return
-    row = f"{tag}:has(td)" if tag == "tr" else tag
-    steps = [row]
-    here: LexborNode | None = parent
-    named = 0
+    yield from (f"{tag}.{name}" for name in classes_of(node))
+    yield from data_selectors(node)
+    yield from module_selectors(node)
+    if node.attributes.get("itemprop") == "itemListElement":
+        yield "[itemprop=itemListElement]"
+    steps = [f"{tag}:has(td)" if tag == "tr" else tag]
+    here, named = node.parent, 0
     for _ in range(_HIGHEST):
         if here is None or here.tag in (None, "html", "body"):
             break
@@ -514,16 +497,6 @@ def _selectors_of(node: LexborNode) -> Iterator[str]:
         yield f"body > {' > '.join(reversed(steps))}"
 
 
-def _kinds_of(node: LexborNode) -> Iterator[str]:
-    tag = node.tag or "*"
-    names = classes_of(node)
-    yield from (f"{tag}.{name}" for name in names)
-    yield from data_selectors(node)
-    yield from module_selectors(node)
-    if node.attributes.get("itemprop") == "itemListElement":
-        yield "[itemprop=itemListElement]"
-
-
 def _containers(node: LexborNode) -> Iterator[str]:
     tag = node.tag or "*"
     if (name := node.attributes.get("id")) and is_stable(name):
@@ -537,9 +510,7 @@ def _containers(node: LexborNode) -> Iterator[str]:
 
 def _is_nested(nodes: Sequence[LexborNode]) -> bool:
     """Return True if elements of a group are inside others of it."""
-    ids = {node.mem_id for node in nodes}
-    inside = sum(any(outer.mem_id in ids for outer in ancestors(node)) for node in nodes[:200])
-    return inside > len(nodes[:200]) / 20
+    return count_inside(nodes[:200], ids_of(nodes)) > len(nodes[:200]) / 20
 
 
 def _examine_structure(group: Group) -> None:
@@ -549,9 +520,9 @@ def _examine_structure(group: Group) -> None:
     common = common_paths(shapes)
     names = [inner_class_names(node) for node in sample]
     shared = shared_class_names(names)
-    ads = {node.mem_id for node in group.nodes if is_advert(node)}
+    ads = ids_of(filter(is_advert, group.nodes))
     if len(ads) > MAX_AD_SHARE * len(group.nodes):
-        ads = set()
+        ads = frozenset()
     if common:
         shares = [len(common & shape.keys()) / len(common) for shape in shapes]
         group.homogeneity = sum(
@@ -579,18 +550,11 @@ def _without_class_and_link(group: Group) -> list[LexborNode]:
     usual = MOSTLY * len(group.nodes)
     names = Counter(name for node in group.nodes for name in classes_of(node))
     shared = {name for name, count in names.items() if count >= usual}
-    linked = {node.mem_id for node in group.nodes if _has_link(node)}
+    linked = [n for n in group.nodes if n.tag == "a" or n.css_first("a[href]") is not None]
     if not shared or len(linked) < usual:
         return []
-    return [
-        node
-        for node in group.nodes
-        if node.mem_id not in linked and not shared.intersection(classes_of(node))
-    ]
-
-
-def _has_link(node: LexborNode) -> bool:
-    return node.tag == "a" or node.css_first("a[href]") is not None
+    unlinked = without_nodes(group.nodes, linked)
+    return [node for node in unlinked if not shared.intersection(classes_of(node))]
 
 
 def _telling_apart(
@@ -660,62 +624,36 @@ _RANGE = re.compile(
 
 def find_doubts(page: Page, group: Group, others: Sequence[Group]) -> Iterator[tuple[str, str]]:
     """Yield a code and a sentence for each reason to doubt the choice of a group."""
-    yield from _about_place(group)
-    yield from _about_structure(group, others)
-    count = len(group.nodes)
-    if (stated := _stated_count(page)) is not None and stated != count:
-        yield "stated_count", f"The page states {stated} items, {count} were found."
-
-
-def _about_place(group: Group) -> Iterator[tuple[str, str]]:
-    count = len(group.nodes)
-    if group.is_aside:
-        yield "side_list", "The items are in a menu, a header, a footer or a side column."
-    if _is_links_alone(group.nodes):
-        yield (
-            "only_links",
-            "The items hold links and no further text: they may be a menu or categories.",
-        )
-    if _is_part_of_rows(group.nodes):
-        yield "part_of_rows", "The items are parts of table rows: each row may be an item."
-    if group.has_several_tables:
-        yield "several_tables", "The items are rows of tables whose columns have different names."
-    if count < _FEW:
-        yield "few_items", f"Only {count} elements of the same structure were found."
-    if group.coverage < _SMALL_PART:
-        yield (
-            "small_part",
-            f"The items hold {group.coverage:.0%} of the page's text: the list may be another.",
-        )
-
-
-def _about_structure(group: Group, others: Sequence[Group]) -> Iterator[tuple[str, str]]:
-    count = len(group.nodes)
-    if group.homogeneity < _ALIKE and not group.odd:
-        yield (
-            "mixed_items",
-            f"The items share only {group.homogeneity:.0%} of their structure.",
-        )
-    elif group.odd:
-        yield (
-            "mixed_items",
-            f"{len(group.odd)} of {count} elements differ from the others: they may not be items.",
-        )
-    if group.left_out >= max(2, _LEFT_OUT * count):
-        yield (
-            "left_out",
-            f"{group.left_out} or more elements of the same structure are not among the items.",
-        )
-    elif group.between > _MUCH_BETWEEN:
-        yield (
-            "text_between",
-            "Other elements next to the items hold as much text: the items may be incomplete.",
-        )
-    if (inner := _list_inside(group, others)) is not None:
-        yield (
-            "list_inside",
-            f"The items contain {len(inner.nodes)} elements {inner.selector}, which may be items.",
-        )
+    count, odd, left_out = len(group.nodes), len(group.odd), group.left_out
+    is_cut = left_out >= max(2, _LEFT_OUT * count)
+    inner, stated = _list_inside(group, others), _stated_count(page)
+    mixed = f"The items share only {group.homogeneity:.0%} of their structure."
+    if odd:
+        mixed = f"{odd} of {count} elements differ from the others: they may not be items."
+    doubts = {
+        "side_list": group.is_aside
+        and "The items are in a menu, a header, a footer or a side column.",
+        "only_links": _is_links_alone(group.nodes)
+        and "The items hold links and no further text: they may be a menu or categories.",
+        "part_of_rows": _is_part_of_rows(group.nodes)
+        and "The items are parts of table rows: each row may be an item.",
+        "several_tables": group.has_several_tables
+        and "The items are rows of tables whose columns have different names.",
+        "few_items": count < _FEW and f"Only {count} elements of the same structure were found.",
+        "small_part": group.coverage < _SMALL_PART
+        and f"The items hold {group.coverage:.0%} of the page's text: the list may be another.",
+        "mixed_items": (odd or group.homogeneity < _ALIKE) and mixed,
+        "left_out": is_cut
+        and f"{left_out} or more elements of the same structure are not among the items.",
+        "text_between": not is_cut
+        and group.between > _MUCH_BETWEEN
+        and "Other elements next to the items hold as much text: the items may be incomplete.",
+        "list_inside": inner is not None
+        and f"The items contain {len(inner.nodes)} elements {inner.selector}: they may be items.",
+        "stated_count": stated not in (None, count)
+        and f"The page states {stated} items, {count} were found.",
+    }
+    yield from ((code, text) for code, text in doubts.items() if isinstance(text, str))
 
 
 def _is_links_alone(nodes: Sequence[LexborNode]) -> bool:
@@ -746,7 +684,7 @@ def _list_inside(group: Group, others: Sequence[Group]) -> Group | None:
     for other in others:
         if other.slots < 2 or other.coverage < _INSIDE * group.coverage:  # noqa: PLR2004
             continue
-        inside = sum(any(one.mem_id in ids for one in ancestors(node)) for node in other.nodes)
+        inside = count_inside(other.nodes, ids)
         if inside >= len(other.nodes) * _MOST and len(other.nodes) > (1 + _SOME) * len(ids):
             return other
     return None

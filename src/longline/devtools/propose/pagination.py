@@ -1,14 +1,15 @@
-"""Pagination of a list page: a next link, page numbers, an offset, or a button for more."""
+"""Pagination of a list page or an API: next links, page numbers, offsets, cursors, load-more."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
 from selectolax.lexbor import LexborNode
 
+from longline.config.expressions import find
 from longline.devtools.propose.selectors import classes_of, group_selector, unique_selector
 from longline.http.messages import Page, without_userinfo
 from longline.sources.html.content import text_of
@@ -24,7 +25,7 @@ _NEXT = re.compile(
     re.IGNORECASE,
 )
 _LATER = re.compile(rf"\b(?:{'|'.join(_NEXT_WORDS.split())})\b", re.IGNORECASE)
-_SIGNS = frozenset({"›", "»", "→", ">", ">>", "❯", "⟩"})  # noqa: RUF001  # what pagers really show
+_ARROWS = frozenset({"›", "»", "→", ">", ">>", "❯", "⟩"})  # noqa: RUF001  # what pagers really show
 _MORE = re.compile(
     r"\b(?:load|show|view|see) more\b|mehr (?:laden|anzeigen)|voir plus|cargar más|ver más|"
     r"carica altri|meer laden|зареди още|pokaż więcej",
@@ -45,20 +46,10 @@ Pages = Mapping[str, Any]
 
 def find_pages(page: Page, size: int) -> Pages | None:
     """Return how a list with `size` entries per page continues; None for a single page."""
-    return (
-        _by_relation(page)
-        or _by_word(page)
-        or _by_numbers(page, size)
-        or _by_address(page, size)
-        or _by_more(page)
-    )
-
-
-def _by_relation(page: Page) -> Pages | None:
     for tag in ("a", "link"):
         if page.first(f"{tag}[rel~=next][href]"):
             return {"kind": "next", "css": f"{tag}[rel~=next]@href"}
-    return None
+    return _by_word(page) or _by_numbers(page, size) or _by_address(page, size) or _by_more(page)
 
 
 def _by_word(page: Page) -> Pages | None:
@@ -93,7 +84,7 @@ def _says_next(link: LexborNode) -> bool:
     label = link.attributes.get("aria-label") or link.attributes.get("title") or ""
     names = (link.attributes.get("class") or "").replace("-", " ").replace("_", " ")
     is_said = bool(_NEXT.search(text) or _NEXT.search(label) or _LATER.search(text))
-    return is_said or text.strip() in _SIGNS or "next" in names.lower().split()
+    return is_said or text.strip() in _ARROWS or "next" in names.lower().split()
 
 
 def _leads_on(page: Page, link: LexborNode) -> bool:
@@ -104,12 +95,16 @@ def _leads_on(page: Page, link: LexborNode) -> bool:
 
 
 def _by_numbers(page: Page, size: int) -> Pages | None:
-    for number, address in _page_number_links(page):
+    numbered = [link for link in page.css("a[href]") if text_of(link).isdecimal()]
+    for link in numbered:
+        number = int(text_of(link))
+        if number <= 1 or not _leads_on(page, link):
+            continue
+        address = _resolve(page, link.attributes.get("href") or "")
         found = _by_parameter(page, number, address, size) or _by_path(page, number, address)
         if found is None:
             continue
-        shown = [link for link in page.css("a[href]") if text_of(link).isdecimal()]
-        last = group_selector(page.tree, shown) if found["kind"] == "numbered" else None
+        last = group_selector(page.tree, numbered) if found["kind"] == "numbered" else None
         return {**found, "last": last} if last else found
     return None
 
@@ -126,14 +121,6 @@ def _by_address(page: Page, size: int) -> Pages | None:
         if found is not None:
             return found
     return None
-
-
-def _page_number_links(page: Page) -> Iterator[tuple[int, str]]:
-    """Yield the links of page numbers from 2 on."""
-    for link in page.css("a[href]"):
-        text = text_of(link)
-        if text.isdecimal() and int(text) > 1 and _leads_on(page, link):
-            yield int(text), _resolve(page, link.attributes.get("href") or "")
 
 
 def _by_parameter(page: Page, number: int, address: str, size: int) -> dict[str, Any] | None:
@@ -154,7 +141,7 @@ def _by_parameter(page: Page, number: int, address: str, size: int) -> dict[str,
 
 def _by_path(page: Page, number: int, address: str) -> dict[str, Any] | None:
     before, found, after = address.rpartition(str(number))
-    if not found or "{" in address or not _is_whole_number(before, after):
+    if not found or "{" in address or before[-1:].isdigit() or after[:1].isdigit():
         return None
     start = page.url.partition("?")[0]
     if not before.startswith(start.rpartition("/")[0] + "/"):
@@ -162,10 +149,6 @@ def _by_path(page: Page, number: int, address: str) -> dict[str, Any] | None:
     if before.startswith(start):
         before = "{start}" + before[len(start) :]
     return {"kind": "numbered", "url": f"{before}{{page}}{after}"}
-
-
-def _is_whole_number(before: str, after: str) -> bool:
-    return not before[-1:].isdigit() and not after[:1].isdigit()
 
 
 def _by_more(page: Page) -> Pages | None:
@@ -176,14 +159,12 @@ def _by_more(page: Page) -> Pages | None:
             address = node.attributes.get(name) or ""
             if _SECOND.search(address) and "{" not in address:
                 whole = _resolve(page, address)
-                return {"kind": "more", "url": _replaced_last(whole)}
+                *_, last = _SECOND.finditer(whole)
+                return {
+                    "kind": "more",
+                    "url": f"{whole[: last.start()]}{{page}}{whole[last.end() :]}",
+                }
     return None
-
-
-def _replaced_last(address: str) -> str:
-    """Return the address with {page} in place of its last 2."""
-    *_, last = _SECOND.finditer(address)
-    return f"{address[: last.start()]}{{page}}{address[last.end() :]}"
 
 
 def _resolve(page: Page, href: str) -> str:
@@ -191,3 +172,135 @@ def _resolve(page: Page, href: str) -> str:
         return urljoin(page.url, without_userinfo(href))
     except ValueError:
         return ""
+
+
+# ---------------- Pagination of an API
+
+_NEXT_PATHS = """
+    next next_page_url nextPageUrl next_url nextUrl nextPage next_page nextLink "@odata.nextLink"
+    links.next _links.next.href links.next.href paging.next pagination.next pagination.next_url
+    meta.next info.next meta.pagination.links.next page.next
+"""
+_CURSORS = {  # query parameter: paths of its next value
+    "cursor": """
+        next_cursor nextCursor cursor meta.next_cursor meta.cursor meta.next
+        pagination.next_cursor pagination.cursor next
+    """,
+    "after": "meta.after paging.cursors.after after data.after",
+    "page_token": "next_page_token",
+    "pageToken": "nextPageToken",
+}
+_PAGE_PARAMETERS = ["page", "p", "pg", "pageNumber", "page_number", "currentPage", "seite"]
+_OFFSET_PARAMETERS = ["offset", "skip", "start", "from", "startIndex"]
+_SIZE_PARAMETERS = [
+    "limit",
+    "per_page",
+    "perPage",
+    "page_size",
+    "pageSize",
+    "size",
+    "count",
+    "take",
+]
+_TOTAL_PAGES = [
+    "total_pages",
+    "totalPages",
+    "pages",
+    "last_page",
+    "lastPage",
+    "pageCount",
+    "page_count",
+]
+_TOTALS = ["total", "total_count", "totalCount", "count", "totalResults", "total_results"]
+_ENVELOPES = ("", "meta.", "pagination.", "paging.", "info.", "page.", "meta.pagination.", "data.")
+
+
+def find_api_pagination(page: Page, size: int) -> dict[str, Any] | None:
+    """Return how an API paginates a list of which this response has the first `size` records."""
+    if re.search(r"""rel=["']?next""", page.headers.get("link", "")):
+        return {"kind": "link"}
+    query = dict(parse_qsl(urlsplit(page.url).query))
+    body = page.json if isinstance(page.json, dict) else {}
+    return (
+        _by_next_path(body)
+        or _by_page_count(query, body)
+        or _by_total(query, body, size)
+        or _by_cursor(body)
+        or _by_query(query, size)
+    )
+
+
+def _by_next_path(body: Any) -> dict[str, Any] | None:
+    for path in _NEXT_PATHS.split():
+        value = _at(path, body)
+        if isinstance(value, str) and value.startswith(("http", "/", "?")):
+            return {"kind": "next", "path": path}
+    return None
+
+
+def _by_cursor(body: Any) -> dict[str, Any] | None:
+    for parameter, paths in _CURSORS.items():
+        for path in paths.split():
+            value = _at(path, body)
+            if isinstance(value, str | int) and not isinstance(value, bool) and str(value):
+                return {"kind": "cursor", "path": path, "parameter": parameter}
+    return None
+
+
+def _by_query(query: Mapping[str, str], size: int) -> dict[str, Any] | None:
+    for name in (*_PAGE_PARAMETERS, *_OFFSET_PARAMETERS):
+        if query.get(name, "").isdecimal():
+            found = {"parameter": name, "start": int(query[name])}
+            is_page = name in _PAGE_PARAMETERS
+            return {"kind": "page"} | found if is_page else {"kind": "offset", "size": size} | found
+    return None
+
+
+def _by_page_count(query: Mapping[str, str], body: Any) -> dict[str, Any] | None:
+    for prefix in _ENVELOPES:
+        for name in _TOTAL_PAGES:
+            if _count_at(prefix + name, body):
+                parameter = next((n for n in _PAGE_PARAMETERS if n in query), "page")
+                given = query.get(parameter, "")
+                start = int(given) if given.isdecimal() else _first_page(prefix, body)
+                path = prefix + name
+                return {"kind": "page", "parameter": parameter, "start": start, "total_pages": path}
+    return None
+
+
+def _by_total(query: Mapping[str, str], body: Any, size: int) -> dict[str, Any] | None:
+    for prefix in _ENVELOPES:
+
+        def known(names: Sequence[str], prefix: str = prefix) -> list[str]:
+            return [n for n in names if n in query or _count_at(prefix + n, body) is not None]
+
+        counted = (f"{prefix}{n}" for n in _TOTALS if _count_at(prefix + n, body) is not None)
+        total = next(counted, None)
+        if total is None or (_count_at(total, body) or 0) <= size:
+            continue
+        if (offsets := known(_OFFSET_PARAMETERS)) and "page" not in query:
+            found = {"kind": "offset", "parameter": offsets[0], "size": size, "total": total}
+            limits = known(_SIZE_PARAMETERS)
+            return {**found, "size_parameter": limits[0]} if limits else found
+        in_body = any(_count_at(prefix + n, body) is not None for n in _PAGE_PARAMETERS)
+        if in_body or "page" in query:
+            start = _first_page(prefix, body)
+            return {"kind": "page", "parameter": "page", "start": start, "total": total}
+    return None
+
+
+def _first_page(prefix: str, body: Any) -> int:
+    values = (_count_at(prefix + name, body) for name in _PAGE_PARAMETERS)
+    return next((one for one in values if one in (0, 1)), 1)
+
+
+def _count_at(path: str, body: Any) -> int | None:
+    value = _at(path, body)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _at(path: str, body: Any) -> Any:
+    try:
+        return find(path, body)
+    except ValueError:
+        return None

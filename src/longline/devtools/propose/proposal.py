@@ -23,6 +23,7 @@ from longline.devtools.propose.records import RecordList
 from longline.devtools.propose.structure import Group
 from longline.engine.extractor import Collector
 from longline.http.messages import Middleware, Page, Request
+from longline.pipeline.quality import is_filled
 from longline.sources.loader import load_source
 
 _WIDTH = 60
@@ -37,7 +38,7 @@ class ItemKind(StrEnum):
     ELEMENTS = "elements"
     """Each element of the list is an item itself."""
     RECORDS = "records"
-    """Objects in the JSON answer of an API."""
+    """Objects in the JSON response of an API."""
     SCRIPT = "script"
     """Objects in the JSON of a script of the page."""
     PAGE = "page"
@@ -118,10 +119,6 @@ class Proposal:
     warnings: Sequence[ProposalWarning] = ()
     notes: Sequence[str] = field(default_factory=list)
 
-    def having(self, **changes: Any) -> Proposal:
-        """Return it with some parts changed."""
-        return replace(self, **changes)
-
     @property
     def all_fields(self) -> list[ProposedField]:
         """The fields of the page and those of the list."""
@@ -184,7 +181,8 @@ def _api_lines(proposal: Proposal) -> Iterator[str]:
     yield "  items:"
     yield f"    path: {_scalar(parts.path or '/')}"
     pages = proposal.pages
-    if query := _fixed_query(parts.query, pages):
+    set_by_pages = {(pages or {}).get("parameter"), (pages or {}).get("size_parameter")}
+    if query := {n: v for n, v in parse_qsl(parts.query) if n not in set_by_pages}:
         yield f"    query: {_flow(query)}"
     records = candidate.records
     yield f"    records: {_scalar(records.path if records else '@')}  # {candidate.count} here"
@@ -197,12 +195,6 @@ def _api_lines(proposal: Proposal) -> Iterator[str]:
     yield "    fields:"
     for one in proposal.fields:
         yield f"      {_field_line(one)}"
-
-
-def _fixed_query(text: str, pages: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the query of an address without the parameters that pagination sets."""
-    set_by_pages = {(pages or {}).get("parameter"), (pages or {}).get("size_parameter")}
-    return {name: value for name, value in parse_qsl(text) if name not in set_by_pages}
 
 
 def _head_lines(proposal: Proposal, kind: str) -> Iterator[str]:
@@ -239,13 +231,8 @@ def _item_lines(proposal: Proposal) -> Iterator[str]:
     else:
         yield f"  links: {_scalar(f'{candidate.selector}@href')}  # to the pages of the items"
     if proposal.key:
-        yield f"key: {_key_text(proposal)}"
-
-
-def _key_text(proposal: Proposal) -> str:
-    if proposal.candidate.kind is ItemKind.SCRIPT:
-        return _flow({"path": proposal.key})
-    return _scalar(proposal.key)
+        is_path = candidate.kind is ItemKind.SCRIPT
+        yield f"key: {_flow({'path': proposal.key} if is_path else proposal.key)}"
 
 
 def _page_lines(proposal: Proposal) -> Iterator[str]:
@@ -262,31 +249,19 @@ def _page_lines(proposal: Proposal) -> Iterator[str]:
 
 def _field_line(one: ProposedField) -> str:
     sample = f"  # {shortened(one.samples[0])}" if one.samples else ""
-    return f"{_scalar(one.name)}: {_flow(_field_value(one))}{sample}"
-
-
-def _field_value(one: ProposedField) -> Any:
-    parts: dict[str, Any] = dict(one.place)
-    if one.kind:
-        parts["type"] = one.kind
-    if one.locale:
-        parts["locale"] = one.locale
-    if one.is_required:
-        parts["required"] = True
-    return parts if len(parts) > 1 or "css" not in parts else parts["css"]
+    options = {"type": one.kind, "locale": one.locale, "required": one.is_required}
+    parts = {**one.place, **{name: value for name, value in options.items() if value}}
+    value = parts if len(parts) > 1 or "css" not in parts else parts["css"]
+    return f"{_scalar(one.name)}: {_flow(value)}{sample}"
 
 
 def _flow(value: Any) -> str:
     if not isinstance(value, dict):
         return _scalar(value)
-    return (
-        "{"
-        + ", ".join(
-            f"{_scalar(name, is_in_flow=True)}: {_scalar(one, is_in_flow=True)}"
-            for name, one in value.items()
-        )
-        + "}"
+    parts = (
+        f"{_scalar(n, is_in_flow=True)}: {_scalar(v, is_in_flow=True)}" for n, v in value.items()
     )
+    return "{" + ", ".join(parts) + "}"
 
 
 def _scalar(value: Any, *, is_in_flow: bool = False) -> str:
@@ -327,7 +302,7 @@ def edit_fields(proposal: Proposal, edits: Sequence[str]) -> Proposal:
     if not own:
         raise BadOption("fields", "a manifest needs at least one field")
     listed = [one for one in fields[count:] if one is not None]
-    return proposal.having(fields=own, list_fields=listed)
+    return replace(proposal, fields=own, list_fields=listed)
 
 
 def _parse_edit(text: str, count: int) -> tuple[int, str | None]:
@@ -357,7 +332,7 @@ _HINTS = re.compile(
 
 
 class PageMemory(Middleware):
-    """Passes requests on and keeps the answers: no page is requested twice for one proposal."""
+    """Passes requests on and caches responses: no page is requested twice for one proposal."""
 
     def __init__(self, inner: Middleware) -> None:
         self._inner = inner
@@ -386,14 +361,13 @@ class Trial:
     """Why the items could not be listed."""
 
 
-async def run_trial(proposal: Proposal, link: Middleware, clock: Clock) -> Trial:
+async def run_trial(proposal: Proposal, chain: Middleware, clock: Clock) -> Trial:
     """Run the manifest as a job would, for a few items, and store nothing."""
     trial = Trial()
     values = yaml.safe_load(manifest_text(proposal))
     try:
-        source = load_source(proposal.name, values)()
-        collector = Collector(source, link, clock)
-        await _list_items(trial, proposal, collector)
+        collector = Collector(load_source(proposal.name, values)(), chain, clock)
+        await _list_items(trial, proposal.candidate.count, collector)
     except LonglineError as error:
         trial.problem = str(error)
         if not trial.first:
@@ -409,10 +383,10 @@ async def run_trial(proposal: Proposal, link: Middleware, clock: Clock) -> Trial
     return trial
 
 
-async def _list_items(trial: Trial, proposal: Proposal, collector: Collector) -> None:
+async def _list_items(trial: Trial, expected: int, collector: Collector) -> None:
+    """List `expected` items of the first page, and the first new ones of the second."""
     visit = collector.visit()
     await collector.source.prepare(visit)
-    expected = proposal.candidate.count
     keys: set[str] = set()
     stream = cast("AsyncGenerator[Any, None]", collector.source.discover(visit))
     async with aclosing(stream) as found:
@@ -439,63 +413,70 @@ def _items_to_read(trial: Trial, proposal: Proposal) -> list[Item]:
 
 
 def judge_trial(proposal: Proposal, trial: Trial, list_page: Page) -> Proposal:
-    """Return the proposal without the fields that did not hold, with a warning for what did not."""
-    warnings = [*_about_items(proposal, trial), *_about_pages(proposal, trial, list_page)]
-    kept, dropped = _fields_that_differ(proposal, trial)
+    """Return the proposal without the fields that do not differ, and with warnings."""
+    kept = [one.name for one in proposal.all_fields if _is_useful(one, proposal, trial)]
+    dropped = [one.name for one in proposal.all_fields if one.name not in kept]
     if kept:
-        names = {one.name for one in kept}
-        proposal = proposal.having(
-            fields=[one for one in proposal.fields if one.name in names] or list(kept),
-            list_fields=[one for one in proposal.list_fields if one.name in names],
+        fields = [one for one in proposal.all_fields if one.name in kept]
+        proposal = replace(
+            proposal,
+            fields=[one for one in proposal.fields if one.name in kept] or fields,
+            list_fields=[one for one in proposal.list_fields if one.name in kept],
         )
-    if dropped:
-        proposal = proposal.having(
-            notes=[
-                *proposal.notes,
-                f"left out, since the values do not differ: {', '.join(dropped)}",
-            ]
-        )
-    warnings += _about_records(proposal, trial)
-    return proposal.having(warnings=[*proposal.warnings, *warnings], records=list(trial.records))
+    notes = [f"left out, since the values do not differ: {', '.join(dropped)}"] if dropped else []
+    return replace(
+        proposal,
+        notes=[*proposal.notes, *notes],
+        warnings=[*proposal.warnings, *_trial_warnings(proposal, trial, list_page)],
+        records=list(trial.records),
+    )
 
 
-def _about_items(proposal: Proposal, trial: Trial) -> list[ProposalWarning]:
-    candidate = proposal.candidate
+def _is_useful(one: ProposedField, proposal: Proposal, trial: Trial) -> bool:
+    """Return True if a field has values, and, outside of JSON, different ones."""
+    if len(trial.records) < _FEWEST or one.is_required:
+        return True
+    filled = [v for v in _written(one.name, trial) if v not in (b"null", b"[]", b'""')]
+    is_json = proposal.candidate.kind in {ItemKind.RECORDS, ItemKind.SCRIPT}
+    is_constant = len(set(filled)) <= 1 and len(filled) >= _ENOUGH
+    return bool(filled) and (is_json or not is_constant)
+
+
+def _written(name: str, trial: Trial) -> list[bytes]:
+    return [orjson.dumps(record.get(name), default=str) for record in trial.records]
+
+
+def _trial_warnings(proposal: Proposal, trial: Trial, page: Page) -> Iterator[ProposalWarning]:
+    candidate, found = proposal.candidate, len(trial.first)
     if candidate.kind is ItemKind.PAGE:
-        return [ProposalWarning("no_list", "No list was found: the page itself is the only item.")]
-    if trial.problem is not None and not trial.first:
-        return [
-            ProposalWarning(
-                "no_items", f"The items could not be listed: {trial.problem}", is_severe=True
-            )
-        ]
-    if len(trial.first) < 0.9 * candidate.count:
-        text = (
-            f"Only {len(trial.first)} of the {candidate.count} items of the first page are "
-            "different from each other."
-        )
-        return [ProposalWarning("repeated_items", text, is_severe=True)]
-    return []
+        yield ProposalWarning("no_list", "No list was found: the page itself is the only item.")
+        return
+    if trial.problem is not None and not found:
+        text = f"The items could not be listed: {trial.problem}"
+        yield ProposalWarning("no_items", text, is_severe=True)
+    elif found < 0.9 * candidate.count:
+        text = f"Only {found} of the {candidate.count} items of the first page are different."
+        yield ProposalWarning("repeated_items", text, is_severe=True)
+    if found:
+        yield from _page_warnings(proposal, trial, page)
+    yield from _record_warnings(proposal, trial)
+    if len(proposal.all_fields) <= 1:
+        yield ProposalWarning("few_fields", "Fewer than two fields were found.")
 
 
-def _about_pages(proposal: Proposal, trial: Trial, page: Page) -> list[ProposalWarning]:
-    if proposal.candidate.kind is ItemKind.PAGE or not trial.first:
-        return []
+def _page_warnings(proposal: Proposal, trial: Trial, page: Page) -> Iterator[ProposalWarning]:
+    # An API that states its number of pages may have only one.
+    states_pages = proposal.candidate.kind is ItemKind.RECORDS and "total_pages" in (
+        proposal.pages or {}
+    )
     if trial.problem is not None:
-        return [
-            ProposalWarning("second_page", f"The second page could not be read: {trial.problem}")
-        ]
-    if proposal.pages is not None and not trial.second and not _is_last(proposal):
-        return [ProposalWarning("second_page", "The second page of the list brought no new item.")]
-    if proposal.pages is None and _has_pages(page):
+        text = f"The second page could not be read: {trial.problem}"
+        yield ProposalWarning("second_page", text)
+    elif proposal.pages is not None and not trial.second and not states_pages:
+        yield ProposalWarning("second_page", "The second page of the list brought no new item.")
+    elif proposal.pages is None and _has_pages(page):
         text = "The page seems to have further pages, but no way to them was found."
-        return [ProposalWarning("pages_unknown", text)]
-    return []
-
-
-def _is_last(proposal: Proposal) -> bool:
-    """Return True if an API says that its first page is all there is."""
-    return proposal.candidate.kind is ItemKind.RECORDS and "total_pages" in (proposal.pages or {})
+        yield ProposalWarning("pages_unknown", text)
 
 
 def _has_pages(page: Page) -> bool:
@@ -505,83 +486,54 @@ def _has_pages(page: Page) -> bool:
         return True
     for node in page.css("[class], [id]"):
         words = f"{node.attributes.get('class') or ''} {node.attributes.get('id') or ''}".lower()
-        if (
-            len(words) < _LONGEST_NAME
-            and _HINTS.search(words)
-            and node.css_first("a[href], button")
-        ):
+        is_pager = len(words) < _LONGEST_NAME and _HINTS.search(words) is not None
+        if is_pager and node.css_first("a[href], button"):
             return True
     return False
 
 
-def _fields_that_differ(proposal: Proposal, trial: Trial) -> tuple[list[Any], list[str]]:
-    """Return the fields that gave different values, and the names of the others."""
-    records = trial.records
-    kept, dropped = [], []
-    for one in proposal.all_fields:
-        values = [orjson.dumps(record.get(one.name), default=str) for record in records]
-        filled = [value for value in values if value not in (b"null", b"[]", b'""')]
-        is_needed = len(records) < _FEWEST or one.is_required
-        is_api = proposal.candidate.kind in {ItemKind.RECORDS, ItemKind.SCRIPT}
-        is_constant = len(set(filled)) <= 1 and len(filled) >= _ENOUGH and not is_api
-        if is_needed or (filled and not is_constant) or (is_api and filled):
-            kept.append(one)
-        else:
-            dropped.append(one.name)
-    return kept, dropped
-
-
-def _about_records(proposal: Proposal, trial: Trial) -> list[ProposalWarning]:
-    warnings: list[ProposalWarning] = []
-    if proposal.candidate.kind is ItemKind.PAGE:
-        return warnings
+def _record_warnings(proposal: Proposal, trial: Trial) -> Iterator[ProposalWarning]:
+    count = len(trial.records)
     if trial.failures:
-        share = f"{len(trial.failures)} of {len(trial.failures) + len(trial.records)}"
+        share = f"{len(trial.failures)} of {len(trial.failures) + count}"
         text = f"{share} items that were tried gave no record: {trial.failures[0]}"
-        warnings.append(ProposalWarning("failed_items", text, is_severe=len(trial.records) <= 1))
-    if empty := sum(not any(_is_filled(v) for v in one.values()) for one in trial.records):
-        text = f"{empty} of {len(trial.records)} items that were tried have no field at all."
-        warnings.append(ProposalWarning("empty_items", text, is_severe=True))
-    if len(trial.records) > 1:
-        if not _differ(proposal, trial.records):
-            text = "The records are alike: no field distinguishes the items."
-            warnings.append(ProposalWarning("records_alike", text, is_severe=True))
-        if (unlike := _unlike_list(proposal, trial)) is not None:
-            warnings.append(unlike)
-    if (repeated := _repeated_links(proposal, trial)) is not None:
-        warnings.append(repeated)
-    if len(proposal.all_fields) <= 1:
-        warnings.append(ProposalWarning("few_fields", "Fewer than two fields were found."))
-    return warnings
+        yield ProposalWarning("failed_items", text, is_severe=count <= 1)
+    if empty := sum(not any(map(is_filled, one.values())) for one in trial.records):
+        text = f"{empty} of {count} items that were tried have no field at all."
+        yield ProposalWarning("empty_items", text, is_severe=True)
+    if count > 1 and not any(_distinguishes(one.name, trial) for one in proposal.all_fields):
+        text = "The records are alike: no field distinguishes the items."
+        yield ProposalWarning("records_alike", text, is_severe=True)
+    if count > 1 and _are_other_pages(proposal, trial):
+        text = "The linked pages do not name the items of the list: they may be categories."
+        yield ProposalWarning("pages_unlike_list", text, is_severe=True)
+    if repeated := _repeated_links(proposal, trial):
+        text = f"{repeated} items link to the page of another: the page may have two lists of them."
+        yield ProposalWarning("repeated_links", text)
 
 
-def _repeated_links(proposal: Proposal, trial: Trial) -> ProposalWarning | None:
-    """Return a warning when items of one page link to the same page: they may be two lists."""
-    group = proposal.candidate.group
-    if proposal.candidate.kind is not ItemKind.ELEMENTS or group is None:
-        return None
-    name = _title_link(proposal, group)
-    if name is None:
-        return None
-    links = [record.get(name) for record in trial.records[: len(trial.first)]]
-    filled = [link for link in links if link is not None]
-    repeated = len(filled) - len(set(map(str, filled)))
+def _distinguishes(name: str, trial: Trial) -> bool:
+    """Return True if a field has a different value in nearly every record."""
+    filled = [value for value in _written(name, trial) if value != b"null"]
+    return len(filled) >= _ALIKE * len(trial.records) and len(set(filled)) >= 0.8 * len(filled)
+
+
+def _repeated_links(proposal: Proposal, trial: Trial) -> int:
+    """Return how many items link to the page of another; 0 when that is usual."""
+    name = _title_link(proposal)
+    links = [str(one[name]) for one in trial.records[: len(trial.first)] if one.get(name)]
+    repeated = len(links) - len(set(links))
     # Where hardly any is repeated, or nearly all are, it is a link to an author or a category.
-    if len(filled) < _ENOUGH or not 0.1 * len(filled) <= repeated <= 0.4 * len(filled):
-        return None
-    text = f"{repeated} items link to the page of another: the page may have two lists of them."
-    return ProposalWarning("repeated_links", text)
+    is_odd = len(links) >= _ENOUGH and 0.1 * len(links) <= repeated <= 0.4 * len(links)
+    return repeated if is_odd else 0
 
 
-def _is_filled(value: Any) -> bool:
-    return value not in (None, "", [], {})
-
-
-def _title_link(proposal: Proposal, group: Group) -> str | None:
-    """Return the name of the field with the address that the title links to."""
+def _title_link(proposal: Proposal) -> str:
+    """Return the name of the field with the address that the title links to, or nothing."""
+    group = proposal.candidate.group
     title = next((one for one in proposal.fields if one.name == "title"), None)
-    if title is None:
-        return None
+    if proposal.candidate.kind is not ItemKind.ELEMENTS or group is None or title is None:
+        return ""
     for one in proposal.fields:
         css = one.where.removesuffix("@href")
         if css in {one.where, ""} or css.startswith("+"):
@@ -589,40 +541,23 @@ def _title_link(proposal: Proposal, group: Group) -> str | None:
         pairs = [(value_at(n, {"css": css}), value_at(n, title.place)) for n in group.nodes[:10]]
         if all(text is not None and text == own for text, own in pairs):
             return one.name
-    return None
+    return ""
 
 
-def _differ(proposal: Proposal, records: Sequence[Mapping[str, Any]]) -> bool:
-    """Return True if some field has a different value in nearly every record."""
-    for one in proposal.all_fields:
-        values = [orjson.dumps(record.get(one.name), default=str) for record in records]
-        filled = [value for value in values if value != b"null"]
-        if len(filled) >= _ALIKE * len(records) and len(set(filled)) >= 0.8 * len(filled):
-            return True
-    return False
-
-
-def _unlike_list(proposal: Proposal, trial: Trial) -> ProposalWarning | None:
-    """Return a warning when the linked pages do not repeat what the list says of their items."""
+def _are_other_pages(proposal: Proposal, trial: Trial) -> bool:
+    """Return True if the linked pages do not repeat what the list says of their items."""
     group = proposal.candidate.group
     if proposal.candidate.kind is not ItemKind.PAGES or group is None or group.link is None:
-        return None
+        return False
     texts = dict(zip(group.link.addresses, group.texts, strict=False))
     names = [one.name for one in proposal.fields]
     compared = matched = 0
     for item, record in zip(trial.items, trial.records, strict=True):
         words = set(_WORD.findall(texts.get(item.url, "").lower()))
-        if not words:
-            continue
-        compared += 1
-        matched += any(_repeats(record.get(name), words) for name in names)
-    if compared > 1 and matched < compared / 2:
-        text = (
-            "The linked pages do not name the items of the list: they may be categories or "
-            "other pages."
-        )
-        return ProposalWarning("pages_unlike_list", text, is_severe=True)
-    return None
+        if words:
+            compared += 1
+            matched += any(_repeats(record.get(name), words) for name in names)
+    return compared > 1 and matched < compared / 2
 
 
 def _repeats(value: Any, words: set[str]) -> bool:

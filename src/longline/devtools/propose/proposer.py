@@ -1,12 +1,12 @@
-"""From an address to a manifest: candidates for the items, their fields, and a trial of both."""
+"""Propose a manifest for a URL: candidates for the items, their fields, and a trial of both."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from types import UnionType
 from typing import Any, Literal
-from urllib.parse import urljoin, urlsplit
 
 from selectolax.lexbor import LexborHTMLParser
 
@@ -21,7 +21,7 @@ from longline.devtools.propose.fields import (
     without_clashes,
 )
 from longline.devtools.propose.groups import GroupFinder, find_doubts
-from longline.devtools.propose.pagination import find_pages
+from longline.devtools.propose.pagination import find_api_pagination, find_pages
 from longline.devtools.propose.places import source_name, value_at
 from longline.devtools.propose.proposal import (
     Candidate,
@@ -36,16 +36,15 @@ from longline.devtools.propose.records import (
     RecordList,
     endpoints_in,
     find_embedded,
-    find_pagination,
     find_records,
     key_path,
     record_fields,
+    request_url,
 )
 from longline.devtools.propose.structure import Group
 from longline.http.messages import Middleware, Page, Request
 from longline.sources.parsing.numbers import is_known
 
-_DETAILS = 3  # pages of items that fields are looked for on
 _TRIED = 4  # candidates that are tried before the best of them is taken
 _HTML = ("text/html", "application/xhtml")
 _SHELL = 250  # characters of text; a page with scripts and less than that is drawn by them
@@ -55,33 +54,38 @@ _MOST_ENDPOINTS = 4
 _MOST_SCRIPTS = 3
 _ENABLE = re.compile(r"enable javascript|javascript (?:is )?(?:required|disabled)", re.IGNORECASE)
 
+_NOTHING = "nothing was found to propose"
+_RENDERED_BY_SCRIPTS = (
+    "scripts render this page, and neither data nor the address of an API was found in it; "
+    "add --transport browser to open it in a browser"
+)
+
 Transport = Literal["http", "browser"]
 
 
 @dataclass(slots=True)
 class PageSurvey:
-    """What was found at an address: the page, and what may be its items, most likely first."""
+    """A page, and the candidates for its items, most likely first."""
 
     page: Page
     candidates: list[Candidate]
     is_shell: bool = False
-    """Whether scripts draw the page, so that its HTML has next to no text."""
-    notes: list[str] = field(default_factory=list)
+    """Whether scripts render the page, so that its HTML has next to no text."""
 
 
 class Proposer:
-    """Examines an address and proposes a manifest; requests only through the chain."""
+    """Examines a page and proposes a manifest; requests only through the chain."""
 
     def __init__(
         self,
-        link: Middleware,
+        chain: Middleware,
         url: str,
         name: str | None = None,
         *,
         clock: Clock,
         transport: Transport = "http",
     ) -> None:
-        self._link = PageMemory(link)
+        self._chain = PageMemory(chain)
         self._url = url
         self._name = name or source_name(url)
         self._clock = clock
@@ -110,8 +114,11 @@ class Proposer:
         if is_shell and not embedded:
             candidates = [*await self._candidates_of_apis(page), *candidates]
         if is_shell and not candidates:
-            raise UnexpectedShape(page.url, _drawn_by_scripts(self._transport))
-        candidates.append(_page_itself(page))
+            in_browser = self._transport == "browser"
+            raise UnexpectedShape(page.url, _NOTHING if in_browser else _RENDERED_BY_SCRIPTS)
+        title = page.first_text("h1") or page.first_text("title") or page.url
+        itself = Candidate(ItemKind.PAGE, 1, 0.0, ["the page itself, without a list"], [title])
+        candidates.append(itself)
         return PageSurvey(page, candidates, is_shell)
 
     async def propose(self, survey: PageSurvey, candidate: Candidate) -> Proposal:
@@ -124,9 +131,13 @@ class Proposer:
             proposal = await self._propose_json(survey, candidate)
         else:
             proposal = await self._propose_html(survey, candidate)
-        trial = await run_trial(proposal, self._link, self._clock)
-        judged = _with_doubts(judge_trial(proposal, trial, survey.page), survey)
-        return judged.having(tried=list(dict.fromkeys(self._link.addresses)))
+        trial = await run_trial(proposal, self._chain, self._clock)
+        judged = judge_trial(proposal, trial, survey.page)
+        return replace(
+            judged,
+            warnings=[*judged.warnings, *_doubt_warnings(candidate, survey)],
+            tried=list(dict.fromkeys(self._chain.addresses)),
+        )
 
     async def best(self, survey: PageSurvey) -> Proposal:
         """Return the proposal for the first candidate that holds; else the one that is best.
@@ -147,12 +158,13 @@ class Proposer:
             if unread is not None and proposal.candidate.group is unread:
                 text = f"{problem}. The fields are those of the list."
                 warned = ProposalWarning("pages_unreadable", text)
-                proposal = proposal.having(warnings=[*proposal.warnings, warned])
+                proposal = replace(proposal, warnings=[*proposal.warnings, warned])
             proposals.append(proposal)
             if not any(one.is_severe for one in proposal.warnings):
-                return _with_rival(proposal, survey)
+                rivals = _rival_warnings(candidate, survey.candidates)
+                return replace(proposal, warnings=[*proposal.warnings, *rivals])
         if not proposals:
-            raise problem or UnexpectedShape(survey.page.url, "nothing was found to propose")
+            raise problem or UnexpectedShape(survey.page.url, _NOTHING)
         return min(proposals, key=lambda one: sum(w.is_severe for w in one.warnings))
 
     async def _propose_html(self, survey: PageSurvey, candidate: Candidate) -> Proposal:
@@ -164,17 +176,17 @@ class Proposer:
         if group is None:
             fields = fields_of_pages([page.tree], locale)
         elif candidate.kind is ItemKind.ELEMENTS:
-            fields = _fields_of_group(group, locale)
+            fields = fields_of_elements(group, locale)
         else:
             trees, notes = await self._item_pages(page, group)
             fields = fields_of_pages(trees, locale)
             if group.link is not None and group.link.css:
-                listed = _only_listed(_fields_of_group(group, locale), fields)
+                listed = _only_listed(fields_of_elements(group, locale), fields)
         if not fields:
             raise UnexpectedShape(page.url, "no field was found that could be proposed")
         pages = find_pages(page, len(group.texts)) if group is not None else None
         if pages is not None and group is not None and pages["kind"] == "more":
-            pages = await self._with_answer(pages, group)
+            pages = await self._with_html_field(pages, group)
         return Proposal(
             self._name,
             self._url,
@@ -188,12 +200,10 @@ class Proposer:
             notes=notes,
         )
 
-    async def _with_answer(self, pages: Mapping[str, Any], group: Group) -> Mapping[str, Any]:
-        """Return load-more pages with the place of the HTML, where they answer in JSON."""
-        for answer in await self._fetch_or_none(str(pages["url"]).replace("{page}", "2")):
-            if not _is_json(answer) or not isinstance(answer.json, dict):
-                continue
-            for name, value in answer.json.items():
+    async def _with_html_field(self, pages: Mapping[str, Any], group: Group) -> Mapping[str, Any]:
+        """Return load-more pages with the field that has the HTML, where they are JSON."""
+        for page in await self._fetch_or_none(str(pages["url"]).replace("{page}", "2")):
+            for name, value in page.json.items() if _is_json(page, dict) else ():
                 if isinstance(value, str) and LexborHTMLParser(value).css(group.selector):
                     return {**pages, "html": name}
         return pages
@@ -204,7 +214,8 @@ class Proposer:
             raise UnexpectedShape(self._url, "there are no records")
         pages: Mapping[str, Any] | None = None
         if candidate.kind is ItemKind.RECORDS:
-            pages = find_pagination(await self._fetch_page(candidate.url or self._url), records)
+            first = await self._fetch_page(candidate.url or self._url)
+            pages = find_api_pagination(first, len(records.records))
         elif survey.page.css("body"):
             pages = find_pages(survey.page, len(records.records))
         return Proposal(
@@ -228,7 +239,8 @@ class Proposer:
         """
         addresses = group.link.addresses if group.link is not None else []
         trees, notes = [], []
-        for address in _first_middle_last(addresses):
+        chosen = [addresses[0], addresses[len(addresses) // 2], addresses[-1]] if addresses else []
+        for address in dict.fromkeys(chosen):
             try:
                 trees.append((await self._fetch_page(address)).tree)
             except FetchError as error:
@@ -239,41 +251,37 @@ class Proposer:
         return trees, notes
 
     async def _candidates_of_apis(self, page: Page) -> list[Candidate]:
-        """Return the records of APIs that the scripts of a page seem to ask."""
+        """Return the records of APIs that the scripts of a page seem to request."""
         scripts = []
         for node in page.css("script[src]")[:_MOST_SCRIPTS]:
-            address = _script_address(page, node.attributes.get("src") or "")
+            address = request_url(page, node.attributes.get("src") or "")
             if address is not None:
                 scripts += [one.text for one in await self._fetch_or_none(address)]
         found: list[Candidate] = []
         for address in endpoints_in(page, scripts)[:_MOST_ENDPOINTS]:
-            for answer in await self._fetch_or_none(address):
-                if _is_json(answer):
-                    found += [
-                        _records_candidate(one, ItemKind.RECORDS, answer.url)
-                        for one in find_records(answer.json)[:1]
-                    ]
+            for response in await self._fetch_or_none(address):
+                lists = find_records(response.json)[:1] if _is_json(response) else []
+                found += [_records_candidate(one, ItemKind.RECORDS, response.url) for one in lists]
         return sorted(found, key=lambda one: one.score, reverse=True)
 
     async def _fetch_or_none(self, url: str) -> list[Page]:
         try:
-            return [await self._link(Request(url), Usage())]
+            return [await self._chain(Request(url), Usage())]
         except FetchError:
             return []
 
     async def _fetch_page(self, url: str) -> Page:
         is_rendered = self._transport == "browser"
-        return await self._link(Request(url, is_rendered=is_rendered), Usage())
+        return await self._chain(Request(url, is_rendered=is_rendered), Usage())
 
 
-def _is_json(page: Page) -> bool:
+def _is_json(page: Page, shape: type | UnionType = dict | list) -> bool:
     kind = page.headers.get("content-type", "").lower()
-    if "json" not in kind and (
-        kind.startswith(_HTML) or page.body.lstrip()[:1] not in (b"{", b"[")
-    ):
+    is_other = kind.startswith(_HTML) or page.body.lstrip()[:1] not in (b"{", b"[")
+    if "json" not in kind and is_other:
         return False
     try:
-        return isinstance(page.json, dict | list)
+        return isinstance(page.json, shape)
     except UnexpectedShape:
         return False
 
@@ -290,48 +298,29 @@ def _is_shell(page: Page, text_size: int) -> bool:
     return is_empty and (bool(_ENABLE.search(noscript)) or text_size < 4 * _SHELL)
 
 
-def _drawn_by_scripts(transport: Transport) -> str:
-    if transport == "browser":
-        return "nothing was found to propose, although a browser drew the page"
-    return (
-        "scripts draw this page, and neither data nor the address of an API was found in it; "
-        "add --transport browser to open it in a browser"
-    )
-
-
 def _group_candidates(group: Group) -> list[Candidate]:
-    """Return what a group of elements may be: items with pages, and items themselves."""
-    shared = [f"{len(group.nodes)} elements of the same structure"]
+    """Return candidates for a group of elements: items with pages, and items themselves."""
+    count = len(group.nodes)
+    reasons = [f"{count} elements of the same structure"]
     if group.homogeneity < 0.9:  # noqa: PLR2004
-        shared = [f"{len(group.nodes)} elements, {group.homogeneity:.0%} of the structure shared"]
-    shared.append(f"{group.coverage:.0%} of the text of the page")
-    shared.append(f"{group.slots} {'text differs' if group.slots == 1 else 'texts differ'}")
+        reasons = [f"{count} elements, {group.homogeneity:.0%} of the structure shared"]
+    reasons.append(f"{group.coverage:.0%} of the text of the page")
+    reasons.append(f"{group.slots} {'text differs' if group.slots == 1 else 'texts differ'}")
     if group.has_headings:
-        shared.append("each has a heading")
+        reasons.append("each has a heading")
     if group.is_aside:
-        shared.append("in a menu, header or side column")
-    count, samples = len(group.nodes), group.texts
-    own = Candidate(
-        ItemKind.ELEMENTS,
-        count,
-        group.score * 0.9,
-        [*shared, "no page of their own"],
-        samples,
-        group,
-    )
+        reasons.append("in a menu, header or side column")
+
+    def candidate(kind: ItemKind, score: float, reason: str) -> Candidate:
+        return Candidate(kind, count, score, [*reasons, reason], group.texts, group)
+
     if group.link is None:
-        return [own]
+        return [candidate(ItemKind.ELEMENTS, group.score * 0.9, "no page of their own")]
     where = f"each links to a page of its own ({group.link.css or 'the element'})"
-    paged = Candidate(ItemKind.PAGES, count, group.score, [*shared, where], samples, group)
-    plain = Candidate(
-        ItemKind.ELEMENTS,
-        count,
-        group.score * 0.9,
-        [*shared, "without opening their pages"],
-        samples,
-        group,
-    )
-    return [paged, plain]
+    return [
+        candidate(ItemKind.PAGES, group.score, where),
+        candidate(ItemKind.ELEMENTS, group.score * 0.9, "without opening their pages"),
+    ]
 
 
 def _json_candidates(page: Page) -> list[Candidate]:
@@ -351,48 +340,32 @@ def _records_candidate(found: RecordList, kind: ItemKind, url: str | None = None
     return Candidate(kind, len(found.records), found.score, reasons, samples, None, found, url)
 
 
-def _page_itself(page: Page) -> Candidate:
-    title = page.first_text("h1") or page.first_text("title") or page.url
-    return Candidate(ItemKind.PAGE, 1, 0.0, ["the page itself, without a list"], [title])
-
-
-def _with_rival(proposal: Proposal, survey: PageSurvey) -> Proposal:
-    """Return the proposal with a warning when another list is nearly as likely."""
-    chosen = proposal.candidate
-    if chosen.group is None:
-        return proposal
-    for other in survey.candidates:
-        if other.group is None or other.group is chosen.group:
+def _rival_warnings(chosen: Candidate, candidates: Sequence[Candidate]) -> list[ProposalWarning]:
+    """Return a warning when another list is nearly as likely."""
+    for number, other in enumerate(candidates, start=1):
+        if chosen.group is None or other.group is None or other.group is chosen.group:
             continue
         if other.group.score >= _RIVAL * chosen.group.score:
             text = (
                 f"Another list is nearly as likely: {other.count} elements {other.selector} "
-                f"(--candidate {survey.candidates.index(other) + 1})."
+                f"(--candidate {number})."
             )
-            return proposal.having(
-                warnings=[*proposal.warnings, ProposalWarning("rival_list", text)]
-            )
-    return proposal
+            return [ProposalWarning("rival_list", text)]
+    return []
 
 
-def _with_doubts(proposal: Proposal, survey: PageSurvey) -> Proposal:
-    """Return the proposal with a warning for each reason to doubt that this is the list."""
-    if proposal.candidate.group is None:
-        return proposal
+def _doubt_warnings(chosen: Candidate, survey: PageSurvey) -> list[ProposalWarning]:
+    """Return a warning for each reason to doubt that this is the list."""
+    if chosen.group is None:
+        return []
     others = [one.group for one in survey.candidates if one.group is not None]
-    found = find_doubts(survey.page, proposal.candidate.group, others)
     # Where the pages behind the links were read, and name the items, the links are enough.
-    is_read = proposal.candidate.kind is ItemKind.PAGES
-    warned = [
+    is_read = chosen.kind is ItemKind.PAGES
+    return [
         ProposalWarning(code, text)
-        for code, text in found
+        for code, text in find_doubts(survey.page, chosen.group, others)
         if not (is_read and code == "only_links")
     ]
-    return proposal.having(warnings=[*proposal.warnings, *warned])
-
-
-def _fields_of_group(group: Group, locale: str | None) -> list[ProposedField]:
-    return fields_of_elements(group.nodes, locale, has_followers=bool(group.followers))
 
 
 def _only_listed(
@@ -426,24 +399,6 @@ def _unique_link(candidate: Candidate, fields: Sequence[ProposedField]) -> str |
         if None not in values and len(set(values)) == len(values):
             return css
     return None
-
-
-def _first_middle_last(addresses: Sequence[str]) -> list[str]:
-    """Return the first address, one from the middle, and the last."""
-    if not addresses:
-        return []
-    chosen = [addresses[0], addresses[len(addresses) // 2], addresses[-1]]
-    return list(dict.fromkeys(chosen))[:_DETAILS]
-
-
-def _script_address(page: Page, src: str) -> str | None:
-    """Return the whole address of a script of the same host."""
-    try:
-        address = urljoin(page.url, src)
-    except ValueError:
-        return None
-    is_same = urlsplit(address).netloc == urlsplit(page.url).netloc
-    return address if src and is_same else None
 
 
 def _locale(page: Page) -> str | None:

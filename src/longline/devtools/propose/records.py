@@ -1,4 +1,4 @@
-"""Lists of records in JSON: an answer of an API, or data that a page carries in its scripts."""
+"""Lists of records in JSON: a response of an API, or data in the scripts of a page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import parse_qsl, urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from longline.config.expressions import find
 from longline.devtools.propose.fields import MAX_FIELDS, ProposedField, without_clashes
@@ -35,54 +35,6 @@ _DATETIME = re.compile(
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DECODER = json.JSONDecoder(strict=False)
 _MOST_SCRIPT = 5_000_000
-
-_NEXT_PATHS = (
-    *("next", "next_page_url", "nextPageUrl", "next_url", "nextUrl", "nextPage", "next_page"),
-    *("nextLink", '"@odata.nextLink"', "links.next", "_links.next.href", "links.next.href"),
-    *("paging.next", "pagination.next", "pagination.next_url", "meta.next", "info.next"),
-    *("meta.pagination.links.next", "page.next"),
-)
-_CURSORS = {
-    "next_cursor": "cursor",
-    "nextCursor": "cursor",
-    "cursor": "cursor",
-    "meta.next_cursor": "cursor",
-    "meta.cursor": "cursor",
-    "meta.next": "cursor",
-    "meta.after": "after",
-    "paging.cursors.after": "after",
-    "pagination.next_cursor": "cursor",
-    "pagination.cursor": "cursor",
-    "next_page_token": "page_token",
-    "nextPageToken": "pageToken",
-    "after": "after",
-    "data.after": "after",
-    "next": "cursor",
-}
-_PAGE_PARAMETERS = ("page", "p", "pg", "pageNumber", "page_number", "currentPage", "seite")
-_OFFSET_PARAMETERS = ("offset", "skip", "start", "from", "startIndex")
-_SIZE_PARAMETERS = (
-    "limit",
-    "per_page",
-    "perPage",
-    "page_size",
-    "pageSize",
-    "size",
-    "count",
-    "take",
-)
-_TOTAL_PAGES = (
-    "total_pages",
-    "totalPages",
-    "pages",
-    "last_page",
-    "lastPage",
-    "pageCount",
-    "page_count",
-)
-_TOTALS = ("total", "total_count", "totalCount", "count", "totalResults", "total_results")
-_ENVELOPES = ("", "meta.", "pagination.", "paging.", "info.", "page.", "meta.pagination.", "data.")
-
 _ENDPOINT = re.compile(
     r"""["'`]((?:https?://[^"'`\s<>]+|/[^"'`\s<>]*|[\w./-]+\.json[^"'`\s<>]*))["'`]"""
 )
@@ -108,9 +60,9 @@ class RecordList:
     records: Sequence[Mapping[str, Any]]
     score: float
     script: str | None = None
-    """Selector of the script that holds it; None for the answer of an API."""
+    """Selector of the script that contains it; None for the response of an API."""
     after: str | None = None
-    """In a script, a pattern of what is before the JSON."""
+    """Pattern of the text before the JSON in a script."""
 
 
 def find_records(value: Any) -> list[RecordList]:
@@ -147,7 +99,8 @@ def _lists(root: Any) -> Iterator[tuple[str, Sequence[Any]]]:
                 yield f"values({path or '@'})", list(value.values())
             for name, inner in value.items():
                 if isinstance(inner, list | dict):
-                    waiting.append((_join_path(path, name), inner, depth + 1))
+                    place = f"{path}.{_quoted(name)}" if path else _quoted(name)
+                    waiting.append((place, inner, depth + 1))
 
 
 def _wrapped(path: str, records: Sequence[Any]) -> Iterator[tuple[str, Sequence[Any]]]:
@@ -157,11 +110,7 @@ def _wrapped(path: str, records: Sequence[Any]) -> Iterator[tuple[str, Sequence[
         inner = [one.get(name) for one in objects]
         plain = max(sum(not isinstance(v, dict | list) for v in one.values()) for one in objects)
         if plain <= 2 and all(isinstance(one, dict) and len(one) > 2 for one in inner):  # noqa: PLR2004
-            yield f"{path}[].{_quoted(name)}" if path else f"[].{_quoted(name)}", inner
-
-
-def _join_path(path: str, name: str) -> str:
-    return f"{path}.{_quoted(name)}" if path else _quoted(name)
+            yield f"{path}[].{_quoted(name)}", inner
 
 
 def _quoted(name: str) -> str:
@@ -207,7 +156,9 @@ def record_fields(found: RecordList) -> list[ProposedField]:
         filled = [value for value in values if value not in (None, "", [], {})]
         if not filled:
             continue
-        texts = [_value_text(value) for value in filled]
+        texts = [
+            one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in filled
+        ]
         place: dict[str, Any] = {"path": path, **({"many": True} if is_many else {})}
         kind = None if is_many else _date_type(filled)
         name = field_name(path.replace('"', ""))
@@ -241,10 +192,6 @@ def _date_type(values: Sequence[Any]) -> str | None:
     return None
 
 
-def _value_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 def key_path(found: RecordList) -> str | None:
     """Return the path of a value that every record has and no two share; None without one."""
     records = found.records
@@ -255,93 +202,6 @@ def key_path(found: RecordList) -> str | None:
         values = [one.get(name) for one in records]
         if all(_is_plain(value) for value in values) and len(set(map(str, values))) == len(values):
             return _quoted(name)
-    return None
-
-
-def find_pagination(page: Page, found: RecordList) -> dict[str, Any] | None:
-    """Return how an API divides the list that this answer is the first page of."""
-    if 'rel="next"' in page.headers.get("link", "").replace(
-        "'", '"'
-    ) or "rel=next" in page.headers.get("link", ""):
-        return {"kind": "link"}
-    body = page.json
-    if not isinstance(body, dict):
-        return _by_query(page.url, len(found.records))
-    for path in _NEXT_PATHS:
-        value = _at(path, body)
-        if isinstance(value, str) and (value.startswith(("http", "/", "?"))):
-            return {"kind": "next", "path": path}
-    by_number = _by_number(page.url, body, len(found.records))
-    if by_number is not None:
-        return by_number
-    for path, parameter in _CURSORS.items():
-        value = _at(path, body)
-        if isinstance(value, str | int) and not isinstance(value, bool) and str(value):
-            return {"kind": "cursor", "path": path, "parameter": parameter}
-    return _by_query(page.url, len(found.records))
-
-
-def _at(path: str, body: Any) -> Any:
-    try:
-        return find(path, body)
-    except ValueError:
-        return None
-
-
-def _by_number(url: str, body: Mapping[str, Any], size: int) -> dict[str, Any] | None:
-    """Return pages or offsets that the answer itself describes."""
-    query = dict(parse_qsl(urlsplit(url).query))
-    for prefix in _ENVELOPES:
-        pages = next(
-            (f"{prefix}{n}" for n in _TOTAL_PAGES if _is_count(_at(prefix + n, body))), None
-        )
-        if pages is not None and int(_at(pages, body)) > 0:
-            parameter = next((n for n in _PAGE_PARAMETERS if n in query), "page")
-            start = (
-                int(query[parameter])
-                if query.get(parameter, "").isdecimal()
-                else _first_page(prefix, body)
-            )
-            return {"kind": "page", "parameter": parameter, "start": start, "total_pages": pages}
-    for prefix in _ENVELOPES:
-        total = next((f"{prefix}{n}" for n in _TOTALS if _is_count(_at(prefix + n, body))), None)
-        if total is None or int(_at(total, body)) <= size:
-            continue
-        named = [n for n in _OFFSET_PARAMETERS if n in query or _is_count(_at(prefix + n, body))]
-        if named and "page" not in query:
-            found = {"kind": "offset", "parameter": named[0], "size": size, "total": total}
-            limit = next(
-                (n for n in _SIZE_PARAMETERS if n in query or _is_count(_at(prefix + n, body))),
-                None,
-            )
-            return {**found, "size_parameter": limit} if limit else found
-        if any(_is_count(_at(prefix + n, body)) for n in _PAGE_PARAMETERS) or "page" in query:
-            return {
-                "kind": "page",
-                "parameter": "page",
-                "start": _first_page(prefix, body),
-                "total": total,
-            }
-    return None
-
-
-def _first_page(prefix: str, body: Mapping[str, Any]) -> int:
-    values = (_at(prefix + name, body) for name in _PAGE_PARAMETERS)
-    return next((int(one) for one in values if _is_count(one) and one in (0, 1)), 1)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _by_query(url: str, size: int) -> dict[str, Any] | None:
-    query = dict(parse_qsl(urlsplit(url).query))
-    for name in _PAGE_PARAMETERS:
-        if query.get(name, "").isdecimal():
-            return {"kind": "page", "parameter": name, "start": int(query[name])}
-    for name in _OFFSET_PARAMETERS:
-        if query.get(name, "").isdecimal():
-            return {"kind": "offset", "parameter": name, "size": size, "start": int(query[name])}
     return None
 
 
@@ -376,7 +236,7 @@ def _decode_prefix(text: str) -> Any:
 
 
 def endpoints_in(page: Page, scripts: Sequence[str]) -> list[str]:
-    """Return addresses in a page and its scripts that may answer with JSON, likely ones first."""
+    """Return addresses in a page and its scripts that may return JSON, likely ones first."""
     texts = [*(one.text() for one in page.css("script:not([src])")), *scripts]
     named = Counter[str]()
     for text in texts:
@@ -391,27 +251,20 @@ def endpoints_in(page: Page, scripts: Sequence[str]) -> list[str]:
         named[node.attributes.get("href") or ""] += 3
     addresses = Counter[str]()
     for text, weight in named.items():
-        if text and not _NOT_DATA.search(text) and (address := _whole_value(page, text)):
+        if text and not _NOT_DATA.search(text) and (address := request_url(page, text)):
             addresses[address] += weight + bool(_API_WORDS.search(text))
     return [address for address, _ in addresses.most_common()]
 
 
-def _whole_value(page: Page, text: str) -> str | None:
-    """Return an address from a script as a request needs it: with 1 for what is computed."""
+def request_url(page: Page, text: str) -> str | None:
+    """Return the URL for an address in a script, on the same site, with 1 for computed parts."""
     text = re.sub(r"\$\{[^}]*\}", "1", text).replace("\\/", "/")
     text = f"{text}1" if text.endswith("=") else text
     try:
         address = urljoin(page.url, text)
-        parts = urlsplit(address)
+        parts, own = urlsplit(address), urlsplit(page.url)
+        sites = [(one.hostname or "").split(".")[-2:] for one in (parts, own)]
     except ValueError:
         return None
-    is_near = (
-        parts.netloc.rpartition(":")[0].split(".")[-2:]
-        == urlsplit(page.url).netloc.rpartition(":")[0].split(".")[-2:]
-        or parts.netloc == urlsplit(page.url).netloc
-    )
-    same_site = (parts.hostname or "").split(".")[-2:] == (urlsplit(page.url).hostname or "").split(
-        "."
-    )[-2:]
-    is_same = parts.netloc == urlsplit(page.url).netloc or (is_near and same_site)
-    return address if parts.scheme in {"http", "https"} and is_same else None
+    is_same_site = sites[0] == sites[1]
+    return address if parts.scheme in {"http", "https"} and is_same_site else None

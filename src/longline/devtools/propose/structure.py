@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from urllib.parse import urljoin, urlsplit
 
@@ -62,7 +63,23 @@ class Group:
     @property
     def ids(self) -> frozenset[int]:
         """The identity of the set of elements."""
-        return frozenset(node.mem_id for node in self.nodes)
+        return ids_of(self.nodes)
+
+
+def ids_of(nodes: Iterable[LexborNode]) -> frozenset[int]:
+    """Return the ids of elements."""
+    return frozenset(node.mem_id for node in nodes)
+
+
+def without_nodes(nodes: Sequence[LexborNode], others: Iterable[LexborNode]) -> list[LexborNode]:
+    """Return the elements that are not among the others."""
+    ids = ids_of(others)
+    return [node for node in nodes if node.mem_id not in ids]
+
+
+def count_inside(nodes: Iterable[LexborNode], ids: AbstractSet[int]) -> int:
+    """Return how many elements are inside of elements with these ids."""
+    return sum(any(one.mem_id in ids for one in ancestors(node)) for node in nodes)
 
 
 # ---------------- The structure of elements: the tags below them, their texts, and what several

@@ -65,7 +65,7 @@ def test_a_task_may_name_an_enricher_and_nothing_of_a_model(file: Path) -> None:
     assert (task.name, task.reads, task.needed) == ("geocode", ("city",), ("city",))
 
 
-def test_a_table_of_places_stands_beside_its_task(file: Path) -> None:
+def test_a_table_of_places_is_relative_to_its_task(file: Path) -> None:
     file.write_text(LOCAL)
 
     task = read_task(file)
@@ -122,9 +122,9 @@ def test_a_wrong_file_without_a_model_is_refused_with_its_place(
         ("model: llama3.2\n", "", "model: "),
         ("sources: [flats]", "sources: []", "sources: "),
         ("{description}", "these", "prompt: same"),
-        ("rooms? {", "rooms? {x {", "prompt: brace 1"),
-        ("{description}", "{description}}", "30 {name} {{ }}"),
-        ("{description}", "{description} as {}", "prompt: brace"),
+        ("rooms? {", "rooms? {x {", "prompt: {{"),
+        ("{description}", "{description}}", "prompt: }}"),
+        ("{description}", "{description} as {}", "prompt: {{"),
         ("{type: integer}", "{type: int}", "schema: properties.rooms.type"),
         ("{type: integer}", "{pattern: '('}", "schema: properties.rooms.pattern"),
         ("{type: integer}", "{$ref: '#/$defs/no'}", "schema: #/$defs/no"),
