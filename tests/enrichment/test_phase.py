@@ -197,7 +197,7 @@ async def test_no_more_questions_are_asked_at_once_than_the_task_says(
     [
         ({"requests": 5}, "5 requests"),
         ({"tokens": 40}, "40 tokens"),
-        ({"seconds": 25}, "25 s"),
+        ({"seconds": 25}, "25 seconds"),
     ],
     ids=["requests", "tokens", "seconds"],
 )

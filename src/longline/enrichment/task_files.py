@@ -65,7 +65,7 @@ class EnrichBudget(StrictModel):
         for name, amount in used.items():
             limit = getattr(self, name)
             if limit is not None and amount >= limit:
-                return f"the budget of {limit:,} {name} is exhausted"
+                return f"the budget of {limit:,.15g} {name} is exhausted"
         return None
 
 
