@@ -18,8 +18,9 @@ from longline.analysis.statistics import (
     dataset_statistics,
     quality_statistics,
 )
-from longline.pipeline.quality import CrossCheck, QualityRules, score
+from longline.pipeline.quality import CrossCheck, QualityRules
 from longline.sources.base import Source
+from tests.pipeline.drafts import score_of
 
 
 def of(figures: DatasetStatistics, field: str) -> FieldStatistics:
@@ -125,7 +126,7 @@ class Counted(Source):
 
 def conflicting(number: int) -> dict[str, Any]:
     """Return a record whose fields do not agree."""
-    quality = score(Counted(), {"count": number, "listed": number + 1}, {"page": "ok"})
+    quality = score_of(Counted(), {"count": number, "listed": number + 1}, {"page": "ok"})
     about = {"quality": asdict(quality)}
     return {"score": quality.score, "grade": quality.grade, "about": about}
 

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longline.core.model import Note
-from longline.pipeline.quality import CrossCheck, Expect, QualityRules, grade_of, is_filled, score
+from longline.pipeline.quality import CrossCheck, Expect, QualityRules, grade_of, is_filled
 from longline.sources.base import Source, Visit, layer
 from longline.sources.n8n.source import RULES
+from tests.pipeline.drafts import score_of
 
 FIELDS = ("title", "author", "body", "count")
 FINE = {"head": "ok", "tail": "ok"}
@@ -61,7 +62,7 @@ FULL = {"title": "x", "author": "y", "body": "xxx", "count": 3}
 
 
 def test_a_full_record_earns_everything() -> None:
-    found = score(Ruled(), FULL, FINE)
+    found = score_of(Ruled(), FULL, FINE)
 
     assert (found.score, found.grade) == (100.0, "Excellent")
     assert [(part.name, part.weight, part.earned) for part in found.parts] == [
@@ -72,7 +73,7 @@ def test_a_full_record_earns_everything() -> None:
 
 
 def test_what_is_missing_though_expected_costs_its_share_and_says_why() -> None:
-    found = score(Ruled(), {**FULL, "author": None}, FINE, [Note("author", "not on the page")])
+    found = score_of(Ruled(), {**FULL, "author": None}, FINE, [Note("author", "not on the page")])
 
     assert found.score == pytest.approx(80.0)
     (reason,) = found.parts[0].reasons
@@ -81,13 +82,13 @@ def test_what_is_missing_though_expected_costs_its_share_and_says_why() -> None:
 
 
 def test_what_a_record_lacks_by_nature_costs_nothing() -> None:
-    found = score(Ruled(), {"title": "x", "author": "y"}, FINE)
+    found = score_of(Ruled(), {"title": "x", "author": "y"}, FINE)
 
     assert found.score == 100.0
 
 
 def test_a_layer_that_failed_earns_nothing() -> None:
-    found = score(Ruled(), FULL, {"head": "ok", "tail": "the host answered 500"})
+    found = score_of(Ruled(), FULL, {"head": "ok", "tail": "the host answered 500"})
 
     assert found.score == pytest.approx(80.0)
     (reason,) = found.parts[1].reasons
@@ -96,7 +97,7 @@ def test_a_layer_that_failed_earns_nothing() -> None:
 
 
 def test_fields_that_contradict_each_other_are_reported() -> None:
-    found = score(Ruled(), {**FULL, "count": 9}, FINE)
+    found = score_of(Ruled(), {**FULL, "count": 9}, FINE)
 
     assert found.score == pytest.approx(90.0)
     (conflict,) = found.conflicts
@@ -107,7 +108,7 @@ def test_fields_that_contradict_each_other_are_reported() -> None:
 
 
 def test_a_check_that_cannot_tell_takes_no_side() -> None:
-    assert score(Ruled(), {**FULL, "title": "zzz"}, FINE).conflicts == ()
+    assert score_of(Ruled(), {**FULL, "title": "zzz"}, FINE).conflicts == ()
 
 
 def test_a_field_may_be_filled_in_part() -> None:
@@ -116,7 +117,7 @@ def test_a_field_may_be_filled_in_part() -> None:
             layers={"head": 1}, expects=(Expect("head", "title", share=lambda _title: 0.5),)
         )
 
-    found = score(Half(), {"title": "x"}, FINE)
+    found = score_of(Half(), {"title": "x"}, FINE)
 
     assert found.score == 50.0
     (reason,) = found.parts[0].reasons
@@ -161,7 +162,7 @@ def test_nought_and_no_are_something(value: Any) -> None:
 
 
 def test_without_rules_the_gaps_are_counted() -> None:
-    found = score(Plain(), {"a": 1, "b": None}, {"head": "ok", "tail": "timed out"})
+    found = score_of(Plain(), {"a": 1, "b": None}, {"head": "ok", "tail": "timed out"})
 
     assert found.score == 50.0
     assert ["tail" in reason for reason in found.parts[0].reasons] == [True]
@@ -169,7 +170,7 @@ def test_without_rules_the_gaps_are_counted() -> None:
 
 
 def test_without_rules_and_data_nothing_is_earned() -> None:
-    assert score(Plain(), {}, {}).score == 0.0
+    assert score_of(Plain(), {}, {}).score == 0.0
 
 
 # ---------------------------------------------------------------- properties
@@ -188,7 +189,7 @@ def text_only(data: dict[str, Any]) -> dict[str, Any]:
 def test_a_score_is_a_percentage_and_the_sum_of_its_parts(
     data: dict[str, Any], ends: dict[str, str], make: Callable[[], Source]
 ) -> None:
-    found = score(make(), text_only(data), ends)
+    found = score_of(make(), text_only(data), ends)
 
     assert 0.0 <= found.score <= 100.0
     assert found.score == pytest.approx(sum(part.earned for part in found.parts), abs=1e-5)
@@ -202,7 +203,9 @@ def test_filling_what_was_expected_never_costs(
 ) -> None:
     before = {**text_only(data), more: None}
 
-    assert score(make(), {**before, more: "x"}, ends).score >= score(make(), before, ends).score
+    assert (
+        score_of(make(), {**before, more: "x"}, ends).score >= score_of(make(), before, ends).score
+    )
 
 
 @given(data=DATA, make=SOURCES)
@@ -211,7 +214,7 @@ def test_a_layer_that_succeeds_never_costs(
 ) -> None:
     data = text_only(data)
 
-    assert score(make(), data, FINE).score >= score(make(), data, {"head": "ok"}).score
+    assert score_of(make(), data, FINE).score >= score_of(make(), data, {"head": "ok"}).score
 
 
 # ---------------------------------------------------------------- the rules of n8n
@@ -248,7 +251,7 @@ TEMPLATE: dict[str, Any] = {
 
 
 def of_template(**changes: Any) -> tuple[float, list[str]]:
-    found = score(N8nLike(), {**TEMPLATE, **changes}, ALL_OK)
+    found = score_of(N8nLike(), {**TEMPLATE, **changes}, ALL_OK)
     return found.score, [conflict.partition(":")[0] for conflict in found.conflicts]
 
 

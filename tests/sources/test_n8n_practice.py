@@ -14,13 +14,13 @@ from longline.http.messages import Middleware
 from longline.http.middleware.status import StatusMiddleware
 from longline.http.robots import RobotsMiddleware
 from longline.http.transport import HttpOptions, HttpTransport
-from longline.pipeline.quality import score
 from longline.sandbox.templates.catalogue import Form
 from longline.sandbox.web import PracticeWeb, WebOptions
 from longline.sandbox.youtube import VideoOutcome, find_video
 from longline.sources.base import Visit
 from longline.sources.n8n.source import N8n
 from longline.sources.n8n.transcripts import Transcripts
+from tests.pipeline.drafts import score_of
 from tests.sources.scripted import collect, discovered, unexplained
 from tests.virtual import VirtualClock
 
@@ -106,7 +106,7 @@ async def test_records_of_the_practice_web_are_good(clock: VirtualClock) -> None
 
         found, _gone = await everything(source, chain, clock)
 
-        points = [score(source, data, ends, visit.notes).score for data, visit in found]
+        points = [score_of(source, data, ends, visit.notes).score for data, visit in found]
         assert min(points) >= 60.0
         assert sum(points) / len(points) >= 90.0
 

@@ -157,6 +157,31 @@ class DestinationUnwritable(ConfigError):
     message = "{path} cannot be written ({problem}); nothing was written"
 
 
+class HomeUnwritable(ConfigError):
+    path: str
+    problem: str
+    message = "the data folder {path} cannot be written ({problem})"
+    hint = "Make it writable, or set LONGLINE_HOME or --home to another folder."
+
+
+class UnknownSecret(ConfigError):
+    """A reference to a secret (`env:NAME`, `file:PATH`) cannot be resolved."""
+
+    reference: str
+    problem: str
+    message = "the secret {reference} cannot be used: {problem}"
+
+
+class SourceIsAddress(ConfigError):
+    address: str
+    message = "{address} is the address of a site, not a source"
+    hint = "Propose a manifest for it with `longline sources new {quoted}`, then run that file."
+
+    @property
+    def quoted(self) -> str:
+        return shlex.quote(self.address)
+
+
 # ---------------------------------------------------------------- database and files
 
 
@@ -206,6 +231,71 @@ class StoreBusy(StoreError):
     seconds: float
     message = "another process has locked {address} for {seconds:g} s; everything committed is safe"
     hint = "Run the same command again to continue."
+
+
+class RedisUnreachable(StoreUnreachable):
+    message = "Redis at {address} is not reachable, so no request is sent: {problem}"
+    hint = "Requests need the limits that workers share on Redis."
+
+
+NOT_A_URL = "it is not a database URL"
+
+
+class UnknownJob(ConfigError):
+    """There is no such job; an empty name means any unfinished one.
+
+    `fitting` is the number of jobs that a shortened name fits.
+    """
+
+    job: str = ""
+    fitting: int = 0
+    hint = "`longline jobs` lists the jobs."
+
+    @property
+    def message(self) -> str:  # type: ignore[override]  # depends on the fields
+        if not self.job:
+            return "there is no unfinished job in this home"
+        if self.fitting:
+            return "{fitting} jobs begin with {job!r}"
+        return "there is no job {job!r} in this home"
+
+
+class UnknownRecord(ConfigError):
+    key: str
+    message = "there is no record {key!r} in this home"
+    hint = "`longline records list` lists the records."
+
+
+class StoreReadOnly(StoreUnreachable):
+    message = "the database {address} is read-only, and {problem}"
+    hint = "Make it writable, or copy its folder to a writable place and run the command there."
+
+
+class StoreGone(StoreUnreachable):
+    exit_code = 4
+    seconds: float
+    message = (
+        "the connection to the database {address} was lost and not restored within {seconds:g} s "
+        "({problem}); everything committed is safe"
+    )
+    hint = "Start its server and run the same command again to continue."
+
+
+class NotCopied(StoreError):
+    exit_code = 2
+    target: str
+    problem: str
+    message = "nothing was copied to {target}: {problem}"
+
+
+class NotADatabase(NotCopied):
+    message = "'{target}' is not a database URL; nothing was copied"
+
+
+class LeaseLost(StoreError):
+    key: str
+    token: int
+    message = "lease {token} of item {key} was reclaimed; this attempt is dropped"
 
 
 # ---------------------------------------------------------------- one request
@@ -286,6 +376,62 @@ class RobotsUnreachable(FetchError):
     problem: str
     kind: FailureKind = FailureKind.NETWORK  # type: ignore[misc]  # each error has its own
     message = "robots.txt of {host} could not be fetched in several attempts: {problem}"
+
+
+class BudgetSpent(FetchError):
+    kind = FailureKind.BUDGET
+    limit: str
+    message = "not requested: {limit} is exhausted"
+
+
+class CircuitOpen(FetchError):
+    """The circuit breaker of the domain is open until `until`, in seconds since the epoch.
+
+    `kind` is blocked for a ban, and `reason` its evidence.
+    """
+
+    until: float
+    reason: str = ""
+    kind: FailureKind = FailureKind.NETWORK  # type: ignore[misc]  # each error has its own
+    message = "{domain} {problem}; its circuit breaker is open until {until_utc}"
+
+    @property
+    def domain(self) -> str:
+        return self.host or self.url
+
+    @property
+    def problem(self) -> str:
+        reason = f" ({self.reason})" if self.reason else ""
+        is_ban = self.kind is FailureKind.BLOCKED
+        return f"{'blocks us' if is_ban else 'failed too often'}{reason}"
+
+    @property
+    def until_utc(self) -> str:
+        return datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
+
+
+class Deferred(FetchError):
+    """The item is deferred until `until`, in seconds since the epoch.
+
+    `kind` is that of the failure behind it; `is_for_domain` says that every other request to
+    this host would fail until then, too.
+    """
+
+    until: float
+    problem: str
+    kind: FailureKind  # type: ignore[misc]  # each error has its own
+    is_for_domain: bool = False
+    message = "{problem}; deferred until {until_utc}"
+
+    @property
+    def until_utc(self) -> str:
+        return datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
+
+
+class NotNow(Deferred):
+    """The same where there is no job that could fetch the page later."""
+
+    message = "{problem}; try again later"
 
 
 # ---------------------------------------------------------------- extraction
@@ -389,157 +535,3 @@ def bad_status(url: str, status: int, retry_after: float | None = None) -> BadSt
     if status >= _SERVER_FLOOR:
         return ServerFailed(url, status, retry_after)
     return Refused(url, status)
-
-
-# ---------------- Errors of the home, its files and secrets
-
-
-class HomeUnwritable(ConfigError):
-    path: str
-    problem: str
-    message = "the data folder {path} cannot be written ({problem})"
-    hint = "Make it writable, or set LONGLINE_HOME or --home to another folder."
-
-
-class UnknownSecret(ConfigError):
-    """A reference to a secret (`env:NAME`, `file:PATH`) cannot be resolved."""
-
-    reference: str
-    problem: str
-    message = "the secret {reference} cannot be used: {problem}"
-
-
-class SourceIsAddress(ConfigError):
-    address: str
-    message = "{address} is the address of a site, not a source"
-    hint = "Propose a manifest for it with `longline sources new {quoted}`, then run that file."
-
-    @property
-    def quoted(self) -> str:
-        return shlex.quote(self.address)
-
-
-# ---------------- Errors of requests that a limit does not allow now
-
-
-class RedisUnreachable(StoreUnreachable):
-    message = "Redis at {address} does not answer, so no request is sent: {problem}"
-    hint = "Requests need the limits that workers share on Redis."
-
-
-class BudgetSpent(FetchError):
-    kind = FailureKind.BUDGET
-    limit: str
-    message = "not requested: {limit} is exhausted"
-
-
-class CircuitOpen(FetchError):
-    """The circuit breaker of the domain is open until `until`, in seconds since the epoch.
-
-    `kind` is blocked for a ban, and `reason` its evidence.
-    """
-
-    until: float
-    reason: str = ""
-    kind: FailureKind = FailureKind.NETWORK  # type: ignore[misc]  # each error has its own
-    message = "{domain} {problem}; its circuit breaker is open until {until_utc}"
-
-    @property
-    def domain(self) -> str:
-        return self.host or self.url
-
-    @property
-    def problem(self) -> str:
-        reason = f" ({self.reason})" if self.reason else ""
-        is_ban = self.kind is FailureKind.BLOCKED
-        return f"{'blocks us' if is_ban else 'failed too often'}{reason}"
-
-    @property
-    def until_utc(self) -> str:
-        return datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
-
-
-class Deferred(FetchError):
-    """The item is deferred until `until`, in seconds since the epoch.
-
-    `kind` is that of the failure behind it; `is_for_domain` says that every other request to
-    this host would fail until then, too.
-    """
-
-    until: float
-    problem: str
-    kind: FailureKind  # type: ignore[misc]  # each error has its own
-    is_for_domain: bool = False
-    message = "{problem}; deferred until {until_utc}"
-
-    @property
-    def until_utc(self) -> str:
-        return datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
-
-
-class NotNow(Deferred):
-    """The same where there is no job that could fetch the page later."""
-
-    message = "{problem}; try again later"
-
-
-# ---------------- Errors of the database: unknown names, lost connections and leases
-
-NOT_A_URL = "it is not a database URL"
-
-
-class UnknownJob(ConfigError):
-    """There is no such job; an empty name means any unfinished one.
-
-    `fitting` is the number of jobs that a shortened name fits.
-    """
-
-    job: str = ""
-    fitting: int = 0
-    hint = "`longline jobs` lists the jobs."
-
-    @property
-    def message(self) -> str:  # type: ignore[override]  # depends on the fields
-        if not self.job:
-            return "there is no unfinished job in this home"
-        if self.fitting:
-            return "{fitting} jobs begin with {job!r}"
-        return "there is no job {job!r} in this home"
-
-
-class UnknownRecord(ConfigError):
-    key: str
-    message = "there is no record {key!r} in this home"
-    hint = "`longline records list` lists the records."
-
-
-class StoreReadOnly(StoreUnreachable):
-    message = "the database {address} is read-only, and {problem}"
-    hint = "Make it writable, or copy its folder to a writable place and run the command there."
-
-
-class StoreGone(StoreUnreachable):
-    exit_code = 4
-    seconds: float
-    message = (
-        "the connection to the database {address} was lost and not restored within {seconds:g} s "
-        "({problem}); everything committed is safe"
-    )
-    hint = "Start its server and run the same command again to continue."
-
-
-class NotCopied(StoreError):
-    exit_code = 2
-    target: str
-    problem: str
-    message = "nothing was copied to {target}: {problem}"
-
-
-class NotADatabase(NotCopied):
-    message = "'{target}' is not a database URL; nothing was copied"
-
-
-class LeaseLost(StoreError):
-    key: str
-    token: int
-    message = "lease {token} of item {key} was reclaimed; this attempt is dropped"

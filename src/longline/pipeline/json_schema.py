@@ -1,4 +1,4 @@
-"""The violations of a JSON Schema as sentences, the same for the same violation."""
+"""JSON Schemas (Draft 2020-12) that users write, and their violations as sentences."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from longline.config.documents import read_json_file
 from longline.config.expressions import user_pattern
 from longline.core.errors import BadFile, BadOption
 
-# ---------------- JSON Schemas that users write: Draft 2020-12, sound, and with nothing that
-
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _NOT_SCHEMAS = frozenset({"const", "enum", "default", "examples"})
 _DURATION = re.compile(r"P(?=.)(\d+W|(\d+Y)?(\d+M)?(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?)")
@@ -28,13 +26,13 @@ _LABEL = r"[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
 _HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
 
 FORMATS = FormatChecker(("date", "email", "idn-email", "ipv4", "ipv6", "regex", "uuid"))
-"""What `format` may say: all of these are checked, none is only a remark."""
+"""The values of `format` that are checked; others are refused."""
 
 
 @FORMATS.checks("date-time", raises=ValueError)
-def _is_moment(value: object) -> bool:
+def _is_date_time(value: object) -> bool:
     if not isinstance(value, str):
-        return True  # the type of a value is not the business of its format
+        return True  # `type` checks types
     return "T" in value.upper() and datetime.fromisoformat(value).tzinfo is not None
 
 
@@ -84,26 +82,23 @@ TimedValidator: type[Draft202012Validator] = validators.extend(  # type: ignore[
 
 
 def validator_of(schema: Mapping[str, Any]) -> Draft202012Validator:
-    """Return what checks data against a schema; it never asks the web for another one.
+    """Return the validator of a schema; it never fetches another schema.
 
     Raises:
-        BadOption: the schema is not sound, or cannot be followed here.
+        BadOption: the schema is invalid, or needs what is not available here.
     """
     if schema.get("$schema", _DIALECT).rstrip("#") != _DIALECT:
         raise BadOption("$schema", f"schemas are read as Draft 2020-12; write {_DIALECT}")
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
-        way = ".".join(str(part) for part in error.absolute_path) or "the schema"
-        raise BadOption(way, f"it is not a JSON Schema: {error.message:.200}") from None
+        place = ".".join(str(part) for part in error.absolute_path) or "the schema"
+        raise BadOption(place, f"it is not a JSON Schema: {error.message:.200}") from None
     registry: Registry[Any] = Registry()
     root = dict(schema)
     resolver = registry.resolver_with_root(DRAFT202012.create_resource(root))
-    done: set[int] = set()
     for part in _parts(root):
-        _check_format(part)
-        _check_patterns(part)
-        _follow(part, resolver, (), done)
+        _check_part(part, resolver)
     return TimedValidator(schema, registry=registry, format_checker=FORMATS)
 
 
@@ -119,73 +114,27 @@ def read_schema(path: Path) -> dict[str, Any]:
     return schema
 
 
-def _check_format(part: Mapping[str, Any]) -> None:
-    wanted = part.get("format")
+def _check_part(part: Mapping[str, Any], resolver: Any) -> None:
+    """Check the format, the patterns and the references of one schema."""
+    wanted, names = part.get("format"), part.get("patternProperties")
     if isinstance(wanted, str) and wanted not in FORMATS.checkers:
         known = ", ".join(sorted(FORMATS.checkers))
         raise BadOption("format", f"{wanted!r} cannot be checked here; known are {known}")
-
-
-def _check_patterns(part: Mapping[str, Any]) -> None:
-    names = part.get("patternProperties")
-    wanted = [part.get("pattern"), *(names if isinstance(names, Mapping) else ())]
-    for text in (one for one in wanted if isinstance(one, str)):
+    patterns = names if isinstance(names, Mapping) else ()
+    for text in (one for one in (part.get("pattern"), *patterns) if isinstance(one, str)):
         try:
             pattern = user_pattern(text)
         except ValueError as error:
             raise BadOption("pattern", f"{text!r} is not a regular expression: {error}") from None
         # `additionalProperties` matches these once more, without a time limit.
-        if pattern.is_nested and isinstance(names, Mapping) and text in names:
+        if pattern.is_nested and text in patterns:
             raise BadOption("patternProperties", f"{text!r} must not repeat a group")
-
-
-def _referred(part: Mapping[str, Any], resolver: Any) -> Iterator[Any]:
-    """Yield what a schema refers to.
-
-    Raises:
-        BadOption: it is not there.
-    """
     for name in ("$ref", "$dynamicRef"):
-        reference = part.get(name)
-        if not isinstance(reference, str):
-            continue
-        try:
-            yield resolver.lookup(reference)
-        except Unresolvable:
-            problem = f"{reference!r} points to nothing in the schema itself"
-            raise BadOption(name, problem) from None
-
-
-def _follow(part: Any, resolver: Any, way: tuple[int, ...], done: set[int]) -> None:
-    """Check that a schema does not refer to itself for the same part of the data.
-
-    Args:
-        part: the schema.
-        resolver: resolves its references.
-        way: the schemas through which it was reached, all of the same data.
-        done: the schemas that were checked.
-
-    Raises:
-        BadOption: it refers to itself.
-    """
-    if id(part) in way:
-        raise BadOption("$ref", "the schema refers to itself in an endless circle")
-    if not isinstance(part, Mapping) or id(part) in done:
-        return
-    for found in _referred(part, resolver):
-        _follow(found.contents, found.resolver, (*way, id(part)), done)
-    for inner in _of_the_same_data(part):
-        _follow(inner, resolver, (*way, id(part)), done)
-    done.add(id(part))
-
-
-def _of_the_same_data(part: Mapping[str, Any]) -> Iterator[Any]:
-    yield from (part[name] for name in ("not", "if", "then", "else") if name in part)
-    # In a list of properties, these may be names of properties and not schemas.
-    lists = (part.get(name) for name in ("allOf", "anyOf", "oneOf"))
-    yield from (inner for found in lists if isinstance(found, list | tuple) for inner in found)
-    depending = part.get("dependentSchemas")
-    yield from depending.values() if isinstance(depending, Mapping) else ()
+        if isinstance(reference := part.get(name), str):
+            try:
+                resolver.lookup(reference)
+            except Unresolvable:
+                raise BadOption(name, f"{reference!r} is not in the schema itself") from None
 
 
 def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
@@ -221,7 +170,10 @@ class SchemaCheck:
     def problems(self, data: Any) -> tuple[str, ...]:
         """Return all violations with their paths; empty for valid data."""
         # Without the values, so that the same violation has the same sentence in all records.
-        found = sorted(self._validator.iter_errors(data), key=_error_path)
+        try:
+            found = sorted(self._validator.iter_errors(data), key=_error_path)
+        except RecursionError:
+            return ("the schema refers to itself in an endless circle",)
         return tuple(dict.fromkeys(sentence for one in found for sentence in _describe_error(one)))
 
 

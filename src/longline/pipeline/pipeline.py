@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, Protocol
 
@@ -19,7 +19,7 @@ from longline.pipeline.filter import Filter
 from longline.pipeline.manifest import Step
 from longline.pipeline.map import Map
 from longline.pipeline.material import Material
-from longline.pipeline.quality import ScoredSource, score
+from longline.pipeline.quality import QualityRules, score
 from longline.pipeline.stages import Draft, Stage, StageFailed, ValidationFailed
 from longline.pipeline.validate import Validate, validated
 
@@ -37,13 +37,20 @@ def fingerprint(data: Mapping[str, Any], *, volatile: AbstractSet[str] = frozens
     return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
-class PipelineSource(ScoredSource, Protocol):
+class PipelineSource(Protocol):
     """What the pipeline needs to know of a source."""
 
     name: ClassVar[str]
     Record: ClassVar[type[BaseModel] | None]
     volatile: ClassVar[frozenset[str]]
     pipeline: ClassVar[tuple[Any, ...]]
+
+    @property
+    def quality_rules(self) -> QualityRules | None:
+        """The rules of the quality score; None to score by layers and empty fields."""
+
+    def layers(self) -> Sequence[Any]:
+        """Return the layers of the source."""
 
     def compose(self, item: Item, layers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Return the data of the record, made of the results of the layers."""
@@ -59,6 +66,7 @@ class Pipeline:
     def __init__(self, source: PipelineSource) -> None:
         self._source = source
         self._stages = stages_of(source)
+        self._layers = tuple(layer.name for layer in source.layers())
 
     def record(self, item: Item, material: Material) -> Record:
         """Return the record of an item.
@@ -88,7 +96,7 @@ class Pipeline:
             provenance={name: origin for name, origin in origins.items() if name in data},
             notes=notes,
             layers=dict(material.layers),
-            quality=score(source, data, material.layers, notes),
+            quality=score(source.quality_rules, self._layers, data, material.layers, notes),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from longline.core.model import Note, Quality, QualityPart
 
@@ -78,39 +78,20 @@ class QualityRules:
             raise ValueError(message)
 
 
-class NamedLayer(Protocol):
-    """A layer of a source."""
-
-    @property
-    def name(self) -> str:
-        """The name of the layer."""
-
-
-class ScoredSource(Protocol):
-    """What scoring needs to know of a source."""
-
-    @property
-    def quality_rules(self) -> QualityRules | None:
-        """The rules; None to score by layers and empty fields."""
-
-    def layers(self) -> Sequence[NamedLayer]:
-        """Return the layers of the source."""
-
-
 def score(
-    source: ScoredSource,
+    rules: QualityRules | None,
+    names: Sequence[str],
     data: Mapping[str, Any],
     layers: Mapping[str, str],
     notes: Iterable[Note] = (),
 ) -> Quality:
     """Return the quality of a record by the rules of its source; without rules, by its gaps.
 
-    `layers` says how each layer ended: "ok", or why not. `notes` explain the reasons.
+    `names` are the layers of the source; `layers` says how each ended: "ok", or why not. `notes`
+    explain the reasons.
     """
-    rules = source.quality_rules
     if rules is None:
-        parts = _parts_by_gaps(source, data, layers)
-        return _PERFECT if parts is _ALL_THERE else _quality(parts)
+        return _score_by_gaps(names, data, layers)
     reasons = {note.field: note.text for note in notes}
     parts = [_layer_part(rules, name, data, layers, reasons) for name in rules.layers]
     disputes = [check for check in rules.checks if _agrees(check, data) is False]
@@ -189,27 +170,25 @@ def _consistency_part(
     return QualityPart("consistency", weight, max(0.0, earned), tuple(conflicts))
 
 
-def _parts_by_gaps(
-    source: ScoredSource, data: Mapping[str, Any], layers: Mapping[str, str]
-) -> list[QualityPart]:
-    """Return two halves: the share of layers that ran, and the share of fields with a value."""
-    if data and None not in data.values() and _is_all_ok(source, layers):
-        return _ALL_THERE  # the usual case, once an item
-    ends = {layer.name: layers.get(layer.name, "not run") for layer in source.layers()}
+_COMPLETE = _quality([QualityPart("layers", 50.0, 50.0), QualityPart("fields", 50.0, 50.0)])
+
+
+def _score_by_gaps(
+    names: Sequence[str], data: Mapping[str, Any], layers: Mapping[str, str]
+) -> Quality:
+    """Score two halves: the share of layers that ran, and the share of fields with a value."""
+    is_all_ok = len(layers) == len(names) and all(end == _OK for end in layers.values())
+    if data and None not in data.values() and is_all_ok:
+        return _COMPLETE  # the usual case, once per item
+    ends = {name: layers.get(name, "not run") for name in names}
     failed = [f"layer {name}: {end}" for name, end in ends.items() if end != _OK]
     empty = [f"{field}: missing" for field, value in data.items() if value is None]
-    return [
-        _completeness_part("layers", len(ends), failed),
-        _completeness_part("fields", len(data), empty),
-    ]
-
-
-def _is_all_ok(source: ScoredSource, layers: Mapping[str, str]) -> bool:
-    return len(layers) == len(source.layers()) and all(end == _OK for end in layers.values())
-
-
-_ALL_THERE = [QualityPart("layers", 50.0, 50.0), QualityPart("fields", 50.0, 50.0)]
-_PERFECT = _quality(_ALL_THERE)
+    return _quality(
+        [
+            _completeness_part("layers", len(ends), failed),
+            _completeness_part("fields", len(data), empty),
+        ]
+    )
 
 
 def _completeness_part(name: str, count: int, lacking: Sequence[str]) -> QualityPart:
