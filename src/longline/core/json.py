@@ -53,14 +53,14 @@ def read_json(text: bytes | str) -> Any:
         found = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         if _SURROGATE in raw.lower():
-            return _without_surrogates(text, error)
+            return _parse_without_surrogates(text, error)
         if _INFINITE in str(error) or any(word in raw for word in _CONSTANTS):
-            return _leniently(text, error)
+            return _parse_leniently(text, error)
         raise
     # Most texts have no such run of digits, and searching is faster than parsing.
     if _LONG not in raw.translate(_ZEROS):
         return found
-    return _exactly(text)
+    return _parse_exactly(text)
 
 
 def takes_too_much_memory(text: bytes) -> bool:
@@ -95,22 +95,22 @@ def decimal(digits: str) -> float | str:
     return number if isfinite(number) else digits
 
 
-def _leniently(text: bytes | str, error: orjson.JSONDecodeError) -> Any:
+def _parse_leniently(text: bytes | str, error: orjson.JSONDecodeError) -> Any:
     try:
-        return _exactly(text)
+        return _parse_exactly(text)
     except ValueError:  # it has other errors, too
         raise error from None
 
 
-def _without_surrogates(text: bytes | str, error: orjson.JSONDecodeError) -> Any:
+def _parse_without_surrogates(text: bytes | str, error: orjson.JSONDecodeError) -> Any:
     try:
-        written = json.dumps(_exactly(text), ensure_ascii=False)
+        written = json.dumps(_parse_exactly(text), ensure_ascii=False)
         return orjson.loads(_SURROGATES.sub(_REPLACEMENT, written))
     except (ValueError, RecursionError):  # it has other errors, too
         raise error from None
 
 
-def _exactly(text: bytes | str) -> Any:
+def _parse_exactly(text: bytes | str) -> Any:
     try:
         return json.loads(text, parse_int=whole_number, parse_float=decimal, parse_constant=str)
     except RecursionError as error:
@@ -190,7 +190,11 @@ def to_json(value: Any, *, default: Callable[[Any], Any] = plain, option: int = 
     try:
         return orjson.dumps(value, default=default, option=_OPTIONS | option)
     except TypeError as error:
-        raise TypeError(_problem(value, default) or str(error)) from error
+        try:
+            problem = _problem_of(value, "", default)
+        except RecursionError:  # it contains itself, for example
+            problem = None
+        raise TypeError(problem or str(error)) from error
 
 
 def kind_of_value(value: Any) -> str:
@@ -203,45 +207,28 @@ def _rank(value: Any) -> tuple[bool, Any, bytes]:
     return not is_number, value if is_number else 0, to_json(value)
 
 
-def _problem(value: Any, default: Callable[[Any], Any]) -> str | None:
-    try:
-        return _unfit(value, "", default)
-    except RecursionError:  # it holds itself, say
-        return None
-
-
-def _unfit(value: Any, place: str, default: Callable[[Any], Any]) -> str | None:
-    """Say what is wrong with the first part that cannot be written; None: each of them can."""
+def _problem_of(value: Any, place: str, default: Callable[[Any], Any]) -> str | None:
+    """Return what is wrong with the first part that cannot be written; None when all can."""
+    where = f"field {place}" if place else "it"
     if not isinstance(value, Mapping | list | tuple):
-        return _unfit_leaf(value, place, default)
-    parts = value if isinstance(value, Mapping) else dict(enumerate(value))
-    strange = (_unfit_name(name, place) for name in parts)
-    inner = (_unfit(v, f"{place}.{n}" if place else str(n), default) for n, v in parts.items())
-    return next(filter(None, (*strange, *inner)), None)
-
-
-def _unfit_name(name: Any, place: str) -> str | None:
-    try:
-        orjson.dumps({name: None}, option=_OPTIONS)
-    except TypeError as error:
-        problem = str(error) if isinstance(name, str) else f"it is of type {kind_of_value(name)}"
-        return f"{_named(place)} has a name that is not text: {problem}"
+        try:
+            orjson.dumps(value, default=default, option=_OPTIONS)
+        except TypeError as error:
+            if isinstance(value, str | int | time):
+                return f"{where}: {error}"
+            kind = kind_of_value(value)
+            return f"{where} is of type {kind}, which is not data; return {_DATA}"
+        return None
+    for name, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+        try:
+            orjson.dumps({name: None}, option=_OPTIONS)
+        except TypeError as error:
+            is_text = isinstance(name, str)
+            problem = str(error) if is_text else f"it is of type {kind_of_value(name)}"
+            return f"{where} has a name that is not text: {problem}"
+        if found := _problem_of(inner, f"{place}.{name}" if place else str(name), default):
+            return found
     return None
-
-
-def _unfit_leaf(value: Any, place: str, default: Callable[[Any], Any]) -> str | None:
-    try:
-        orjson.dumps(value, default=default, option=_OPTIONS)
-    except TypeError as error:
-        if isinstance(value, str | int | time):
-            return f"{_named(place)}: {error}"
-        kind = kind_of_value(value)
-        return f"{_named(place)} is of type {kind}, which is not data; return {_DATA}"
-    return None
-
-
-def _named(place: str) -> str:
-    return f"field {place}" if place else "it"
 
 
 # ---------------- Compare two JSON objects field by field
