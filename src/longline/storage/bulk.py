@@ -1,4 +1,4 @@
-"""Statements for many rows, on the path of every item.
+"""Values that every database can store, and statements for many rows, on the path of every item.
 
 SQLAlchemy compiles a statement once; the values then go to the driver as they are. Its own bulk
 insert prepares each value of each row in Python, which cost more than the database did.
@@ -18,8 +18,6 @@ from typing import Any
 from sqlalchemy import (
     BindParameter,
     Connection,
-    Dialect,
-    Insert,
     Table,
     Update,
     bindparam,
@@ -31,10 +29,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.types import TypeEngine
 
 from longline.core.json import to_json
-
-# ---------------- Values that every database can store
-
-# ---------------- Text that every database can store
 
 
 def sanitize_text(text: str) -> str:
@@ -64,10 +58,31 @@ def sanitize_value(value: Any) -> Any:
     return value
 
 
-# ---------------- Keys that every database can index; PostgreSQL limits the size of an index row
+_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # not after an escaped backslash
 
-_MAX_KEY_BYTES = 2000  # the rest is for the other columns of the index
-_MAX_CHARACTER_BYTES = 4
+
+def as_json(value: Any) -> str:
+    """Return a value as the text of a JSON column.
+
+    A NUL character becomes U+FFFD: PostgreSQL stores it nowhere, and would fail each time a field
+    of such a row is queried.
+
+    Raises:
+        TypeError: a part of it cannot be written as JSON; the message names the field.
+    """
+    text = to_json(value).decode()
+    return _NUL.sub("\\1\ufffd", text) if "\\u0000" in text else text
+
+
+def as_sanitized_json(value: Any) -> str:
+    """Return a value like `as_json`, with what JSON cannot hold written as text."""
+    try:
+        return as_json(value)
+    except TypeError:
+        return as_json(sanitize_value(value))
+
+
+_MAX_KEY_BYTES = 2000  # PostgreSQL limits the size of an index row, which has other columns, too
 _PREFIX_BYTES = 1900  # readable start of a longer key
 
 
@@ -76,9 +91,7 @@ def sanitize_key(key: str) -> str:
 
     A NUL character becomes U+FFFD, a lone surrogate its escape.
     """
-    readable = sanitize_text(key.replace("\x00", "\ufffd") if "\x00" in key else key)
-    if len(readable) * _MAX_CHARACTER_BYTES <= _MAX_KEY_BYTES:
-        return readable
+    readable = sanitize_text(key.replace("\x00", "\ufffd"))
     written = readable.encode()
     if len(written) <= _MAX_KEY_BYTES:
         return readable
@@ -86,7 +99,8 @@ def sanitize_key(key: str) -> str:
     return f"{prefix}~{hashlib.sha256(written).hexdigest()}"
 
 
-_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # not after an escaped backslash
+# ---------------- Statements
+
 _SIZES = (64, 32, 16, 8, 4, 2, 1)  # few sizes, so that few statements are compiled and cached
 _INSERTS: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
@@ -102,8 +116,7 @@ def upsert(connection: Connection, table: Table) -> Any:
 class BulkInsert:
     """Insert rows whose JSON is text already.
 
-    `names` are the columns of every row; `start` makes the bare INSERT, and `finish` adds what
-    comes after its values.
+    `names` are the columns of every row; `finish` adds what comes after the values.
     """
 
     def __init__(
@@ -111,12 +124,10 @@ class BulkInsert:
         table: Table,
         names: Sequence[str],
         *,
-        start: Callable[[Table], Any] = Insert,
         finish: Callable[[Any], Any] = lambda statement: statement,
     ) -> None:
         self._table = table
         self._names = names
-        self._start = start
         self._finish = finish
         self._compiled: dict[tuple[str, int], _Compiled] = {}
 
@@ -129,13 +140,9 @@ class BulkInsert:
                     {name: bindparam(f"p{i}_{name}") for name in self._names}
                     for i in range(len(some))
                 ]
-                statement = self._finish(self._insert(connection.dialect).values(values))
+                statement = self._finish(upsert(connection, self._table).values(values))
                 self._compiled[key] = _compile(connection, statement, self._names, len(some))
             _execute(connection, *self._compiled[key], some)
-
-    def _insert(self, dialect: Dialect) -> Any:
-        del dialect
-        return self._start(self._table)
 
 
 class BulkUpsert(BulkInsert):
@@ -161,9 +168,6 @@ class BulkUpsert(BulkInsert):
             return statement.on_conflict_do_update(index_elements=list(key), set_=changes)
 
         super().__init__(table, names, finish=finish)
-
-    def _insert(self, dialect: Dialect) -> Any:
-        return _INSERTS[dialect.name](self._table)
 
 
 class BulkUpdate:
@@ -237,24 +241,3 @@ def _execute(
     connection: Connection, sql: str, order: _Order, rows: Sequence[Mapping[str, Any]]
 ) -> None:
     connection.exec_driver_sql(sql, tuple([rows[index][name] for index, name in order]))
-
-
-def as_json(value: Any) -> str:
-    """Return a value as the text of a JSON column.
-
-    A NUL character becomes U+FFFD: PostgreSQL stores it nowhere, and would fail each time a field
-    of such a row is queried.
-
-    Raises:
-        TypeError: a part of it cannot be written as JSON; the message names the field.
-    """
-    text = to_json(value).decode()
-    return _NUL.sub("\\1\ufffd", text) if "\\u0000" in text else text
-
-
-def as_sanitized_json(value: Any) -> str:
-    """Return a value like `as_json`, with what JSON cannot hold written as text."""
-    try:
-        return as_json(value)
-    except TypeError:
-        return as_json(sanitize_value(value))

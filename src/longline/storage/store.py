@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import Connection, delete, func, insert, or_, select, update
@@ -27,99 +26,6 @@ from longline.storage.queue.queue import Queue
 from longline.storage.queue.tasks import TaskQueue
 from longline.storage.records import ExportCursors, History, Records
 from longline.storage.schema import cells, decoding, leaders
-
-# ---------------- State that processes share through the database: leaders, locks and small named
-
-
-class Leaders(Repository):
-    """Leader leases: only one process may hold a name, until it fails to renew it in time."""
-
-    @writes
-    def take(self, connection: Connection, name: str, owner: str, at: float, until: float) -> bool:
-        """Become the leader, or stay it, until a time; False when another process is."""
-        statement = (
-            upsert(connection, leaders)
-            .values(name=name, owner=owner, until=until)
-            .on_conflict_do_update(
-                index_elements=["name"],
-                set_={"owner": owner, "until": until},
-                where=or_(leaders.c.owner == owner, leaders.c.until < at),
-            )
-            .returning(leaders.c.name)
-        )
-        return connection.scalar(statement) is not None
-
-    @writes
-    def give_up(self, connection: Connection, name: str, owner: str) -> None:
-        """Release the name if `owner` holds it."""
-        connection.execute(delete(leaders).where(leaders.c.name == name, leaders.c.owner == owner))
-
-
-# ---------------- Small named values as JSON in one table
-
-
-class DatabaseStateBackend(StateBackend[State]):
-    """Values of one kind; `room` separates them from those of other kinds."""
-
-    def __init__(self, database: Database, room: str, kind: type[State], clock: Clock) -> None:
-        self._database = database
-        self._room = room
-        self._kind = kind
-        self._clock = clock
-
-    async def change(self, name: str, step: Update[State, Result]) -> Result:
-        loop = asyncio.get_running_loop()
-        # The time is read after the row is locked, in the writer's thread, where a clock that
-        # belongs to the loop (virtual time) cannot be read. The loop's own time can.
-        offset = self._clock.now() - loop.time()
-
-        def apply(connection: Connection) -> Result:
-            state = connection.scalar(self._select(name).with_for_update())
-            value = self._decode(state)
-            changed, answer = step(value, loop.time() + offset)
-            if changed is None or changed == value:
-                return answer
-            values = asdict(changed)  # type: ignore[call-overload]  # a dataclass, which the type variable cannot say
-            if state is None:
-                row = {"room": self._room, "name": name, "state": values}
-                connection.execute(insert(cells), row)
-            else:
-                connection.execute(update(cells).where(self._at(name)).values(state=values))
-            return answer
-
-        return await self._database.write(apply)
-
-    async def read(self, name: str) -> tuple[State | None, float]:
-        found = await self._database.read(
-            lambda connection: self._decode(connection.scalar(self._select(name)))
-        )
-        return found, self._clock.now()
-
-    async def all(self) -> dict[str, State]:
-        query = select(cells.c.name, cells.c.state).where(cells.c.room == self._room)
-        query = query.order_by(cells.c.name)
-
-        def read(connection: Connection) -> dict[str, State]:
-            with decoding(cells.c.state):
-                return {name: self._kind(**state) for name, state in connection.execute(query)}
-
-        return await self._database.read(read)
-
-    async def forget(self, name: str) -> bool:
-        statement = delete(cells).where(self._at(name))
-        return await self._database.write(
-            lambda connection: connection.execute(statement).rowcount == 1
-        )
-
-    def _at(self, name: str) -> Any:
-        return (cells.c.room == self._room) & (cells.c.name == name)
-
-    def _select(self, name: str) -> Any:
-        return select(cells.c.state).where(self._at(name))
-
-    def _decode(self, state: Mapping[str, Any] | None) -> State | None:
-        with decoding(cells.c.state):
-            return None if state is None else self._kind(**state)
 
 
 class Store:
@@ -164,13 +70,13 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def open_store(address: str, *, is_stopping: Callable[[], bool] = lambda: False) -> Store:
+    """Open the store at a SQLAlchemy URL, with the errors of `open_database`."""
+    return Store(open_database(address, is_stopping=is_stopping))
 
 
 def _database_time(connection: Connection) -> float:
@@ -180,15 +86,92 @@ def _database_time(connection: Connection) -> float:
     return float(seconds or 0.0)
 
 
-def open_store(address: str, *, is_stopping: Callable[[], bool] = lambda: False) -> Store:
-    """Open the store at a SQLAlchemy URL.
+# ---------------- State that processes share
 
-    `is_stopping` returns whether the process is shutting down; an unavailable server then has a
-    few seconds left.
 
-    Raises:
-        StoreUnreachable: there is no such database or no permission to use it.
-        StoreTooNew: a newer longline has written it.
-        StoreBusy: other processes held the write lock for too long.
-    """
-    return Store(open_database(address, is_stopping=is_stopping))
+class Leaders(Repository):
+    """Leader leases: only one process may hold a name, until it fails to renew it in time."""
+
+    @writes
+    def take(self, connection: Connection, name: str, owner: str, at: float, until: float) -> bool:
+        """Become the leader, or stay it, until a time; False when another process is."""
+        statement = (
+            upsert(connection, leaders)
+            .values(name=name, owner=owner, until=until)
+            .on_conflict_do_update(
+                index_elements=["name"],
+                set_={"owner": owner, "until": until},
+                where=or_(leaders.c.owner == owner, leaders.c.until < at),
+            )
+            .returning(leaders.c.name)
+        )
+        return connection.scalar(statement) is not None
+
+    @writes
+    def give_up(self, connection: Connection, name: str, owner: str) -> None:
+        """Release the name if `owner` holds it."""
+        connection.execute(delete(leaders).where(leaders.c.name == name, leaders.c.owner == owner))
+
+
+class DatabaseStateBackend(StateBackend[State]):
+    """Small values of one kind, as JSON in one table; `room` separates the kinds."""
+
+    def __init__(self, database: Database, room: str, kind: type[State], clock: Clock) -> None:
+        self._database = database
+        self._room = room
+        self._kind = kind
+        self._clock = clock
+
+    async def change(self, name: str, step: Update[State, Result]) -> Result:
+        loop = asyncio.get_running_loop()
+        # The time is read after the row is locked, in the writer's thread, where a clock that
+        # belongs to the loop (virtual time) cannot be read. The loop's own time can.
+        offset = self._clock.now() - loop.time()
+
+        def apply(connection: Connection) -> Result:
+            state = connection.scalar(self._select(name).with_for_update())
+            value = self._decode(state)
+            changed, result = step(value, loop.time() + offset)
+            if changed is None or changed == value:
+                return result
+            values = asdict(changed)  # type: ignore[call-overload]  # a dataclass, which the type variable cannot say
+            if state is None:
+                row = {"room": self._room, "name": name, "state": values}
+                connection.execute(insert(cells), row)
+            else:
+                connection.execute(update(cells).where(self._at(name)).values(state=values))
+            return result
+
+        return await self._database.write(apply)
+
+    async def read(self, name: str) -> tuple[State | None, float]:
+        found = await self._database.read(
+            lambda connection: self._decode(connection.scalar(self._select(name)))
+        )
+        return found, self._clock.now()
+
+    async def all(self) -> dict[str, State]:
+        query = select(cells.c.name, cells.c.state).where(cells.c.room == self._room)
+        query = query.order_by(cells.c.name)
+
+        def read(connection: Connection) -> dict[str, State]:
+            with decoding(cells.c.state):
+                return {name: self._kind(**state) for name, state in connection.execute(query)}
+
+        return await self._database.read(read)
+
+    async def forget(self, name: str) -> bool:
+        statement = delete(cells).where(self._at(name))
+        return await self._database.write(
+            lambda connection: connection.execute(statement).rowcount == 1
+        )
+
+    def _at(self, name: str) -> Any:
+        return (cells.c.room == self._room) & (cells.c.name == name)
+
+    def _select(self, name: str) -> Any:
+        return select(cells.c.state).where(self._at(name))
+
+    def _decode(self, state: Mapping[str, Any] | None) -> State | None:
+        with decoding(cells.c.state):
+            return None if state is None else self._kind(**state)

@@ -46,8 +46,6 @@ from longline.services.doctor.servers import (
 )
 from longline.sources.loader import check_secrets, survey
 
-# ---------------- Checks of this machine: packages, home, disk, settings, sources, secrets and
-
 _OLDEST = (3, 11)
 _NEEDED = ("aiohttp", "alembic", "click", "orjson", "pydantic", "sqlalchemy")
 EXTRAS = {  # a module of each extra

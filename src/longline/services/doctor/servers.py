@@ -1,4 +1,4 @@
-"""Checks of the database and of Redis."""
+"""Checks of the database, of Redis, and of a cluster: processes, workers, clocks, waiting work."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import os
 import socket
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,25 +29,16 @@ from longline.services.doctor.findings import CheckContext, Finding, ok, problem
 from longline.services.processes import LOOPBACK, StateFile, find_process
 from longline.services.programs import advisories_for
 from longline.storage.backends import OLDEST, explain_failure
-from longline.storage.database import NEWEST, open_database
+from longline.storage.database import NEWEST, Database, open_database
 from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.schema import chunks, jobs, metadata
 from longline.storage.store import Store
 
 T = TypeVar("T")
 _RESPONSE_TIMEOUT = 3  # seconds
-_NETWORK_FILE_SYSTEMS = {
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smbfs",
-    "smb3",
-    "afs",
-    "9p",
-    "glusterfs",
-    "ceph",
-    "fuse.sshfs",
-}
+_NETWORK_FILE_SYSTEMS = frozenset(
+    ["nfs", "nfs4", "cifs", "smbfs", "smb3", "afs", "9p", "glusterfs", "ceph", "fuse.sshfs"]
+)
 _DISK_FULL_TEXTS = ("disk I/O error", "disk is full")
 _SCHEMA_VERSION = "SELECT version_num FROM alembic_version"
 _FACTS = """SELECT pg_database_size(current_database()), pg_is_in_recovery(),
@@ -114,24 +106,18 @@ def database_time(context: CheckContext) -> float | None:
     return _ask(url, lambda one: float(one.execute(_CLOCK).fetchone()[0]))
 
 
-def connect_postgres(url: URL) -> Any:
-    """Return a connection to PostgreSQL that fails fast.
-
-    Raises:
-        MissingExtra: its driver is not installed.
-    """
+def _connect_postgres(url: URL) -> Any:
     try:
-        import psycopg  # noqa: PLC0415  # an optional part
+        from longline.services.postgres import connect_postgres  # noqa: PLC0415  # an extra
     except ImportError as error:
         raise MissingExtra("postgres", "PostgreSQL as the database") from error
-    address = url.set(drivername="postgresql").render_as_string(hide_password=False)
-    return psycopg.connect(address, connect_timeout=_RESPONSE_TIMEOUT, autocommit=True)
+    return connect_postgres(url)
 
 
 def _ask(url: URL, query: Callable[[Any], T]) -> T | None:
     """Return the result of a query; None on errors, which the check of the database reports."""
     try:
-        with connect_postgres(url) as connection:
+        with _connect_postgres(url) as connection:
             return query(connection)
     except Exception:  # noqa: BLE001  # errors of psycopg, which is optional
         return None
@@ -190,7 +176,7 @@ def _sqlite_schema_version(file: Path) -> str | None:
 def _check_postgres(url: URL, remedy: str) -> Iterator[Finding]:
     shown = redact_url(url.render_as_string(hide_password=True))
     try:
-        with connect_postgres(url) as connection:
+        with _connect_postgres(url) as connection:
             yield from _check_server(connection, shown)
     except MissingExtra:
         raise
@@ -216,12 +202,8 @@ def _check_server(connection: Any, shown: str) -> Iterator[Finding]:
         grant = f"GRANT CREATE, USAGE ON SCHEMA public TO {connection.info.user}"
         yield problem("database", sentence, grant)
         return
-    if (
-        has_tables
-        and not connection.execute(
-            _WRITABLE, [[str(table.name) for table in metadata.sorted_tables]]
-        ).fetchone()[0]
-    ):
+    names = [str(table.name) for table in metadata.sorted_tables]
+    if has_tables and not connection.execute(_WRITABLE, [names]).fetchone()[0]:
         sentence = f"{connection.info.user} has no permission to write all tables at {shown}"
         grant = f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {connection.info.user}"
         yield problem("database", sentence, grant)
@@ -267,10 +249,9 @@ def redis_time(context: CheckContext) -> float | None:
     address = context.settings.redis
     if address is None:
         return None
-    try:
-        connect, errors = _redis_library()
-    except MissingExtra:
+    if find_spec("redis") is None:
         return None  # another check reports it
+    connect, errors = _redis_library()
     try:
         with connect(address) as server:
             seconds, microseconds = server.time()
@@ -347,9 +328,8 @@ def _redis_library() -> tuple[Callable[[str], Any], Any]:
     return partial(connect_redis, protocol=2), (RedisError, OSError, ValueError)
 
 
-# ---------------- Checks of a cluster: its processes, workers, clocks, and work that is not done
+# ---------------- A cluster: its processes, workers, and work that is not done
 
-_CONNECT_TIMEOUT = 3.0  # seconds
 _MAX_WAIT = 60.0  # seconds that a chunk or a task may wait while workers are idle
 _QUEUES = {TaskKind.EXPORT: "output", TaskKind.FINISHED: "process"}
 _WAITING = {  # one, and several
@@ -372,117 +352,70 @@ def own_services(context: CheckContext) -> Iterator[Finding]:
             yield warning("services", sentence, f"run `longline up`; see {entry.log}")
         elif entry.port is not None and not _is_open(entry.port):
             sentence = f"{entry.name} runs (process {entry.pid}), but port {entry.port} is closed"
-            yield problem(
-                "services", sentence, f"run `longline down` and `longline up`; see {entry.log}"
-            )
+            remedy = f"run `longline down` and `longline up`; see {entry.log}"
+            yield problem("services", sentence, remedy)
         else:
             port = f" on port {entry.port}" if entry.port else ""
             yield ok("services", f"{entry.name} runs{port} (process {entry.pid})")
 
 
+def _is_open(port: int) -> bool:
+    try:
+        with socket.create_connection((LOOPBACK, port), _RESPONSE_TIMEOUT):
+            return True
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class _WaitingWork:
+    """Unfinished jobs of the cluster, chunks that no worker takes, and tasks by kind.
+
+    Of tasks, the number that wait, and how many of them are old.
+    """
+
+    jobs: int = 0
+    old_chunks: int = 0
+    tasks: Mapping[TaskKind, tuple[int, int]] = field(default_factory=dict)
+
+
 def workers(context: CheckContext) -> Iterator[Finding]:
     """Check that workers run when work waits for them."""
-    broker = _broker(context)
-    found = {} if broker is None else _registered(broker)
+    # The check of Redis reports a missing package.
+    address = context.settings.broker if find_spec("redis") else None
+    found: Mapping[str, Mapping[str, str]] | None = {}
+    if address is not None:
+        from longline.services.cluster import registered_workers  # noqa: PLC0415  # an extra
+
+        found = registered_workers(address)
     if found is None:
         sentence = "unknown while Redis does not respond"
         yield warning("workers", sentence, "fix that first, and run doctor again")
         return
+    waiting = _ask_database(context, _waiting_work) or _WaitingWork()
     if found:
         names = ", ".join(sorted(one.get("name", key) for key, one in found.items()))
         yield ok("workers", f"{len(found)} registered: {names}")
-        yield from _check_chunks(context)
-    elif waiting := _count_waiting_jobs(context):
-        wait = "1 job waits" if waiting == 1 else f"{waiting} jobs wait"
+    elif waiting.jobs:
+        wait = "1 job waits" if waiting.jobs == 1 else f"{waiting.jobs} jobs wait"
         sentence = f"{wait} for workers, but none is registered"
         yield problem("workers", sentence, "run `longline up` or `longline worker`")
-    elif broker is not None:
+    elif address is not None:
         remedy = "run `longline up` or `longline worker` before `longline run --engine celery`"
         yield warning("workers", "none is registered", remedy)
-    if broker is not None:
-        yield from _check_tasks(context, found)
-
-
-def abandoned_jobs(context: CheckContext) -> Iterator[Finding]:
-    """Check that every running job has a process."""
-    if schema_version(context) != NEWEST:
-        return
-    with closing(open_database(context.settings.database, timeout=_CONNECT_TIMEOUT)) as database:
-        abandoned = asyncio.run(_abandoned(Store(database)))
-    for job in abandoned:
-        yield warning("jobs", f"the process of {job} has died", f"run `longline resume {job}`")
-    if not abandoned:
-        yield ok("jobs", "every running job has a process")
-
-
-async def _abandoned(store: Store) -> list[str]:
-    now = await store.now()
-    found = await store.jobs.list(limit=None, is_open=True)
-    # Jobs of a cluster are continued by any worker.
-    local = [job for job in found if job.engine == "local"]
-    return [job.id for job in local if await is_abandoned(store, job, now)]
-
-
-def _broker(context: CheckContext) -> str | None:
-    """Return the Redis that workers register in; None: there is none."""
-    # The check of Redis reports a missing package.
-    return context.settings.broker if find_spec("redis") else None
-
-
-def _registered(broker: str) -> Mapping[str, Mapping[str, str]] | None:
-    """Return the registered workers; None when Redis does not respond."""
-    from longline.services.cluster import registered_workers  # noqa: PLC0415  # needs the extra
-
-    return registered_workers(broker)
-
-
-def _count_waiting_jobs(context: CheckContext) -> int:
-    """Return the number of unfinished jobs of the cluster."""
-    if schema_version(context) != NEWEST:
-        return 0
-    is_open = jobs.c.state.in_([JobState.PENDING, JobState.RUNNING])
-    query = select(func.count()).where(is_open, jobs.c.engine == "celery")
-    with closing(open_database(context.settings.database, timeout=_CONNECT_TIMEOUT)) as database:
-        return database.stream(lambda connection: connection.scalar(query)) or 0
-
-
-def _check_chunks(context: CheckContext) -> Iterator[Finding]:
-    """Report chunks that no worker takes."""
-    if schema_version(context) != NEWEST:
-        return
-    with closing(open_database(context.settings.database, timeout=_CONNECT_TIMEOUT)) as database:
-        now = asyncio.run(Store(database).now())
-        old = database.stream(lambda connection: _count_untaken(connection, now - _MAX_WAIT))
-    if old:
-        sentence = (
-            f"{old} chunks have waited for more than {_MAX_WAIT:g} s, and no worker takes any"
-        )
+    if found and waiting.old_chunks:
+        sentence = f"{waiting.old_chunks} chunks have waited for more than {_MAX_WAIT:g} s"
         remedy = "see the workers' logs; they need the queue `fetch`, this database and this Redis"
-        yield problem("workers", sentence, remedy)
-
-
-def _count_untaken(connection: Connection, before: float) -> int:
-    taken = select(func.count()).where(
-        (chunks.c.state == "taken") | (chunks.c.taken_at > before) | (chunks.c.finished_at > before)
-    )
-    if connection.scalar(taken.select_from(chunks)):
-        return 0
-    running = select(jobs.c.id).where(jobs.c.state == JobState.RUNNING)
-    offered = select(func.count()).where(
-        chunks.c.state == "offered", chunks.c.offered_at < before, chunks.c.job_id.in_(running)
-    )
-    return connection.scalar(offered) or 0
+        yield problem("workers", f"{sentence}, and no worker takes any", remedy)
+    if address is not None:
+        yield from _check_tasks(waiting.tasks, found)
 
 
 def _check_tasks(
-    context: CheckContext, found: Mapping[str, Mapping[str, str]]
+    tasks: Mapping[TaskKind, tuple[int, int]], found: Mapping[str, Mapping[str, str]]
 ) -> Iterator[Finding]:
     """Report tasks whose queue no worker serves, or that no worker takes."""
-    if schema_version(context) != NEWEST:
-        return
-    with closing(open_database(context.settings.database, timeout=_CONNECT_TIMEOUT)) as database:
-        untaken = asyncio.run(_count_tasks(Store(database)))
-    for kind, (waiting, old) in untaken.items():
+    for kind, (waiting, old) in tasks.items():
         queue, (one, several) = _QUEUES[kind], _WAITING[kind]
         # A worker that registers no queues serves all of them.
         if waiting and not any(queue in each.get("queues", queue) for each in found.values()):
@@ -495,72 +428,97 @@ def _check_tasks(
             yield problem("workers", sentence, "see the workers' logs")
 
 
-async def _count_tasks(store: Store) -> dict[TaskKind, tuple[int, int]]:
-    """Return the number of waiting tasks of each kind, and how many of them are old.
+def abandoned_jobs(context: CheckContext) -> Iterator[Finding]:
+    """Check that every running job has a process."""
+    abandoned = _ask_database(context, _abandoned)
+    for job in abandoned or ():
+        yield warning("jobs", f"the process of {job} has died", f"run `longline resume {job}`")
+    if abandoned == []:
+        yield ok("jobs", "every running job has a process")
 
-    None are old while a worker runs one of the kind: the others wait for it.
-    """
+
+def _ask_database(
+    context: CheckContext, query: Callable[[Database], Coroutine[Any, Any, T]]
+) -> T | None:
+    """Return the result of a query; None if the schema is not the newest: nothing is migrated."""
+    if schema_version(context) != NEWEST:
+        return None
+    address = context.settings.database
+    with closing(open_database(address, timeout=_RESPONSE_TIMEOUT)) as database:
+        return asyncio.run(query(database))
+
+
+async def _abandoned(database: Database) -> list[str]:
+    store = Store(database)
+    now = await store.now()
+    found = await store.jobs.list(limit=None, is_open=True)
+    # Jobs of a cluster are continued by any worker.
+    local = [job for job in found if job.engine == "local"]
+    return [job.id for job in local if await is_abandoned(store, job, now)]
+
+
+async def _waiting_work(database: Database) -> _WaitingWork:
+    store = Store(database)
     now = await store.now()
     old = {task.name for task in await store.tasks.ready(now - _MAX_WAIT)}
-    found: dict[TaskKind, tuple[int, int]] = {}
     ready = await store.tasks.ready(now)
+    tasks: dict[TaskKind, tuple[int, int]] = {}
     for kind in TaskKind:
-        tasks = [task for task in ready if task.kind is kind]
-        free = [task.name for task in tasks if _is_free(task, now)]
-        is_busy = len(free) < len(tasks)
-        found[kind] = len(free), 0 if is_busy else len(old.intersection(free))
-    return found
+        own = [task for task in ready if task.kind is kind]
+        free = [task.name for task in own if _is_free(task, now)]
+        # None are old while a worker runs one of the kind: the others wait for it.
+        is_busy = len(free) < len(own)
+        tasks[kind] = len(free), 0 if is_busy else len(old.intersection(free))
+    is_open = jobs.c.state.in_([JobState.PENDING, JobState.RUNNING])
+    open_jobs = select(func.count()).where(is_open, jobs.c.engine == "celery")
+    waiting = await database.read(lambda connection: connection.scalar(open_jobs))
+    old_chunks = await database.read(lambda one: _count_untaken(one, now - _MAX_WAIT))
+    return _WaitingWork(waiting or 0, old_chunks, tasks)
 
 
 def _is_free(task: Task, now: float) -> bool:
     return task.is_free(now, dead_among([task.owner] if task.owner else []))
 
 
-def _is_open(port: int) -> bool:
-    try:
-        with socket.create_connection((LOOPBACK, port), _CONNECT_TIMEOUT):
-            return True
-    except OSError:
-        return False
+def _count_untaken(connection: Connection, before: float) -> int:
+    """Return how many chunks were offered before a time, unless a worker has taken one since."""
+    taken = select(func.count()).where(
+        (chunks.c.state == "taken") | (chunks.c.taken_at > before) | (chunks.c.finished_at > before)
+    )
+    if connection.scalar(taken.select_from(chunks)):
+        return 0
+    running = select(jobs.c.id).where(jobs.c.state == JobState.RUNNING)
+    offered = select(func.count()).where(
+        chunks.c.state == "offered", chunks.c.offered_at < before, chunks.c.job_id.in_(running)
+    )
+    return connection.scalar(offered) or 0
 
 
 # ---------------- Clocks: those of this machine, the database and Redis must agree
 
 _WARNING_SKEW = 1.0  # seconds
 _PROBLEM_SKEW = 30.0
-_USES = {
-    "the database": "leases use the clock of the database",
-    "Redis": "limits use the clock of Redis",
-}
 
 
 def clocks(context: CheckContext) -> Iterator[Finding]:
     """Check how much the clocks of a cluster differ."""
-    others: dict[str, Callable[[CheckContext], float | None]] = {
-        "the database": database_time,
-        "Redis": redis_time,
-    }
-    for name, time_of in others.items():
-        ahead = _ahead(context, time_of)
-        if ahead is not None:
-            yield _clock_finding(name, ahead)
+    for name, use, time_of in (
+        ("the database", "leases use the clock of the database", database_time),
+        ("Redis", "limits use the clock of Redis", redis_time),
+    ):
+        before = context.now()
+        there = time_of(context)
+        if there is None:
+            continue
+        ahead = (before + context.now()) / 2 - there
+        direction = "ahead of" if ahead > 0 else "behind"
+        sentence = f"the clock of this machine is {abs(ahead):.1f} s {direction} that of {name}"
+        remedy = f"synchronise both by NTP; {use}, logs and records that of this machine"
+        if abs(ahead) >= _PROBLEM_SKEW:
+            yield problem("clocks", sentence, remedy)
+        elif abs(ahead) >= _WARNING_SKEW:
+            yield warning("clocks", sentence, remedy)
+        else:
+            yield ok("clocks", f"the clocks of this machine and of {name} agree; {use}")
     if context.settings.redis is None and context.settings.database.startswith("sqlite"):
         yield ok("clocks", "everything runs on this machine")
-
-
-def _ahead(context: CheckContext, time_of: Callable[[CheckContext], float | None]) -> float | None:
-    """Return by how many seconds this machine is ahead; None: there is nothing to compare."""
-    before = context.now()
-    there = time_of(context)
-    return None if there is None else (before + context.now()) / 2 - there
-
-
-def _clock_finding(name: str, ahead: float) -> Finding:
-    direction = "ahead of" if ahead > 0 else "behind"
-    sentence = f"the clock of this machine is {abs(ahead):.1f} s {direction} that of {name}"
-    remedy = f"synchronise both by NTP; {_USES[name]}, logs and records that of this machine"
-    if abs(ahead) >= _PROBLEM_SKEW:
-        return problem("clocks", sentence, remedy)
-    if abs(ahead) >= _WARNING_SKEW:
-        return warning("clocks", sentence, remedy)
-    return ok("clocks", f"the clocks of this machine and of {name} agree; {_USES[name]}")

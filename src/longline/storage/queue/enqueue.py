@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from longline.core.model import Item, ItemState, Usage
 from longline.http.messages import origin_of
@@ -60,7 +59,7 @@ def add(connection: Connection, discovered: Discovered) -> int | None:
         fresh = _fresh(connection, job, found)
         found = fresh[: max(0, limit - _total(connection, job))]
     if found:
-        _QUEUE_UP[connection.dialect.name].run(connection, [_queued(job, item) for item in found])
+        _QUEUE_UP.run(connection, [_queued(job, item) for item in found])
     changes: dict[str, Any] = {"is_discovered": True} if discovered.is_last else {}
     if discovered.cursor is not None:
         changes["cursor"] = sanitize_value(discovered.cursor)
@@ -110,17 +109,12 @@ def _queued(job: str, item: Item) -> dict[str, Any]:
     }
 
 
-def _queueing(module: Any) -> BulkInsert:
-    return BulkInsert(
-        items,
-        (
-            *("job_id", "key", "url", "data", "priority", "state"),
-            *("due_at", "tries", "lease_token", "domain"),
-        ),
-        start=module.insert,
-        # Whether a key is known is the index's to say: to ask first reads the job's keys twice.
-        finish=lambda rows: rows.on_conflict_do_nothing(index_elements=["job_id", "key"]),
-    )
-
-
-_QUEUE_UP = {"sqlite": _queueing(sqlite), "postgresql": _queueing(postgresql)}
+_QUEUE_UP = BulkInsert(
+    items,
+    (
+        *("job_id", "key", "url", "data", "priority", "state"),
+        *("due_at", "tries", "lease_token", "domain"),
+    ),
+    # Whether a key is known is the index's to say: to ask first reads the job's keys twice.
+    finish=lambda rows: rows.on_conflict_do_nothing(index_elements=["job_id", "key"]),
+)
