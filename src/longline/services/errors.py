@@ -34,12 +34,12 @@ class StopFailed(ServiceError):
 
 
 class ServiceUnreachable(ServiceError):
-    """A server that the settings name, and longline did not start, does not answer."""
+    """A server that the settings name, and longline did not start, does not respond."""
 
     service: str
     address: str
     problem: str
-    message = "{service} at {address} does not answer ({problem})"
+    message = "{service} at {address} does not respond ({problem})"
     hint = "longline did not start it: start it, or remove its address from the settings."
 
 

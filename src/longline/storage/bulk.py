@@ -18,6 +18,7 @@ from typing import Any
 from sqlalchemy import (
     BindParameter,
     Connection,
+    Insert,
     Table,
     Update,
     bindparam,
@@ -70,8 +71,12 @@ def as_json(value: Any) -> str:
     Raises:
         TypeError: a part of it cannot be written as JSON; the message names the field.
     """
-    text = to_json(value).decode()
-    return _NUL.sub("\\1\ufffd", text) if "\\u0000" in text else text
+    return replace_nul_escapes(to_json(value).decode())
+
+
+def replace_nul_escapes(json: str) -> str:
+    """Replace the escape of each NUL character in a JSON text by U+FFFD."""
+    return _NUL.sub("\\1\ufffd", json) if "\\u0000" in json else json
 
 
 def as_sanitized_json(value: Any) -> str:
@@ -171,9 +176,9 @@ class BulkUpsert(BulkInsert):
 
 
 class BulkUpdate:
-    """Run an UPDATE with named parameters for many rows."""
+    """Run an UPDATE, or an INSERT of one row, with named parameters for many rows."""
 
-    def __init__(self, statement: Update) -> None:
+    def __init__(self, statement: Update | Insert) -> None:
         self._statement = statement
         self._compiled: dict[str, tuple[str, tuple[str, ...]]] = {}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,12 +35,12 @@ from longline.core.clock import SystemClock
 from longline.core.errors import NotCopied, StoreUnreachable
 from longline.core.sqlite_files import transaction
 from longline.limits.backends.sqlite import SqliteStateFile
+from longline.storage.bulk import BulkUpdate, replace_nul_escapes
 from longline.storage.database import Database, Row
 from longline.storage.schema import Json, cells, items, jobs, leaders, metadata, questions
 from longline.storage.store import Store
 
 _BATCH = 100  # rows in memory at a time; some hold pages
-_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # an escape: after an even number of backslashes
 STOP = (
     "workers would continue with the old database. Stop them first: `longline down` for those of "
     "this home (`longline up --workers 0` starts its servers again), SIGTERM for others. Or use "
@@ -76,14 +75,6 @@ class CopyResult:
     source: str
     target: str
     tables: tuple[CopiedTable, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Guard:
-    """Checks that nothing is written to the source while it is copied."""
-
-    now: float
-    is_untouched: Callable[[], bool]
 
 
 class DatabaseCopy:
@@ -124,18 +115,20 @@ class DatabaseCopy:
             raise NotCopied(self._target.database.address, "it is the same database")
         now = await Store(self._source.database).now()
         with self._source.database.watch_commits() as is_untouched:
-            guard = None if force else _Guard(now, is_untouched)
+            is_safe = None if force else is_untouched
             try:
-                return await self._target.database.write(self._copy, guard)
+                return await self._target.database.write(self._copy, now, is_safe)
             except asyncio.CancelledError:
                 self._stopped.set()  # the writer thread rolls back after its batch
                 raise
 
-    def _copy(self, writing: Connection, guard: _Guard | None) -> CopyResult:
+    def _copy(
+        self, writing: Connection, now: float, is_untouched: Callable[[], bool] | None
+    ) -> CopyResult:
         source = self._source
         with source.database.snapshot() as reading:
-            if guard is not None:
-                self._refuse_running(reading, guard.now)
+            if is_untouched is not None:
+                self._refuse_running(reading, now)
             self._refuse_filled(writing)
             writing.execute(delete(leaders))  # of workers that wait there already
             values = _small_values(reading, source.file, file_counts=source.file_counts)
@@ -145,7 +138,7 @@ class DatabaseCopy:
             ]
         for table in metadata.sorted_tables:
             _advance_sequence(writing, table)
-        if guard is not None and not guard.is_untouched():
+        if is_untouched is not None and not is_untouched():
             raise self._refused(
                 f"another process has written to {source.database.address} meanwhile, which would "
                 "be missing. Find out which, and copy again, or use --force"
@@ -157,14 +150,19 @@ class DatabaseCopy:
     def _copy_table(
         self, reading: Connection, writing: Connection, table: Table, values: Sequence[Row]
     ) -> CopiedTable:
-        insertion = _TableInsert(writing, table)
+        # One statement for each row, sent together: the driver of PostgreSQL parses one statement
+        # for many rows every time, which doubled the time.
+        values_of: dict[str, BindParameter[Any]] = {
+            column.name: bindparam(column.name) for column in table.columns
+        }
+        insertion = BulkUpdate(insert(table).values(values_of))
         read, written = _TableChecksum(table), _TableChecksum(table)
         # Small values are few, and partly from a file.
         batches = iter([list(values)]) if table is cells else _table_rows(reading, table)
         for batch in self._storable(writing, table, batches):
             if self._stopped.is_set():
                 raise self._refused("it was interrupted")
-            insertion.run(batch)
+            insertion.run(writing, batch)
             read.add(batch)
             self._on_step(table.name, read.rows)
         for batch in _table_rows(writing, table):
@@ -236,28 +234,6 @@ def _table_rows(connection: Connection, table: Table) -> Iterator[list[Row]]:
         yield [dict(row) for row in part]
 
 
-class _TableInsert:
-    """Inserts rows whose JSON is text.
-
-    One statement for each row, sent together: the driver of PostgreSQL parses one statement for
-    many rows every time, which doubled the time.
-    """
-
-    def __init__(self, connection: Connection, table: Table) -> None:
-        self._connection = connection
-        values: dict[str, BindParameter[Any]] = {
-            column.name: bindparam(column.name) for column in table.columns
-        }
-        compiled: Any = insert(table).values(values).compile(dialect=connection.dialect)
-        self._sql = str(compiled)
-        self._order: tuple[str, ...] = tuple(compiled.positiontup)
-
-    def run(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        given = [tuple([row[name] for name in self._order]) for row in rows]
-        if given:
-            self._connection.exec_driver_sql(self._sql, given)
-
-
 class _TableChecksum:
     """The number of rows and the sum of their hashes, independent of their order."""
 
@@ -327,7 +303,7 @@ class _PostgresCheck:
     def _without_nul(self, name: str, value: str) -> str:
         if not self._is_json[name]:
             return value.replace("\x00", "\ufffd")
-        return _NUL.sub(r"\1\\ufffd", value) if "\\u0000" in value else value
+        return replace_nul_escapes(value)
 
 
 def _bits(kind: object) -> int:

@@ -247,7 +247,7 @@ class Questions(Repository):
                 answer=outcome.answer,
                 reason=outcome.reason,
                 tries=question.tries,
-                asked=_prompt(question),
+                asked=_question_json(question),
                 due_at=outcome.due,
                 tokens=questions.c.tokens + outcome.tokens,
                 lease_owner=None,
@@ -394,7 +394,7 @@ def _question_row(request: QuestionRequest, at: float) -> Row:
         "task": question.task,
         "version": question.version,
         "model": question.model,
-        "asked": _prompt(question),
+        "asked": _question_json(question),
         "state": QuestionState.SKIPPED if is_skipped else QuestionState.QUEUED,
         "reason": request.reason,
         "tries": 0,
@@ -405,7 +405,7 @@ def _question_row(request: QuestionRequest, at: float) -> Row:
     }
 
 
-def _prompt(question: Question) -> Row:
+def _question_json(question: Question) -> Row:
     return {
         "text": question.text,
         "system": question.system,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import orjson
@@ -127,7 +127,7 @@ class Jobs(Repository):
         identity = _hash_identity(new)
         lock_name(connection, f"job {identity}")  # of two concurrent callers, the second finds it
         query = (
-            select(jobs)
+            select(*_JOB_COLUMNS)
             .where(jobs.c.identity == identity, jobs.c.state.in_(OPEN_STATES))
             .order_by(jobs.c.created_at.desc())
             .limit(1)
@@ -142,7 +142,7 @@ class Jobs(Repository):
         Raises:
             UnknownJob: no job or several jobs match.
         """
-        query = select(jobs).where(jobs.c.id.startswith(job, autoescape=True))
+        query = select(*_JOB_COLUMNS).where(jobs.c.id.startswith(job, autoescape=True))
         rows = connection.execute(query).all()
         exact = [row for row in rows if row.id == job]
         if len(exact or rows) != 1:
@@ -154,7 +154,7 @@ class Jobs(Repository):
         self, connection: Connection, *, limit: int | None = 50, is_open: bool = False
     ) -> JobList:
         """Return the newest jobs first."""
-        query = select(jobs).order_by(jobs.c.created_at.desc(), jobs.c.id).limit(limit)
+        query = select(*_JOB_COLUMNS).order_by(jobs.c.created_at.desc(), jobs.c.id).limit(limit)
         if is_open:
             query = query.where(jobs.c.state.in_(OPEN_STATES))
         return [_job_of(row) for row in connection.execute(query)]
@@ -380,22 +380,11 @@ def finish_job(
     return state
 
 
+_JOB_COLUMNS = [jobs.c[one.name] for one in fields(Job)]
+
+
 def _job_of(row: Row[Any]) -> Job:
-    return Job(
-        id=row.id,
-        source=row.source,
-        state=JobState(row.state),
-        settings=row.settings,
-        created_at=row.created_at,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-        reason=row.reason,
-        cursor=row.cursor,
-        is_discovered=row.is_discovered,
-        shortfall=row.shortfall,
-        engine=row.engine,
-        runs=row.runs,
-    )
+    return Job(**{**row._asdict(), "state": JobState(row.state)})
 
 
 def _hash_identity(new: NewJob) -> str:
@@ -419,7 +408,7 @@ def _create(connection: Connection, new: NewJob) -> Job:
     }
     connection.execute(insert(jobs), row)
     append_events(connection, [event_row(name, new.at, "job.created", settings=row["settings"])])
-    return _job_of(connection.execute(select(jobs).where(jobs.c.id == name)).one())
+    return _job_of(connection.execute(select(*_JOB_COLUMNS).where(jobs.c.id == name)).one())
 
 
 def _end_job(

@@ -20,14 +20,13 @@ from sqlalchemy import (
     bindparam,
     delete,
     func,
-    insert,
     or_,
     select,
     update,
 )
 
 from longline.core.errors import BadOption, UnknownRecord
-from longline.storage.bulk import BulkInsert, BulkUpsert, as_json, sanitize_key
+from longline.storage.bulk import BulkInsert, BulkUpsert, as_json, sanitize_key, upsert
 from longline.storage.database import Repository, Row, lock_name, plain_rows, reads, writes
 from longline.storage.query import Field, path_of
 from longline.storage.schema import match_blocks, match_records, match_rules, matches, records
@@ -131,16 +130,18 @@ class Matches(Repository):
         rules: str | None = connection.scalar(query)
         return rules
 
-    async def save_rules(self, kind: str, text: str, *, at: float) -> None:
+    @writes
+    def save_rules(self, connection: Connection, kind: str, text: str, *, at: float) -> None:
         """Save the rules of a search, for decisions until the next one."""
-        if await self.last_rules(kind) == text:
-            return
-
-        def replace(connection: Connection) -> None:
-            connection.execute(delete(match_rules).where(match_rules.c.kind == kind))
-            connection.execute(insert(match_rules).values(kind=kind, rules=text, at=at))
-
-        await self._database.write(replace)
+        connection.execute(
+            upsert(connection, match_rules)
+            .values(kind=kind, rules=text, at=at)
+            .on_conflict_do_update(
+                index_elements=["kind"],
+                set_={"rules": text, "at": at},
+                where=match_rules.c.rules != text,
+            )
+        )
 
     @reads
     def pending(

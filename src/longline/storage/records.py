@@ -421,8 +421,10 @@ class History(Repository):
         """
         name, versions = _versions_by_key(connection, key, source)
         if older is not None or newer is not None:
-            last = _numbered(versions, newer) if newer is not None else versions[-1]
-            first = _numbered(versions, older if older is not None else max(1, last.version - 1))
+            last = _version_of_number(versions, newer) if newer is not None else versions[-1]
+            first = _version_of_number(
+                versions, older if older is not None else max(1, last.version - 1)
+            )
             versions = [first, last]
         return [_diff_versions(name, key, first, last) for first, last in pairwise(versions)]
 
@@ -487,7 +489,7 @@ def versions_by_id(connection: Connection, ids: Sequence[int]) -> dict[int, list
     return found
 
 
-def _numbered(versions: Sequence[Version], number: int) -> Version:
+def _version_of_number(versions: Sequence[Version], number: int) -> Version:
     found = [one for one in versions if one.version == number]
     if not found:
         raise BadOption(

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import resource
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, distribution, version
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -46,8 +45,6 @@ from longline.services.doctor.servers import (
 )
 from longline.sources.loader import check_secrets, survey
 
-_OLDEST = (3, 11)
-_NEEDED = ("aiohttp", "alembic", "click", "orjson", "pydantic", "sqlalchemy")
 EXTRAS = {  # a module of each extra
     "browser": "playwright",
     "cluster": "celery",
@@ -66,24 +63,12 @@ _FILES = 1024  # a browser and a thousand connections need more
 
 
 def packages(context: CheckContext) -> Iterator[Finding]:
-    """Check Python, packages and extras."""
+    """Report the versions of longline and Python, and the installed extras."""
     del context
-    if sys.version_info < _OLDEST:
-        wanted = ".".join(map(str, _OLDEST))
-        sentence = f"Python {platform.python_version()} is too old; {wanted} or newer is required"
-        yield problem("python", sentence, f"install Python {wanted} or newer")
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        sentence = f"missing packages: {', '.join(missing)}"
-        yield problem("packages", sentence, "pip install --force-reinstall longline")
-        return
     installed = [name for name, module in EXTRAS.items() if find_spec(module) is not None]
-    yield ok(
-        "packages",
-        f"longline {_version()} on Python {platform.python_version()}, extras: "
-        f"{', '.join(installed) or 'none'}",
-    )
-    yield from _outdated()
+    extras = ", ".join(installed) or "none"
+    versions = f"longline {version('longline')} on Python {platform.python_version()}"
+    yield ok("packages", f"{versions}, extras: {extras}")
 
 
 def home(context: CheckContext) -> Iterator[Finding]:
@@ -91,7 +76,13 @@ def home(context: CheckContext) -> Iterator[Finding]:
     folder = context.settings.home.absolute()
     existing = _existing(folder)
     if not existing.is_dir() or not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
-        yield _not_writable(existing)
+        sentence, remedy = (
+            f"{existing} is not writable for this user",
+            f"run chown $USER {existing}",
+        )
+        if is_read_only(existing):
+            sentence, remedy = f"{existing} is on a read-only file system", "mount it for writing"
+        yield problem("home", sentence, f"{remedy}, or set LONGLINE_HOME to another folder")
     elif existing == folder:
         yield ok("home", f"{folder} is writable")
     else:
@@ -125,14 +116,6 @@ def fix_permissions(folder: Path) -> Iterator[Finding]:
         yield problem("permissions", sentence, "move the home to a file system with permissions")
 
 
-def _not_writable(folder: Path) -> Finding:
-    if is_read_only(folder):
-        remedy = "mount it for writing, or set LONGLINE_HOME to another folder"
-        return problem("home", f"{folder} is on a read-only file system", remedy)
-    remedy = f"run chown $USER {folder}, or set LONGLINE_HOME to another folder"
-    return problem("home", f"{folder} is not writable for this user", remedy)
-
-
 def disk(context: CheckContext) -> Iterator[Finding]:
     """Check the free disk space."""
     free = context.free_bytes(_existing(context.settings.home.absolute()))
@@ -156,30 +139,6 @@ def descriptors(context: CheckContext) -> Iterator[Finding]:
         yield warning("file descriptors", sentence, f"run ulimit -n {_FILES} (maximum {most})")
     else:
         yield ok("file descriptors", f"{soft} files and connections may be open")
-
-
-def _outdated() -> Iterator[Finding]:
-    """Report packages that are older than longline requires."""
-    # Without this optional package, versions cannot be compared.
-    if find_spec("packaging") is None:
-        return
-    from packaging.requirements import Requirement  # noqa: PLC0415
-
-    for text in distribution("longline").requires or ():
-        wanted = Requirement(text)
-        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
-            continue
-        try:
-            found = version(wanted.name)
-        except PackageNotFoundError:
-            continue
-        if not wanted.specifier.contains(found, prereleases=True):
-            sentence = f"{wanted.name} {found} is installed, {wanted.specifier} is required"
-            yield problem("packages", sentence, f"pip install '{wanted.name}{wanted.specifier}'")
-
-
-def _version() -> str:
-    return version("longline")
 
 
 def _existing(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""When the items of a job were finished, in order: which one was last is found at once."""
+"""An index of finished items by time, which finds the last one."""
 
 from alembic import op
 from sqlalchemy import text
