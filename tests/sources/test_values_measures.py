@@ -80,8 +80,8 @@ def test_what_is_neither_yes_nor_no_is_not_guessed() -> None:
 
 
 @pytest.mark.parametrize("text", ["javascript:void(0)", "", "a b", "http://[", 5])
-def test_what_leads_to_no_page_is_no_address(text: Any) -> None:
-    with pytest.raises(ValueError, match=r"address|text"):
+def test_a_value_that_is_not_a_url_is_refused(text: Any) -> None:
+    with pytest.raises(ValueError, match=r"URL|text"):
         read_value("url", text)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -42,7 +43,7 @@ def test_a_number_is_a_day_or_a_moment_where_it_looks_like_one(
         ("date", "2024-W05", None, "date"),
     ],
 )
-def test_a_number_that_is_no_moment_is_not_made_one(
+def test_a_number_that_is_not_a_timestamp_is_refused(
     kind: str, value: Any, form: str | None, reason: str
 ) -> None:
     with pytest.raises(ValueError, match=reason):
@@ -50,22 +51,20 @@ def test_a_number_that_is_no_moment_is_not_made_one(
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "form", "lacks"),
+    ("kind", "text", "form"),
     [
-        ("date", "31.05.", "%d.%m.", "year"),
-        ("date", "2024", "%Y", "month .*day"),
-        ("date", "05/2024", "%m/%Y", "day"),
-        ("date", "10:30", "%H:%M", "year"),
-        ("datetime", "31.05.2024", "%d.%m.%Y", "hour"),
-        ("datetime", "31.05.2024 10", "%d.%m.%Y %I", "day"),
-        ("datetime", "31.05.2024 10 GMT", "%d.%m.%Y %H %Z", "%Z"),
-        ("date", "2024 5 %d", "%Y %m %%d", "day"),
+        ("date", "31.05.", "%d.%m."),
+        ("date", "2024", "%Y"),
+        ("date", "05/2024", "%m/%Y"),
+        ("date", "10:30", "%H:%M"),
+        ("datetime", "31.05.2024", "%d.%m.%Y"),
+        ("datetime", "31.05.2024 10", "%d.%m.%Y %I"),
+        ("datetime", "31.05.2024 10 GMT", "%d.%m.%Y %H %Z"),
+        ("date", "2024 5 %d", "%Y %m %%d"),
     ],
 )
-def test_a_form_that_would_have_parts_made_up_is_refused(
-    kind: str, text: str, form: str, lacks: str
-) -> None:
-    with pytest.raises(ValueError, match=lacks):
+def test_an_incomplete_format_is_refused(kind: str, text: str, form: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(repr(form))):
         read_value(kind, text, form=form)
 
 
@@ -178,5 +177,5 @@ def test_two_durations_are_not_added_up(text: str) -> None:
 
 @pytest.mark.parametrize("kind", ["number", "integer"])
 def test_a_number_too_long_to_keep_is_refused(kind: str) -> None:
-    with pytest.raises(ValueError, match="digits"):
+    with pytest.raises(ValueError, match="64 bits"):
         read_value(kind, "123456789012345678901234567890", locale="en")

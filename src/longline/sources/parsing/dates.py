@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any
 
 from longline.sources.parsing.numbers import HALF_DAYS as _CLDR_HALF_DAYS
@@ -42,12 +43,12 @@ _MONTHS: dict[str, int] = {
     **{name: number for number, row in enumerate(_NAMES.split("\n")) for name in row.split()},
     **{name: int(number) for name, _, number in (w.partition(":") for w in _MORE_NAMES.split())},
 }
-# What stands before the last day of a range: 12-14 June 2021, 28 May to 3 June 2021.
+# Before the last day of a range: 12-14 June 2021, 28 May to 3 June 2021.
 _RANGE = re.compile(
     r"(?:(?<![\d:.])(?P<d>\d{1,2})(?:st|nd|rd|th|er|\.)?|(?P<m>[^\W\d_]{3,})\.?)"
     r"\s*(?:[-/&+]|\b(?:to|till|until|and|bis|und|et|au|al|y|do|po|по|до|и)\b)\s*$"
 )
-# Of Slavic languages, two call different months so.
+# The name of different months in two Slavic languages.
 _BY_LANGUAGE = {"listopada": {"pl": 11, "hr": 10}}
 _MONTH = r"[^\W\d_]{2,}"  # a word that is looked up
 _NAMED = (
@@ -97,28 +98,28 @@ _HALF_WORDS = frozenset(
     for phrase in HALF_DAYS
     if phrase.isalpha() and (len(phrase) > len("mitt") or not phrase.isascii())
 ) - {"este", "afternoon", "то"}
-# With a point behind them, or as the last word, they are half-days.
+# Half-days only with a point after them, or as the last word.
 _COMMON = "de du to sa r em ch tr m min то"
 _COMMON_WORDS = frozenset(_COMMON.split())
-# Words of rare languages; what is shorter, or common in another language, says nothing.
+# Words of rare languages, except short ones and those that are common in other languages.
 _RARE = frozenset(
     phrase.replace("\u02bc", "'")
     for phrase in RARE_HALF_DAYS
     if len(phrase) > _SHORT or not phrase.isascii()
 ) - {"comme", "too", "sub", "uhr nommendaachs"}
-_LETTER_BEHIND = re.compile(r"(?::\d{2}(?:[.,]\d+)?)?\s*[^\W\d_]")
+_LETTER_AFTER = re.compile(r"(?::\d{2}(?:[.,]\d+)?)?\s*[^\W\d_]")
 _LETTER_BEFORE = re.compile(r"[^\s\d_,;:./()-][\s.]*$")  # vowel signs are not letters
 _CLOCKS = "uhr h hr hrs o'clock heures heure horas ore uur ч часа часов год"
 _CLOCK_WORDS = frozenset(_CLOCKS.split())
 _CLOCKS_BEFORE = "at um à a alle las o kl klo в във о at:"
 _CLOCK_WORDS_BEFORE = frozenset(_CLOCKS_BEFORE.split())
-_SECONDS_BEHIND = re.compile(r"^:\d{2}(?:[.,]\d+)?")
+_SECONDS_AFTER = re.compile(r"^:\d{2}(?:[.,]\d+)?")
 _SCRIPT = "|".join(
     sorted(
         (key for key in HALF_DAYS if "\u0e00" <= key[0] <= "\u0eff" or key[0] >= "\u3000"), key=len
     )[::-1]
 )
-_SCRIPT_BEHIND = re.compile(rf"\s*({_SCRIPT})")
+_SCRIPT_AFTER = re.compile(rf"\s*({_SCRIPT})")
 _SCRIPT_BEFORE = re.compile(rf"({_SCRIPT})\s*$")
 _OTHER_SCRIPT = re.compile(r"(?::\d{2})?\s*(?![年月日時时分秒])[\u0530-\U0010ffff]")
 _AM_BEFORE = re.compile(r"\bam\s*$")
@@ -141,27 +142,27 @@ _HOURS = {
     -8: "pst",
 }
 _ZONES = {name: hours for hours, names in _HOURS.items() for name in names.split()}
-# Two or three parts of the world call their own time so.
+# Abbreviations of several time zones.
 _UNCLEAR_ZONES = frozenset({"cst", "cdt", "bst", "ist", "ast", "sst"})
-_FIRST_MOMENT = 1e8  # fewer seconds are rather a count, a year or a day such as 20240531
+_MIN_TIMESTAMP = 1e8  # less is rather a count, a year or a day such as 20240531
 _MILLISECONDS = 1e11  # as seconds, this would be the year 5138
-_LAST_MOMENT = 1e14
-_WRITTEN_TOGETHER = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+_MAX_TIMESTAMP = 1e14
+_DIGIT_FORMATS = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 _LIKELY_YEARS = range(1900, 2101)
 _MAIL_ZONE = re.compile(r":\d\d (?:gmt|utc|[ecmp][sd]t|[+-]\d{4})(?: \(.*\))?$", re.IGNORECASE)
 _WEEK = re.compile(r"\d{4}-?W\d{2}(?!-?\d)")
-_DIRECTIVE = re.compile(r"%(.)")
-_PARTS = {"year (%Y)": "YyGcx", "month (%m)": "mbBcx", "day (%d)": "dcx", "hour (%H)": "HIcX"}
+# All of its parts differ, so that a format that loses one does not return it.
+_SAMPLE = datetime(2023, 11, 27, 13, 14, tzinfo=UTC)
 
 
 def read_date(value: Any, locale: str | None, form: str | None) -> str:
     """Return a day as 2024-05-31; `form` is a format of strptime."""
     if isinstance(value, int | float) and not form:
-        return _moment(value).date().isoformat()
-    text = _written(value)
+        return _timestamp(value).date().isoformat()
+    text = _number_text(value)
     if form:
-        _check_form(form, "year (%Y)", "month (%m)", "day (%d)")
-        return _by_form(text, form).date().isoformat()
+        check_format(form, is_day=True)
+        return _parse_format(text, form).date().isoformat()
     exact = _exact(text)
     return (exact.date() if exact else _day_in(text, locale)).isoformat()
 
@@ -169,16 +170,14 @@ def read_date(value: Any, locale: str | None, form: str | None) -> str:
 def read_datetime(value: Any, locale: str | None, form: str | None) -> str:
     """Return a time in ISO 8601, with an offset if the text has one; `form` is as for dates."""
     if isinstance(value, int | float) and not form:
-        moment = _moment(value)
-        if moment.tzinfo is None:
+        found = _timestamp(value)
+        if found.tzinfo is None:
             raise ValueError("there is no time of day in it")
-        return moment.isoformat()
-    text = _written(value)
+        return found.isoformat()
+    text = _number_text(value)
     if form:
-        _check_form(form, *_PARTS)
-        if "Z" in _DIRECTIVE.findall(form):
-            raise ValueError("a form with %Z loses the zone; only offsets are kept, with %z")
-        return _by_form(text, form).isoformat()
+        check_format(form, is_day=False)
+        return _parse_format(text, form).isoformat()
     exact = _exact(text)
     if exact and (":" in text or "T" in text):
         return exact.isoformat()
@@ -186,8 +185,8 @@ def read_datetime(value: Any, locale: str | None, form: str | None) -> str:
 
 
 def _exact(text: str) -> datetime | None:
-    """Return what is written for programs: ISO 8601, or the way of mails (RFC 5322)."""
-    # Digits alone may look like a day, any mark and an hour; a week is no day.
+    """Return the time of a machine format: ISO 8601, or that of e-mail (RFC 5322)."""
+    # Digits alone may look like a day, a separator and an hour; a week is not a day.
     if (text.isdecimal() and len(text) != len("20240531")) or _WEEK.match(text):
         return None
     try:
@@ -195,64 +194,56 @@ def _exact(text: str) -> datetime | None:
     except ValueError:
         pass
     try:
-        # Of zones it does not know, the library makes none.
+        # The library ignores zones that it does not know.
         is_mail = _TIME.search(text) and "," in text[:5] and _MAIL_ZONE.search(text)
         return parsedate_to_datetime(text) if is_mail else None
     except (ValueError, TypeError, IndexError):
         return None
 
 
-def _written(value: Any) -> str:
+def _number_text(value: Any) -> str:
     is_whole = isinstance(value, float) and value.is_integer()
     return plain(str(int(value) if is_whole else value))
 
 
-def _moment(value: float) -> datetime:
-    """Return when a number is: in UTC, or without a zone the day that its digits write."""
-    text = _written(value)
-    together = _together(text)
-    if together and len(text) == len("20240531"):
-        return together
-    if together:
-        raise ValueError("it is a date in digits or milliseconds since 1970; say which with form")
-    if not _FIRST_MOMENT <= abs(value) < _LAST_MOMENT:
-        raise ValueError(f"{text} is no moment in seconds or milliseconds since 1970, and no date")
-    seconds = value / 1000 if abs(value) >= _MILLISECONDS else value
+def _timestamp(value: float) -> datetime:
+    """Return the time of a timestamp, in UTC; or the day of 20240531, without a zone."""
+    text = _number_text(value)
     try:
-        return datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, OSError) as error:
-        raise ValueError("it is no moment in seconds since 1970") from error
-
-
-def _together(text: str) -> datetime | None:
-    try:
-        # As in a form: none of these has a zone.
-        found = datetime.strptime(text, _WRITTEN_TOGETHER[len(text)])  # noqa: DTZ007
+        digits = datetime.strptime(text, _DIGIT_FORMATS[len(text)])  # noqa: DTZ007  # has no zone
     except (KeyError, ValueError):
-        return None
-    return found if len(text) == len("20240531") or found.year in _LIKELY_YEARS else None
+        digits = None
+    if digits and len(text) == len("20240531"):
+        return digits
+    if digits and digits.year in _LIKELY_YEARS:
+        raise ValueError("it may be a date in digits or milliseconds since 1970; set form")
+    if not _MIN_TIMESTAMP <= abs(value) < _MAX_TIMESTAMP:
+        raise ValueError(
+            f"{text} is neither a date nor a time in seconds or milliseconds since 1970"
+        )
+    return datetime.fromtimestamp(value / 1000 if abs(value) >= _MILLISECONDS else value, UTC)
 
 
-def _check_form(form: str, *parts: str) -> None:
-    """See that a form has these parts; strptime makes up what it has not: 1900, or January."""
-    said = set(_DIRECTIVE.findall(form))
-    has_weekday = bool(said & set("aAwu"))
-    is_day = "j" in said or (has_weekday and bool(said & set("UWV")))
-    lacking = [part for part in parts if not said & set(_PARTS[part])]
-    if is_day:
-        lacking = [part for part in lacking if part[0] not in "md"]
-    if "hour (%H)" in parts and "I" in said and not said & set("pHcX"):
-        lacking.append("half of the day (%p)")
-    if lacking:
-        raise ValueError(f"the form {form} lacks {', '.join(lacking)}")
-
-
-def _by_form(text: str, form: str) -> datetime:
+@lru_cache(maxsize=256)
+def check_format(form: str, *, is_day: bool) -> None:
+    """Raise ValueError if a format of strptime is invalid, or loses a part of a day or time."""
     try:
-        # The zone is the form's to read; without %z there is none, and none is made up.
-        return datetime.strptime(text, form)  # noqa: DTZ007
+        parsed = datetime.strptime(_SAMPLE.strftime(form), form)  # noqa: DTZ007  # may have no zone
     except ValueError:
-        raise ValueError(f"it is not written as {form}") from None
+        raise ValueError(f"{form!r} is not a format such as %d.%m.%Y") from None
+    has_time = (parsed.hour, parsed.minute) == (_SAMPLE.hour, _SAMPLE.minute)
+    if parsed.date() != _SAMPLE.date() or not (is_day or has_time):
+        expected = "a day with %d, %m and %Y" if is_day else "a day and a time: %d.%m.%Y %H:%M"
+        raise ValueError(f"{form!r} does not have all parts of {expected}")
+    if "%Z" in form and not is_day:
+        raise ValueError(f"{form!r} loses the zone: only offsets are kept, with %z")
+
+
+def _parse_format(text: str, form: str) -> datetime:
+    try:
+        return datetime.strptime(text, form)  # noqa: DTZ007  # without %z there is no zone
+    except ValueError:
+        raise ValueError(f"it does not have the format {form}") from None
 
 
 def _day_in(text: str, locale: str | None) -> date:
@@ -264,7 +255,7 @@ def _day_in(text: str, locale: str | None) -> date:
         if (month := _MONTHS.get(m["m"]) or _month_of(m["m"], locale)) and _is_alone(low, m)
     ]
     if named and _is_unknown(locale):
-        raise ValueError(f"the names of months in {locale} are not known")
+        raise ValueError(f"the month names of {locale} are unknown")
     found = set(named)
     found |= {_day(m["y"], m["m"], m["d"]) for m in _YEAR_FIRST.finditer(low) if _is_alone(low, m)}
     found |= {_in_order(m, locale) for m in _YEAR_LAST.finditer(low) if _is_alone(low, m)}
@@ -276,13 +267,13 @@ def _day_in(text: str, locale: str | None) -> date:
 
 
 def _is_unknown(locale: str | None) -> bool:
-    """Say whether names of months and parts of the day in a locale are not known."""
+    """Return whether the words of a locale for months and parts of the day are unknown."""
     return locale is not None and parts_of(locale)[0] not in LANGUAGES and not is_known(locale)
 
 
 def _has_word_next_to(low: str, found: re.Match[str]) -> bool:
-    behind = _LETTER_BEHIND.match(low, found.end("min"))
-    return bool(behind or _LETTER_BEFORE.search(low[: found.start()]))
+    after = _LETTER_AFTER.match(low, found.end("min"))
+    return bool(after or _LETTER_BEFORE.search(low[: found.start()]))
 
 
 def _is_alone(low: str, found: re.Match[str]) -> bool:
@@ -301,11 +292,11 @@ def _month_of(name: str, locale: str | None) -> int | None:
 
 def _in_order(found: re.Match[str], locale: str | None) -> date:
     first, second = int(found["a"]), int(found["b"])
-    # Where points stand between the parts, the day comes first everywhere.
+    # With points between the parts, the day comes first everywhere.
     is_first = True if found["mark"] == "." else is_day_first(locale)
     if is_first is None:
         if first <= 12 and second <= 12 and first != second:  # noqa: PLR2004  # months of a year
-            raise ValueError("day and month may be either way round; say locale, such as en-GB")
+            raise ValueError("the order of day and month is unclear; set locale, such as en-GB")
         is_first = first > 12  # noqa: PLR2004  # the same
     day, month = (first, second) if is_first else (second, first)
     return _day(found["y"], month, day)
@@ -342,13 +333,13 @@ def _hour_in_words(text: str, time_found: re.Match[str], hour: int, locale: str 
     """Return the hour of the day, considering words for a part of the day next to the time."""
     low = text.lower().replace("\u2019", "'").replace("\u02bc", "'")
     if 0 < hour <= _NOON and _is_unknown(locale) and _has_word_next_to(low, time_found):
-        raise ValueError(f"what the words next to its time mean in {locale} is not known")
-    phrase = _phrase_behind(low, time_found.end("min")) or _phrase_before(low, time_found.start())
+        raise ValueError(f"the words next to its time are unknown in {locale}")
+    phrase = _phrase_after(low, time_found.end("min")) or _phrase_before(low, time_found.start())
     if not phrase:
         if 0 < hour <= _NOON and _OTHER_SCRIPT.match(low, time_found.end("min")):
-            raise ValueError("whether the word behind its time means half of a day is not known")
+            raise ValueError("the word after its time may name a half of the day")
         if 0 < hour <= _NOON and any(word in _HALF_WORDS for word in _LETTERS.findall(low)):
-            raise ValueError("it speaks of a part of the day, but not next to the time")
+            raise ValueError("it names a part of the day, but not next to the time")
         return hour
     half = HALF_DAYS.get(phrase, "unclear")  # of a rare language
     if half == "noon" and hour == _NOON:
@@ -359,13 +350,13 @@ def _hour_in_words(text: str, time_found: re.Match[str], hour: int, locale: str 
         return hour
     is_exact = phrase in _EXACT_HALVES
     if half not in {"am", "pm"} or (hour == _NOON and not is_exact):
-        raise ValueError(f"which half of the day {phrase!r} means is not clear")
+        raise ValueError(f"the half of the day that {phrase!r} means is unclear")
     return hour % _NOON + (_NOON if half == "pm" else 0)
 
 
-def _phrase_behind(low: str, end: int) -> str:
-    rest = _SECONDS_BEHIND.sub("", low[end : end + 60])
-    if found := _SCRIPT_BEHIND.match(rest):
+def _phrase_after(low: str, end: int) -> str:
+    rest = _SECONDS_AFTER.sub("", low[end : end + 60])
+    if found := _SCRIPT_AFTER.match(rest):
         return found[1]
     words = rest.replace(".", " ").replace(",", " ").replace("(", " ").replace(")", " ").split()
     words = words[1:] if words and words[0] in _CLOCK_WORDS else words
@@ -398,7 +389,7 @@ def _phrase_before(low: str, start: int) -> str:
 def _zone(word: str | None, *, is_last: bool) -> timezone | None:
     name = (word or "").lower()
     if name in _UNCLEAR_ZONES:
-        raise ValueError(f"which zone {word} is, is not clear")
+        raise ValueError(f"the time zone {word} is ambiguous")
     if name in _ZONES:
         return timezone(timedelta(hours=_ZONES[name]))
     if offset := _OFFSET.fullmatch(name):
@@ -408,14 +399,14 @@ def _zone(word: str | None, *, is_last: bool) -> timezone | None:
     if name == "local time":
         return None  # a word such as Uhr
     if is_last or word.isupper() or "/" in word or name.endswith(" time"):
-        raise ValueError(f"which zone {word} is, is not known; only offsets and common ones are")
+        raise ValueError(f"the time zone {word} is unknown; only offsets and common ones are known")
     return None
 
 
 def _offset(found: re.Match[str]) -> timezone:
     hours, minutes = int(found["h"]), int(found["min"] or 0)
     if len(found["h"]) == 1 and not found["min"] and not found["name"]:
-        raise ValueError(f"whether {found[0]} is an offset is not clear; one is written +03:00")
+        raise ValueError(f"{found[0]} may not be an offset; write +03:00")
     if hours >= 24 or minutes >= 60:  # noqa: PLR2004  # hours of a day, minutes of an hour
         raise ValueError(f"there is no offset {found[0]}")
     shift = timedelta(hours=hours, minutes=minutes)

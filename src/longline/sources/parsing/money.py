@@ -21,8 +21,6 @@ from longline.sources.parsing.numbers import (
     zeros_after,
 )
 
-# ---------------- Currencies as people write them
-
 _ISO_4217 = """
     AED AFN ALL AMD ANG AOA ARS AUD AWG AZN BAM BBD BDT BGN BHD BIF BMD BND BOB BRL BSD BTN BWP
     BYN BZD CAD CDF CHF CLP CNY COP CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP
@@ -37,7 +35,7 @@ CURRENCIES = frozenset(_ISO_4217.split())
 _WORDS = "ALL ANG BAM BOB COP CUP GEL ILS LAK MAD MOP MUR NAD PEN SAR SOS TOP TRY"
 CODE_WORDS = frozenset(_WORDS.split())
 """Codes that are words as well, so that only one next to the number counts."""
-# What CLDR has not: common spellings, and the meaning of those that it gives to several currencies.
+# Not in CLDR: common spellings, and the main meaning of those that several currencies share.
 _OWN_SIGNS = """
     EUR € GBP £ GBP ￡ INR ₹ KRW ₩ TRY ₺ UAH ₴ ILS ₪ VND ₫ VND đ THB ฿ RUB ₽ KZT ₸ NGN ₦ PHP ₱
     CRC ₡ BRL R$ USD US$ CAD C$ CAD CA$ CAD CAN$ CAD CAD$ AUD A$ AUD AU$ AUD AUD$ NZD NZ$ HKD HK$
@@ -104,7 +102,7 @@ CURRENCY_WORDS = {
     for word in words.split()
 } | {"دينار كويتي": "KWD", "دينار أردني": "JOD", "دينار بحريني": "BHD", "دينار تونسي": "TND"}
 """Words for one currency, in lower case; they count next to the number."""
-# Several countries use these; which is meant, only the locale can say.
+# Used by several countries: only the locale decides.
 _SHARED_WORDS = """
     dollar dollars pound pounds franc francs frank franken krone kroner kronor krona krónur peso
     pesos rupee rupees rupia dinar dinars dirham dirhams riyal rial shilling shillings fr frs
@@ -112,7 +110,7 @@ _SHARED_WORDS = """
 """
 ELSEWHERE = {("RUB", "BY"): "BYN", ("RON", "MD"): "MDL", ("CAD", "NI"): "NIO"}
 """What a word for a currency means in a region that uses it for its own."""
-# Names whose code is not decided here: they are kept as they are written.
+# Names without a code here: they are kept as they are written.
 _OTHER_NAMES = """
     afghani ariary balboa birr bolivar bolivars bolívar bolívares boliviano bolivianos cedi
     cedis colones colón córdoba cordobas dalasi denar denars dram drams escudo escudos florin
@@ -163,7 +161,7 @@ _DOTTED = re.compile(
 _IS_DOTTED = re.compile(r"[/'\"ʻ״\u0400-\u07bf]|Bs\.")
 _NUMBER_BEHIND = re.compile(r"[\s.:]*[-+]?\s?\.?\d")
 _NUMBER_BEFORE = re.compile(r"\d[\s.]*$")
-# Short names that are common words too; they count behind the number only.
+# Short names that are also common words: they count only after the number.
 _BEHIND = frozenset({"Le", "DA", "UP", "den", "mk", "CF", "Ls", "LS", "FB", "SR", "FC", "Ar", "UM"})
 _LETTERS = frozenset("BDEFGLQRS")  # of several currencies each; K and M are sizes, P is pence
 _PERCENT = re.compile(r"[(\[]?[-+]?\s?\d+(?:[.,]\d+)*\s?[%٪‰][)\]]?")
@@ -207,9 +205,9 @@ def read_money(value: Any, locale: str | None, form: str | None) -> dict[str, An
     token = only_signed(text)
     zeros = zeros_after(text, token)
     if not named and (text[token.end :].lstrip()[:1] == "K" or _MEASURE.match(text, token.end)):
-        raise ValueError("what stands behind the number is no currency, but a unit")
+        raise ValueError("there is a unit after the number, not a currency")
     if not named and unsaid and _UNKNOWN_CODE.fullmatch(text):
-        raise ValueError(f"whether its word is another currency than {unsaid} is not known")
+        raise ValueError(f"its word may be another currency than {unsaid}")
     currency = named or unsaid
     is_whole = not zeros and (currency or "").lower() not in _LOW_THREE
     amount = amount_of(token, locale, is_whole=is_whole, zeros=zeros)
@@ -219,7 +217,7 @@ def read_money(value: Any, locale: str | None, form: str | None) -> dict[str, An
 def _without_percentages(text: str) -> str:
     text = _PERCENT.sub(" ", text)
     if "%" in text:
-        raise ValueError("it is a percentage, or which of its numbers is one is not clear")
+        raise ValueError("it is a percentage, or one of its numbers is")
     if not any(char.isdecimal() for char in text):
         raise ValueError("it is a percentage, not an amount of money")
     return text.strip()
@@ -230,7 +228,7 @@ def _from_object(value: Mapping[str, Any], locale: str | None, form: str | None)
     if amount is None or isinstance(amount, Mapping | list):
         raise ValueError(f"it has none of {', '.join(_AMOUNTS)}")
     named = next((value[name] for name in _CURRENCIES if value.get(name)), None)
-    # What programs write for programs has a point before the decimals.
+    # Machine formats have a decimal point.
     money = read_money(amount, locale if isinstance(amount, str) and "," in amount else "en", form)
     return {**money, "currency": str(named)} if named else money
 
@@ -251,7 +249,7 @@ def _currency_of(form: str | None, locale: str | None) -> str | None:
     if form in SHARED_SIGNS:
         return _shared(form, locale)
     if not _THREE_LETTERS.fullmatch(form):
-        raise ValueError(f"{form!r} is no currency: write three letters such as EUR, or its sign")
+        raise ValueError(f"{form!r} is not a currency; write its sign, or a code such as EUR")
     return form.upper()
 
 

@@ -18,8 +18,6 @@ from pydantic import AfterValidator
 
 from longline.config.strict_model import invalid
 
-# ---------------- Locale data of the Unicode CLDR, from `cldr.json`, which `tools/cldr.py` writes
-
 _DATA = orjson.loads(Path(__file__).with_name("cldr.json").read_bytes())
 
 MONTHS: Mapping[str, int] = _DATA["months"]
@@ -42,8 +40,6 @@ CODES: frozenset[str] = frozenset(_DATA["codes"])
 """Currency codes, including historical ones."""
 
 
-# ---------------- How people of a language and a country write numbers and dates
-
 _LOCALE = re.compile(r"(?P<language>[a-z]{2})(?:[-_](?P<region>[A-Z]{2}))?")
 _COMMA_LANGUAGES = """
     bg ca cs da de el es et eu fi fr gl hr hu id is it lt lv nb nl nn no pl pt ro ru sk sl sq sr
@@ -51,10 +47,10 @@ _COMMA_LANGUAGES = """
 """
 _COMMA = frozenset(_COMMA_LANGUAGES.split())
 _POINT = frozenset({"en", "he", "hi", "ja", "ko", "ms", "th", "zh"})
-# A country may write otherwise than the rest of its language.
+# Countries that differ from the rest of their language.
 _POINT_REGIONS = frozenset({"CH", "LI", "MX", "US", "PR", "GT", "HN", "NI", "PA", "PE", "SV", "DO"})
 _MONTH_FIRST = frozenset({"US", "PH"})
-# Where a bare `en` is from is unknown, and English is written both ways.
+# English without a country is written both ways.
 _UNKNOWN_ORDER = frozenset({"en"})
 _YEAR_FIRST = frozenset({"ja", "ko", "zh", "hu", "lt"})
 
@@ -116,7 +112,7 @@ _SIGNS = str.maketrans(
         "\uff0c": ",",
         "\uff0e": ".",
         **dict.fromkeys("\u2019\u02bc\u00b4", "'"),
-        "\u066b": ".",  # Arabic has marks of its own beside its digits
+        "\u066b": ".",  # Arabic has its own marks and digits
         "\u066c": ",",
     }
 )
@@ -139,7 +135,7 @@ _SIZES = {
     **dict.fromkeys(("mrd", "bn", "milliarde", "milliarden", "miliardi", "млрд"), 9),
 }
 _SIZE = re.compile(r"\s?([^\W\d_]+)")
-# What may stand right behind the digits; 12abc and 0x1F are no numbers.
+# Words that may follow the digits directly; 12abc and 0x1F are not numbers.
 _WORDS_FOR_UNITS = """
     mg g kg t lb lbs oz mm cm dm m km in ft yd mi mm2 cm2 m2 km2 ft2 mm3 cm3 m3 ft3 mm² cm² m² km²
     ft² cm³ m³ qm sqm sqft ha ml cl dl l gal w kw mw wh kwh v mv kv a ma ah mah hz khz mhz ghz b kb
@@ -215,9 +211,9 @@ def only_signed(text: str) -> Token:
         return token
     brackets = _BRACKETS.fullmatch(text)
     if brackets and all(word.lower() in _SIZES for word in _WORD.findall(brackets[1])):
-        raise ValueError("in brackets it may be negative; say which part counts with match")
+        raise ValueError("in brackets it may be negative; select a part with match")
     if _MINUS_BEHIND.fullmatch(text, token.end):
-        raise ValueError("a minus stands behind it, so it may be negative")
+        raise ValueError("it may be negative, with a minus after it")
     if not _MINUS_BEFORE.fullmatch(text, 0, token.start):
         return token
     if text[1:2].isspace():
@@ -273,7 +269,7 @@ def zeros_after(text: str, token: Token) -> int:
     if not word.isascii() and word[0] in _SIZES:
         return _SIZES[word[0]]
     if word in _UNCLEAR_SIZES and (word != "B" or found[0] == word):
-        raise ValueError(f"what {word!r} after it stands for is not clear")
+        raise ValueError(f"the meaning of {word!r} after it is unclear")
     return _SIZES.get(word.lower(), 0)
 
 
@@ -286,7 +282,7 @@ def _check_neighbours(text: str, token: Token) -> None:
     behind, before = text[token.end : token.end + 2], text[max(token.start - 1, 0) : token.start]
     is_part = _is_numeral(behind[:1]) or _is_numeral(before)
     if is_part or (behind[:1] in _SIZES and _is_numeral(behind[1:])):
-        raise ValueError("what stands next to its digits belongs to the number")
+        raise ValueError("a character next to its digits belongs to the number")
 
 
 def _is_numeral(char: str) -> bool:
@@ -296,10 +292,10 @@ def _is_numeral(char: str) -> bool:
 def _check_glued(text: str, token: Token) -> None:
     glued = _GLUED.match(text, token.end)
     word = glued[0].lower() if glued else ""
-    # Languages without spaces write 12個; M is told of by those who count zeros.
+    # Languages without spaces write 12個; `zeros_after` handles M.
     is_word = word.isascii() and word not in _UNITS and word not in _SIZES
     if word and is_word and word.upper() not in _UNCLEAR_SIZES:
-        raise ValueError(f"{token.body}{glued[0] if glued else ''} is no number")
+        raise ValueError(f"{token.body}{glued[0] if glued else ''} is not a number")
 
 
 def _split_decimals(body: str, mark: str | None, *, is_whole: bool) -> tuple[str, str]:
@@ -326,7 +322,7 @@ def _detect_mark(digits: str, *, is_whole: bool, is_grouped: bool) -> str:
         return mark
     if is_whole:
         return other
-    raise ValueError("it can be read in two ways; say which with locale, such as en or de")
+    raise ValueError("it can be read in two ways; set locale, such as en or de")
 
 
 def _ungrouped(head: str, mark: str) -> str:
@@ -339,7 +335,7 @@ def _ungrouped(head: str, mark: str) -> str:
     if not is_sound or not (
         _all_have_length(middle, 3) or (_all_have_length(middle, 2) and len(first) < len("000"))
     ):
-        raise ValueError("its points and commas are not where this locale puts them")
+        raise ValueError("its points and commas are not in the places of this locale")
     return head.replace(mark, "")
 
 

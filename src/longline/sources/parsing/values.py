@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -18,7 +17,7 @@ from longline.config.strict_model import invalid
 from longline.config.validation_messages import nearest
 from longline.core.json import read_json
 from longline.http.messages import without_userinfo
-from longline.sources.parsing.dates import read_date, read_datetime
+from longline.sources.parsing.dates import check_format, read_date, read_datetime
 from longline.sources.parsing.money import CURRENCIES, CURRENCY_SIGNS, SHARED_SIGNS, read_money
 from longline.sources.parsing.numbers import (
     EXACT_IN_FLOATS,
@@ -28,8 +27,6 @@ from longline.sources.parsing.numbers import (
     read_integer,
     read_number,
 )
-
-# ---------------- Units of time and area, and the check of `form`
 
 SECONDS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds", "sek", "sekunde", "sekunden"), 1),
@@ -62,8 +59,6 @@ AREAS = {
 """The usual name of a unit of area."""
 
 _CLOCKS = ("m:s", "h:m")
-# No two parts of it are alike, so that a form which loses one gives another moment back.
-_MOMENT = datetime(2023, 11, 27, 13, 14)  # noqa: DTZ001  # a form need not speak of zones
 
 
 def check_form(kind: str | None, form: str | None) -> None:
@@ -71,7 +66,10 @@ def check_form(kind: str | None, form: str | None) -> None:
     if form is None or kind is None:
         return
     if kind in {"date", "datetime"}:
-        _check_moment(form, is_day=kind == "date")
+        try:
+            check_format(form, is_day=kind == "date")
+        except ValueError as error:
+            raise invalid(f"form: {error}") from None
     elif kind == "money" and form not in CURRENCY_SIGNS and form not in SHARED_SIGNS:
         _check_one_of(form.upper(), form, CURRENCIES, "a currency: three letters such as EUR")
     elif kind == "duration" and form not in _CLOCKS:
@@ -87,20 +85,6 @@ def _check_one_of(meant: str, form: str, known: Iterable[str], wanted: str) -> N
         raise invalid(
             f"form: {form!r} is not {wanted}{f'; did you mean {like!r}?' if like else ''}"
         )
-
-
-def _check_moment(form: str, *, is_day: bool) -> None:
-    try:
-        back = datetime.strptime(_MOMENT.strftime(form), form)  # noqa: DTZ007  # the same
-    except ValueError as error:
-        if "bad directive" in str(error) or "stray %" in str(error):
-            problem = "it has a % that strptime does not know"
-            raise invalid(f"form: {form!r} is no format such as %d.%m.%Y: {problem}") from None
-        return  # a zone or a week that this moment does not have: the values will tell
-    lacks_time = not is_day and (back.hour, back.minute) != (_MOMENT.hour, _MOMENT.minute)
-    if back.date() != _MOMENT.date() or lacks_time:
-        wanted = "a day with %d, %m and %Y" if is_day else "a day and a time, as %d.%m.%Y %H:%M"
-        raise invalid(f"form: {form!r} does not hold all of {wanted}")
 
 
 # ---------------- Durations and areas: numbers with units, as seconds and as square metres
@@ -151,7 +135,7 @@ def read_area(value: str | float, locale: str | None, form: str | None) -> float
         raise ValueError(f"there are {len(named)} units in it")
     unit = named.pop() if named else AREAS.get((form or "").lower())
     if unit is None:
-        raise ValueError("there is no unit of area in it; say which is meant with form, such as m²")
+        raise ValueError("there is no unit of area in it; set form, such as m²")
     own = "en" if isinstance(value, int | float) else locale
     amount = amount_of(only_number(_UNIT.sub(" ", text)), own)
     return round(amount * _SQUARE_METRES[unit], _PRECISION)
@@ -172,12 +156,12 @@ def _clock(found: re.Match[str], form: str | None) -> float:
         return seconds * 60
     if form == "m:s":
         return seconds
-    raise ValueError("minutes and seconds, or hours and minutes? Say form: m:s or form: h:m")
+    raise ValueError("it may be minutes and seconds or hours and minutes; set form to m:s or h:m")
 
 
 def _seconds_of(form: str | None) -> int:
     if form is None or form.lower() not in SECONDS:
-        raise ValueError("there is no unit of time in it; say which is meant with form: minutes")
+        raise ValueError("there is no unit of time in it; set form, such as minutes")
     return SECONDS[form.lower()]
 
 
@@ -187,10 +171,10 @@ def _in_words(text: str, locale: str | None) -> float:
     while place < len(text):
         part = _PART.match(text, place)
         if not part or part[2] not in SECONDS:
-            raise ValueError("it is no duration that can be read, such as 1 h 30 min or PT1H30M")
+            raise ValueError("it is not a duration such as 1 h 30 min or PT1H30M")
         unit = SECONDS[part[2]]
         if unit in units:
-            raise ValueError(f"it says {part[2]} twice, so there are two durations in it")
+            raise ValueError(f"it has {part[2]} twice, so there are two durations in it")
         units.add(unit)
         total += amount_of(only_number(part[1]), locale) * unit
         gap = _BETWEEN.match(text, part.end())
@@ -223,7 +207,7 @@ _OF = re.compile(
     rf"(?:\s*(?:{_one_of(_WORDS_FOR_FLOORS)})(?!\w))?"
 )
 _ALL = re.compile(rf"(?<![\w.,/-])(\d{{1,3}})\s*-?\s*(?:{_one_of(_WORDS_FOR_FLOORS)})(?!\w)")
-# A three-storey house (3-етажна) says nothing of a floor, and 2nd or 3-ти does.
+# A three-storey house (3-етажна) has no floor number, but 2nd or 3-ти is one.
 _NUMBER = re.compile(
     r"(?<![\w.,-])(?P<sign>-)?(?P<digits>\d{1,3})"
     r"(?:st|nd|rd|th|er|e|ème|te[rn]?|[º°ª]|-?(?:ви|ри|ти|ми))?(?![\w,-]|\.\d)"
@@ -244,7 +228,7 @@ def read_floors(value: str | float, _locale: str | None, _form: str | None) -> i
     """Return how many floors the house has: 6 for 3/6, or for 6 floors."""
     floors = value if isinstance(value, int) else _floors_in(_floor_text(value))
     if floors is None:
-        raise ValueError("it does not say how many floors there are, as 3/6 or 6 floors do")
+        raise ValueError("there is no number of floors in it, as in 3/6 or 6 floors")
     return floors
 
 
@@ -314,7 +298,7 @@ def _parse_text(value: Any, _locale: str | None, _form: str | None) -> str:
 def _parse_number(value: Any, locale: str | None, _form: str | None) -> float:
     if not _is_numeric(value):
         return read_number(_require_text(value), locale)
-    # An int is a float to those who only read it, and the long ones keep their last digits.
+    # A long int would lose digits as a float.
     return (
         value if isinstance(value, int) and abs(value) > EXACT_IN_FLOATS else _finite_float(value)
     )
@@ -349,9 +333,9 @@ def _parse_url_value(value: Any, _locale: str | None, _form: str | None) -> str:
     try:
         scheme = urlsplit(text).scheme.lower()
     except ValueError:
-        raise ValueError("it is no address") from None
+        raise ValueError("it is not a URL") from None
     if not text or scheme not in _SCHEMES or any(char.isspace() for char in text):
-        raise ValueError("it is no address of a page")
+        raise ValueError("it is not the URL of a web page")
     return without_userinfo(text)
 
 
@@ -383,7 +367,7 @@ def _finite_float(value: float) -> float:
 
 def _require_text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError("it is not text")  # noqa: TRY004  # one kind of error for what is not read
+        raise ValueError("it is not text")  # noqa: TRY004  # as all other problems
     return value
 
 
@@ -391,7 +375,7 @@ def _within_64_bits(read: Reader) -> Reader:
     def reader(value: Any, locale: str | None, form: str | None) -> Any:
         number = read(value, locale, form)
         if isinstance(number, int) and not -_LARGEST // 2 <= number < _LARGEST:
-            raise ValueError("it has more digits than a number can keep; write type: text")
+            raise ValueError("it has more than 64 bits; write type: text")
         return number
 
     return reader
