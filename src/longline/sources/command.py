@@ -8,7 +8,7 @@ import os
 import shlex
 import shutil
 import signal
-from asyncio.subprocess import PIPE
+from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -69,8 +69,8 @@ class CommandManifest(Manifest):
 
 MAX_LINE_BYTES = 10_000_000
 """Longer lines are quarantined."""
-_STDOUT = 1
-_MAX_PIECES = 64  # pieces of output in memory before reading pauses
+_STDERR = 2
+_PIECE_BYTES = 65_536
 _MAX_STDERR_BYTES = 2_000  # the end of stderr that an error repeats
 _GRACE = 2.0  # seconds between SIGTERM and SIGKILL
 _SHOWN_BYTES = 200  # of an overlong line
@@ -111,17 +111,16 @@ async def lines_of(
     try:
         splitter = _LineSplitter(longest)
         try:
-            while piece := await deadline.wait_for(program.pieces.get()):
-                program.resume()
+            while piece := await deadline.wait_for(program.read()):
                 for line in splitter.split(piece):
                     yield line
-            await deadline.wait_for(program.exited.wait())
+            code = await deadline.wait_for(program.wait())
         except TimeoutError as error:
             raise UnexpectedShape(where, f"{deadline.reason} and was killed") from error
         for line in splitter.rest():
             yield line
-        if program.code:
-            raise UnexpectedShape(where, _exit_problem(program.code, program.stderr))
+        if code:
+            raise UnexpectedShape(where, _exit_problem(code, program.stderr_end))
     finally:
         await program.end()
 
@@ -139,17 +138,73 @@ def start_problem(argv: Sequence[str], folder: str | None = None) -> str | None:
     return None if os.access(path, os.X_OK) else f"{program} may not be executed"
 
 
+class _Protocol(SubprocessStreamProtocol):
+    """Keeps the end of stderr, and kills the children of the program when it exits."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=_PIECE_BYTES, loop=asyncio.get_running_loop())
+        self.stderr_end = b""
+        self.pid = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.pid = cast("asyncio.SubprocessTransport", transport).get_pid()
+
+    def pipe_data_received(self, fd: int, data: bytes | str) -> None:
+        if fd == _STDERR:
+            self.stderr_end = (self.stderr_end + cast("bytes", data))[-_MAX_STDERR_BYTES:]
+        else:
+            super().pipe_data_received(fd, data)
+
+    def process_exited(self) -> None:
+        _signal_group(self.pid, signal.SIGKILL)  # its children would keep the output open
+        super().process_exited()
+
+
+class _Program(Process):
+    """A running program."""
+
+    def __init__(self, transport: asyncio.SubprocessTransport, protocol: _Protocol) -> None:
+        super().__init__(transport, protocol, asyncio.get_running_loop())
+        self._transport = transport
+        self._protocol = protocol
+
+    async def read(self) -> bytes:
+        """Return the next piece of its output; b"" at the end."""
+        return await self.stdout.read(_PIECE_BYTES) if self.stdout else b""
+
+    @property
+    def stderr_end(self) -> bytes:
+        """The end of what it printed to stderr."""
+        return self._protocol.stderr_end
+
+    async def end(self) -> None:
+        """Terminate it and its children; kill them after the grace period."""
+        try:
+            if self.returncode is None:
+                _signal_group(self.pid, signal.SIGTERM)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_GRACE):
+                        await self.wait()
+        finally:
+            _signal_group(self.pid, signal.SIGKILL)
+            self._transport.close()
+        async with asyncio.timeout(_GRACE):
+            await self.wait()
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
 async def _start_program(where: str, argv: Sequence[str], folder: str | None) -> _Program:
-    loop = asyncio.get_running_loop()
     if problem := start_problem(argv, folder):
         raise UnexpectedShape(where, f"it cannot be started: {problem}")
     try:
-        _, program = await loop.subprocess_exec(
-            _Program,
-            *_SHELL,
-            _WATCHED,
-            "watched",
-            *argv,
+        transport, protocol = await asyncio.get_running_loop().subprocess_exec(
+            _Protocol,
+            *(*_SHELL, _WATCHED, "watched", *argv),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
@@ -159,77 +214,7 @@ async def _start_program(where: str, argv: Sequence[str], folder: str | None) ->
     except (OSError, ValueError) as error:
         problem = getattr(error, "strerror", None) or str(error)
         raise UnexpectedShape(where, f"it cannot be started: {problem}") from error
-    return program
-
-
-class _Program(asyncio.SubprocessProtocol):
-    """A running program: its output in pieces, the end of its stderr, its exit code."""
-
-    def __init__(self) -> None:
-        self.pieces: asyncio.Queue[bytes] = asyncio.Queue()
-        self.stderr = b""
-        self.exited = asyncio.Event()
-        self._transport: asyncio.SubprocessTransport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.SubprocessTransport", transport)
-
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        if fd != _STDOUT:
-            self.stderr = (self.stderr + data)[-_MAX_STDERR_BYTES:]
-            return
-        self.pieces.put_nowait(data)
-        if self.pieces.qsize() >= _MAX_PIECES:
-            self._pipe.pause_reading()
-
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        del exc
-        if fd == _STDOUT:
-            self.pieces.put_nowait(b"")
-
-    def process_exited(self) -> None:
-        self._kill(signal.SIGKILL)  # its children would keep the output open
-        self.exited.set()
-
-    def resume(self) -> None:
-        """Resume reading after its output was consumed."""
-        if not self.pieces.qsize() and not self._pipe.is_closing():
-            self._pipe.resume_reading()
-
-    @property
-    def code(self) -> int:
-        """The exit code; a negative number is the signal that killed it."""
-        assert self._transport is not None  # noqa: S101  # set before the constructor's caller has it
-        return self._transport.get_returncode() or 0
-
-    async def end(self) -> None:
-        """Terminate it and its children; kill them after the grace period."""
-        assert self._transport is not None  # noqa: S101  # the same
-        try:
-            await self._terminate()
-        finally:
-            self._kill(signal.SIGKILL)
-            self._transport.close()
-        async with asyncio.timeout(_GRACE):
-            await self.exited.wait()
-
-    async def _terminate(self) -> None:
-        if self.exited.is_set():
-            return
-        self._kill(signal.SIGTERM)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_GRACE):
-                await self.exited.wait()
-
-    def _kill(self, number: signal.Signals) -> None:
-        assert self._transport is not None  # noqa: S101  # the same
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._transport.get_pid(), number)
-
-    @property
-    def _pipe(self) -> asyncio.ReadTransport:
-        assert self._transport is not None  # noqa: S101  # the same
-        return cast("asyncio.ReadTransport", self._transport.get_pipe_transport(_STDOUT))
+    return _Program(transport, protocol)
 
 
 class _Deadline:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import threading
-import time
-from collections import deque
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -15,7 +12,6 @@ from collections.abc import (
     Awaitable,
     Callable,
     Iterable,
-    Iterator,
     Mapping,
 )
 from contextlib import aclosing
@@ -41,10 +37,8 @@ from longline.sources.base import (
     layer,
 )
 
-# ---------------- Blocking code in a thread: stream its results, send its requests through the
-
-_MAX_BATCH_SECONDS = 0.1
-_MAX_BATCH_RECORDS = 100
+_MAX_BUFFERED = 100  # records in memory before the thread pauses
+_END = object()
 
 
 async def stream_from_thread(
@@ -52,36 +46,45 @@ async def stream_from_thread(
 ) -> AsyncGenerator[Any, None]:
     """Call a function in its own thread, and yield what it returns or yields.
 
-    The thread pauses until its last batch is consumed, so a fast generator does not fill the
-    memory.
-
     Raises:
         UnexpectedShape: it returned something that is not records.
         Exception: whatever the function raised, after everything that it yielded before.
     """
     loop = asyncio.get_running_loop()
-    # One thread for all steps: a generator may hold thread-bound objects, such as SQLite's.
+    buffered: asyncio.Queue[Any] = asyncio.Queue()
+    free = threading.Semaphore(_MAX_BUFFERED)
+    is_stopped = threading.Event()
+
+    def run() -> Any:
+        try:
+            result = call()
+            if isinstance(result, AsyncIterable | Awaitable):
+                return result
+            records = iter(_as_records(result, may_be_none=may_be_none))
+            for one in records:
+                loop.call_soon_threadsafe(buffered.put_nowait, one)
+                free.acquire()
+                if is_stopped.is_set():
+                    break
+            if (close := getattr(records, "close", None)) is not None:
+                close()  # here, since a generator may hold thread-bound objects such as SQLite's
+        except SystemExit as error:
+            raise RuntimeError(f"it called sys.exit({error.code!r})") from error
+        return None
+
     thread = Threads(1, "longline-function")
-    steps: Iterator[Any] = iter(())
     try:
-        result = await loop.run_in_executor(thread, _call_without_exit, call)
-        if isinstance(result, AsyncIterable | Awaitable):
+        running = loop.run_in_executor(thread, run)
+        running.add_done_callback(lambda _: buffered.put_nowait(_END))
+        while (one := await buffered.get()) is not _END:
+            yield one
+            free.release()
+        if (result := await running) is not None:
             async for one in stream(result, may_be_none=may_be_none):
                 yield one
-            return
-        steps = iter(_as_records(result, may_be_none=may_be_none))
-        is_last = False
-        while not is_last:
-            batch = _Batch(loop)
-            filling = loop.run_in_executor(thread, batch.fill, steps)
-            filling.add_done_callback(batch.end)
-            async for one in batch.records():
-                yield one
-            is_last = await filling
-            if batch.error is not None:
-                raise batch.error
     finally:
-        thread.submit(_close, steps)
+        is_stopped.set()
+        free.release()
         thread.shutdown()  # a thread cannot be stopped; it ends after its present step
 
 
@@ -107,69 +110,6 @@ def _as_records(result: Any, *, may_be_none: bool) -> Iterable[Any]:
         problem = f"it returned {type(result).__name__} instead of records (names and values)"
         raise UnexpectedShape("the function", problem)
     return result
-
-
-class _Batch:
-    """Records that a thread makes, each available to the event loop immediately."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._waiting: deque[Any] = deque()
-        self._has_news = asyncio.Event()
-        self._is_over = False
-        self.error: Exception | None = None
-
-    def fill(self, steps: Iterator[Any]) -> bool:
-        """Take some steps, in the thread; return whether they are exhausted."""
-        until = time.monotonic() + _MAX_BATCH_SECONDS
-        try:
-            for count, one in enumerate(steps, 1):
-                self._waiting.append(one)
-                self._notify()
-                if count >= _MAX_BATCH_RECORDS or time.monotonic() >= until:
-                    return False
-        except SystemExit as error:
-            self.error = _exit_error(error)
-        except Exception as error:  # noqa: BLE001  # raised again in the event loop
-            self.error = error
-        return True
-
-    def end(self, _filling: Any) -> None:
-        """Note that no more records come."""
-        self._is_over = True
-        self._has_news.set()
-
-    async def records(self) -> AsyncIterator[Any]:
-        """Yield the records as they come, until the end."""
-        while self._waiting or not self._is_over:
-            if not self._waiting:
-                self._has_news.clear()
-                await self._has_news.wait()
-            while self._waiting:
-                yield self._waiting.popleft()
-
-    def _notify(self) -> None:
-        if len(self._waiting) == 1:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._has_news.set)
-
-
-def _call_without_exit(call: Callable[[], Any]) -> Any:
-    try:
-        return call()
-    except SystemExit as error:
-        raise _exit_error(error) from error
-
-
-def _exit_error(error: SystemExit) -> RuntimeError:
-    # SystemExit itself would end the whole process.
-    return RuntimeError(f"it called sys.exit({error.code!r})")
-
-
-def _close(steps: Iterator[Any]) -> None:
-    close = getattr(steps, "close", None)
-    if close is not None:
-        close()
 
 
 class ThreadFetch:

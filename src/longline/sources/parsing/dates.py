@@ -218,9 +218,7 @@ def _timestamp(value: float) -> datetime:
     if digits and digits.year in _LIKELY_YEARS:
         raise ValueError("it may be a date in digits or milliseconds since 1970; set form")
     if not _MIN_TIMESTAMP <= abs(value) < _MAX_TIMESTAMP:
-        raise ValueError(
-            f"{text} is neither a date nor a time in seconds or milliseconds since 1970"
-        )
+        raise ValueError(f"{text} is neither a date nor seconds or milliseconds since 1970")
     return datetime.fromtimestamp(value / 1000 if abs(value) >= _MILLISECONDS else value, UTC)
 
 
