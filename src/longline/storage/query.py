@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import Any, Literal, get_args
 
 import orjson
@@ -39,220 +38,6 @@ from sqlalchemy.sql.functions import FunctionElement
 from longline.core.errors import BadOption
 from longline.storage.bulk import sanitize_key
 from longline.storage.schema import record_versions, records
-
-# ---------------- Fields of a record's JSON data in SQL: the type and the value at a path
-
-Path = tuple[str | int, ...]
-"""The steps to a value: names, or numbers, which are list indexes or names of digits."""
-
-_NUMBERS = ("integer", "real", "number")  # types of SQLite, then of PostgreSQL
-_TEXTS = ("text", "string")
-_TRUTHS = ("true", "false", "boolean")
-_NESTED = ("array", "object")
-_MAX_DIGITS = 9  # of a list index in PostgreSQL
-
-
-class _KindAt(FunctionElement[str]):
-    """The JSON type of the value at a path, as the database names it; NULL when there is none."""
-
-    type = Text()
-    inherit_cache = True
-    name = "kind_at"
-
-
-class _ValueAt(FunctionElement[str]):
-    """The value at a path: in SQLite with its type, in PostgreSQL as text."""
-
-    type = Text()
-    inherit_cache = True
-    name = "value_at"
-
-
-class ByCode(FunctionElement[str]):
-    """A text that is compared and sorted by code point, whatever the collation."""
-
-    type = Text()
-    inherit_cache = True
-    name = "by_code"
-
-
-@compiles(ByCode)
-def _by_code_in_sqlite(element: ByCode, compiler: SQLCompiler, **options: Any) -> str:
-    return compiler.process(next(iter(element.clauses)), **options)
-
-
-@compiles(ByCode, "postgresql")
-def _by_code_in_postgresql(element: ByCode, compiler: SQLCompiler, **options: Any) -> str:
-    return f'({compiler.process(next(iter(element.clauses)), **options)}) COLLATE "C"'
-
-
-@compiles(_KindAt)
-def _kind_in_sqlite(element: _KindAt, compiler: SQLCompiler, **options: Any) -> str:
-    return _in_sqlite("json_type", element, compiler, options)
-
-
-@compiles(_ValueAt)
-def _value_in_sqlite(element: _ValueAt, compiler: SQLCompiler, **options: Any) -> str:
-    return _in_sqlite("json_extract", element, compiler, options)
-
-
-@compiles(_KindAt, "postgresql")
-def _kind_in_postgresql(element: _KindAt, compiler: SQLCompiler, **options: Any) -> str:
-    return f"json_typeof({_in_postgresql(element, compiler, options)})"
-
-
-@compiles(_ValueAt, "postgresql")
-def _value_in_postgresql(element: _ValueAt, compiler: SQLCompiler, **options: Any) -> str:
-    return f"({_in_postgresql(element, compiler, options)} #>> '{{}}')"
-
-
-def _in_sqlite(function: str, element: Any, compiler: SQLCompiler, options: Any) -> str:
-    data, by_number, by_name, *steps = element.clauses
-    where = compiler.process(data, **options)
-    ways = (by_number, by_name) if any(map(_is_number, steps)) else (by_name,)
-    found = [f"{function}({where}, {compiler.process(way, **options)})" for way in ways]
-    return found[0] if len(found) == 1 else f"coalesce({', '.join(found)})"
-
-
-def _in_postgresql(element: Any, compiler: SQLCompiler, options: Any) -> str:
-    data, _, _, *steps = element.clauses
-    found = compiler.process(data, **options)
-    for step in steps:
-        # Step by step: a path in one text needs escaping, and accepts "-1" for a list.
-        name = compiler.process(step, **options)
-        ways = (f"{found} -> {name}", f"{found} -> CAST({name} AS TEXT)")
-        found = f"coalesce({', '.join(ways)})" if _is_number(step) else f"({ways[0]})"
-    return found
-
-
-def _is_number(step: Any) -> bool:
-    return isinstance(step.type, Integer)
-
-
-@dataclass(frozen=True)
-class Field:
-    """The value at a path of the data, as SQL."""
-
-    data: Any
-    path: Path
-
-    @cached_property
-    def kind(self) -> ColumnElement[str]:
-        """The JSON type."""
-        return func.coalesce(_KindAt(self.data, *self._path_arguments), "null")
-
-    @cached_property
-    def is_number(self) -> ColumnElement[bool]:
-        """Whether it is a number."""
-        return self.kind.in_(_NUMBERS)
-
-    @cached_property
-    def is_text(self) -> ColumnElement[bool]:
-        """Whether it is text."""
-        return self.kind.in_(_TEXTS)
-
-    @cached_property
-    def is_truth(self) -> ColumnElement[bool]:
-        """Whether it is true or false."""
-        return self.kind.in_(_TRUTHS)
-
-    @cached_property
-    def number(self) -> ColumnElement[float]:
-        """The number, or NULL."""
-        return case((self.is_number, cast(self._value, Double())), else_=None)
-
-    @cached_property
-    def truth(self) -> ColumnElement[bool]:
-        """Whether it is true, or NULL."""
-        return case((self.is_truth, cast(self._value, Text()).in_(("true", "1"))), else_=None)
-
-    @cached_property
-    def text(self) -> ColumnElement[str]:
-        """The text, or NULL."""
-        return case((self.is_text, self._value), else_=None)
-
-    @cached_property
-    def written(self) -> ColumnElement[str]:
-        """Text as it is, lists and objects as JSON, numbers as digits; or NULL."""
-        readable = (*_TEXTS, *_NESTED, *_NUMBERS)
-        return case((self.kind.in_(readable), cast(self._value, Text())), else_=None)
-
-    @cached_property
-    def is_filled(self) -> ColumnElement[bool]:
-        """Whether it has a value; 0 and false are values, blank text is not."""
-        blank = and_(self.is_text, func.trim(self.text) == "")
-        nothing = and_(self.kind.in_(_NESTED), self._value.in_(("[]", "{}")))
-        return not_(or_(self.kind == "null", blank, nothing))
-
-    @cached_property
-    def _value(self) -> ColumnElement[str]:
-        return _ValueAt(self.data, *self._path_arguments)
-
-    @cached_property
-    def _path_arguments(self) -> list[ColumnElement[Any]]:
-        by_name = ["." + orjson.dumps(str(step)).decode() for step in self.path]
-        by_number = [
-            f"[{step}]" if isinstance(step, int) else name
-            for step, name in zip(self.path, by_name, strict=True)
-        ]
-        steps: list[ColumnElement[Any]] = [
-            literal(step, Integer() if isinstance(step, int) else Text()) for step in self.path
-        ]
-        return [*(literal("$" + "".join(way), Text()) for way in (by_number, by_name)), *steps]
-
-
-def field_at(data: Any, dotted: str) -> Field:
-    """Return the field at a dotted path; digits are list indexes from 0.
-
-    Raises:
-        BadOption: it is not a path.
-    """
-    return Field(data, path_of(dotted))
-
-
-def path_of(dotted: str) -> Path:
-    """Return the steps of a dotted path.
-
-    Raises:
-        BadOption: it is not a path.
-    """
-    steps = dotted.split(".")
-    if not all(step.strip() for step in steps) or '"' in dotted:
-        raise BadOption("field", f"{dotted!r} is not a path, such as price or address.city")
-    return tuple(int(step) if _is_index(step) else step for step in steps)
-
-
-def _is_index(step: str) -> bool:
-    is_plain = step == "0" or not step.startswith("0")  # 007 is a name
-    return step.isascii() and step.isdigit() and is_plain and len(step) <= _MAX_DIGITS
-
-
-# ---------------- Times as people write them
-
-_AGO = re.compile(r"(\d{1,6}(?:\.\d+)?)\s*([smhdw])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-
-
-def parse_timestamp(text: str, *, option: str, now: float | None = None) -> float:
-    """Return the seconds since the epoch of a text: 2026-11-01, 2026-11-01T08:30, 2d, 3h.
-
-    Without a time zone it is UTC. Durations mean "ago" and require `now`.
-
-    Raises:
-        BadOption: it is not a time; names `option`.
-    """
-    written = text.strip()
-    ago = _AGO.fullmatch(written)
-    if ago and now is not None:
-        return now - float(ago[1]) * _SECONDS[ago[2]]
-    try:
-        read = datetime.fromisoformat(written)
-        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError) as error:
-        known = "a date (2026-11-01), a time (2026-11-01T08:30)"
-        known += " or a duration (30m, 3h, 2d)" if now is not None else ""
-        raise BadOption(option, f"{text!r} is not a time; use {known}") from error
-
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "~", "?"]
 OWN_FIELDS = tuple(column.name for column in records.c if column.name not in {"data", "about"})
@@ -436,7 +221,7 @@ def _condition_clause(columns: Any, condition: Condition) -> ColumnElement[bool]
         raise BadOption("where", f"{condition.test!r} is none of {' '.join(get_args(Operator))}")
     if condition.field.startswith("@"):
         return _own_clause(_own_column(columns, condition.field, "where"), condition)
-    field = field_at(columns.data, condition.field)
+    field = Field(columns.data, path_of(condition.field))
     test, value = condition.test, condition.value
     if test == "?":
         return field.is_filled if value else not_(field.is_filled)
@@ -465,7 +250,7 @@ def _compare_field(field: Field, test: str, value: Any) -> ColumnElement[bool]:
         clause = compare(field.number, literal(value, Double()))
     else:
         text = _stored_text(str(value), "where")
-        clause = compare(ByCode(field.text), text)
+        clause = compare(_ByCode(field.text), text)
     return clause
 
 
@@ -487,7 +272,7 @@ def _own_clause(column: Any, condition: Condition) -> ColumnElement[bool]:
             else literal(_number_of(value, condition), Double())
         )
         is_sorted = is_text and test not in {"=", "!="}
-        place = ByCode(column) if is_sorted else column  # for equality there is an index
+        place = _ByCode(column) if is_sorted else column  # for equality there is an index
         clause = place != bound if test == "!=" else _COMPARE[test](place, bound)
     return clause
 
@@ -503,11 +288,11 @@ def _number_of(value: Any, condition: Condition) -> float:
 def _sort_keys(columns: Any, order: Order) -> list[ColumnElement[Any]]:
     if order.field.startswith("@"):
         column = _own_column(columns, order.field, "order")
-        value = ByCode(column) if isinstance(column.type, Text) else column
+        value = _ByCode(column) if isinstance(column.type, Text) else column
         return [case((column.is_(None), 1), else_=0), _directed(value, order)]
-    field = field_at(columns.data, order.field)
+    field = Field(columns.data, path_of(order.field))
     rank = case((field.is_number, 0), (field.is_text, 1), (field.is_truth, 2), else_=3)
-    values = (field.number, ByCode(func.lower(field.text)), field.truth)
+    values = (field.number, _ByCode(func.lower(field.text)), field.truth)
     # Empty and unsortable values come last; the databases disagree on the place of NULL.
     return [rank, *(_directed(value, order) for value in values)]
 
@@ -572,3 +357,159 @@ def _clamp_count(count: int | None, option: str) -> int | None:
 def _contains(place: ColumnElement[Any], text: str) -> ColumnElement[bool]:
     escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return place.ilike(f"%{escaped}%", escape="\\")
+
+
+# ---------------- Times as people write them
+
+_AGO = re.compile(r"(\d{1,6}(?:\.\d+)?)\s*([smhdw])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def parse_timestamp(text: str, *, option: str, now: float | None = None) -> float:
+    """Return the seconds since the epoch of a text: 2026-11-01, 2026-11-01T08:30, 2d, 3h.
+
+    Without a time zone it is UTC. Durations mean "ago" and require `now`.
+
+    Raises:
+        BadOption: it is not a time; names `option`.
+    """
+    written = text.strip()
+    ago = _AGO.fullmatch(written)
+    if ago and now is not None:
+        return now - float(ago[1]) * _SECONDS[ago[2]]
+    try:
+        read = datetime.fromisoformat(written)
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError) as error:
+        known = "a date (2026-11-01), a time (2026-11-01T08:30)"
+        known += " or a duration (30m, 3h, 2d)" if now is not None else ""
+        raise BadOption(option, f"{text!r} is not a time; use {known}") from error
+
+
+# ---------------- Fields of a record's JSON data in SQL: the type and the value at a path
+
+FieldPath = tuple[str | int, ...]
+"""The steps to a value: names, or numbers, which are list indexes or names of digits."""
+
+_NUMBERS = ("integer", "real", "number")  # types of SQLite, then of PostgreSQL
+_TEXTS = ("text", "string")
+_TRUTHS = ("true", "false", "boolean")
+_NESTED = ("array", "object")
+_INDEX = re.compile("0|[1-9][0-9]{0,8}")  # PostgreSQL has no longer ones; 007 is a name
+
+
+def path_of(dotted: str) -> FieldPath:
+    """Return the steps of a dotted path; digits are list indexes from 0.
+
+    Raises:
+        BadOption: it is not a path.
+    """
+    steps = dotted.split(".")
+    if not all(step.strip() for step in steps) or '"' in dotted:
+        raise BadOption("field", f"{dotted!r} is not a path, such as price or address.city")
+    return tuple(int(step) if _INDEX.fullmatch(step) else step for step in steps)
+
+
+class Field:
+    """The value at a path of the data, as SQL.
+
+    `number`, `truth` and `text` are NULL if it is of another type; a value is cast only where it is
+    of the type, so that no cast fails. `written` is text as it is, lists and objects as JSON, and
+    numbers as digits. `is_filled`: 0 and false are values; missing, null and blank are not.
+    """
+
+    def __init__(self, data: Any, path: FieldPath) -> None:
+        self.path = path
+        arguments = _path_arguments(path)
+        kind = func.coalesce(_KindAt(data, *arguments), "null")
+        value = _ValueAt(data, *arguments)
+        as_text = cast(value, Text())
+        self.is_number = kind.in_(_NUMBERS)
+        self.is_text = kind.in_(_TEXTS)
+        self.is_truth = kind.in_(_TRUTHS)
+        self.number = case((self.is_number, cast(value, Double())), else_=None)
+        self.truth = case((self.is_truth, as_text.in_(("true", "1"))), else_=None)
+        self.text = case((self.is_text, value), else_=None)
+        self.written = case((kind.in_((*_TEXTS, *_NESTED, *_NUMBERS)), as_text), else_=None)
+        blank = and_(self.is_text, func.trim(self.text) == "")
+        nothing = and_(kind.in_(_NESTED), value.in_(("[]", "{}")))
+        self.is_filled: ColumnElement[bool] = not_(or_(kind == "null", blank, nothing))
+
+
+def _path_arguments(path: FieldPath) -> list[ColumnElement[Any]]:
+    by_name = ["." + orjson.dumps(str(step)).decode() for step in path]
+    by_number = [
+        f"[{step}]" if isinstance(step, int) else name
+        for step, name in zip(path, by_name, strict=True)
+    ]
+    steps: list[ColumnElement[Any]] = [
+        literal(step, Integer() if isinstance(step, int) else Text()) for step in path
+    ]
+    return [*(literal("$" + "".join(way), Text()) for way in (by_number, by_name)), *steps]
+
+
+class _KindAt(FunctionElement[str]):
+    """The JSON type of the value at a path, as the database names it; NULL when there is none."""
+
+    type = Text()
+    inherit_cache = True
+    name = "kind_at"
+
+
+class _ValueAt(FunctionElement[str]):
+    """The value at a path: in SQLite with its type, in PostgreSQL as text."""
+
+    type = Text()
+    inherit_cache = True
+    name = "value_at"
+
+
+class _ByCode(FunctionElement[str]):
+    """A text that is compared and sorted by code point, whatever the collation."""
+
+    type = Text()
+    inherit_cache = True
+    name = "by_code"
+
+
+@compiles(_ByCode)
+def _compile_by_code(element: _ByCode, compiler: SQLCompiler, **options: Any) -> str:
+    text = compiler.process(next(iter(element.clauses)), **options)
+    return text if compiler.dialect.name == "sqlite" else f'({text}) COLLATE "C"'
+
+
+@compiles(_KindAt)
+def _compile_kind(element: _KindAt, compiler: SQLCompiler, **options: Any) -> str:
+    if compiler.dialect.name == "sqlite":
+        return _in_sqlite("json_type", element, compiler, options)
+    return f"json_typeof({_in_postgresql(element, compiler, options)})"
+
+
+@compiles(_ValueAt)
+def _compile_value(element: _ValueAt, compiler: SQLCompiler, **options: Any) -> str:
+    if compiler.dialect.name == "sqlite":
+        return _in_sqlite("json_extract", element, compiler, options)
+    return f"({_in_postgresql(element, compiler, options)} #>> '{{}}')"
+
+
+def _in_sqlite(function: str, element: Any, compiler: SQLCompiler, options: Any) -> str:
+    data, by_number, by_name, *steps = element.clauses
+    where = compiler.process(data, **options)
+    ways = (by_number, by_name) if any(map(_is_number, steps)) else (by_name,)
+    found = [f"{function}({where}, {compiler.process(way, **options)})" for way in ways]
+    return found[0] if len(found) == 1 else f"coalesce({', '.join(found)})"
+
+
+def _in_postgresql(element: Any, compiler: SQLCompiler, options: Any) -> str:
+    data, _, _, *steps = element.clauses
+    found = compiler.process(data, **options)
+    for step in steps:
+        # Step by step: a path in one text needs escaping, and accepts "-1" for a list.
+        name = compiler.process(step, **options)
+        ways = (f"{found} -> {name}", f"{found} -> CAST({name} AS TEXT)")
+        found = f"coalesce({', '.join(ways)})" if _is_number(step) else f"({ways[0]})"
+    return found
+
+
+def _is_number(step: Any) -> bool:
+    return isinstance(step.type, Integer)
