@@ -29,7 +29,6 @@ from longline.services.processes import (
     OnStep,
     ProcessEntry,
     Service,
-    ServicesState,
     ServiceStatus,
     StateFile,
     StopSignals,
@@ -80,10 +79,6 @@ class StartedCluster:
     """Workers that run now, including those from before."""
 
 
-def ignore_step(_service: str, _step: str) -> None:
-    """Report no steps."""
-
-
 # ---------------- Start
 
 
@@ -113,24 +108,22 @@ def up(settings: Settings, options: ClusterOptions, on_step: OnStep) -> StartedC
             return _Startup(settings.model_copy(update={"home": home}), file, on_step).run(options)
         except BaseException:
             with signals_blocked():
-                _roll_back(file, before, on_step)
+                new = [one for one in file.read().processes if one not in before.processes]
+                _stop(file, new, on_step)
+                file.write(replace(file.read(), database_url=before.database_url))
             raise
 
 
 @contextlib.contextmanager
 def cluster_running(
-    settings: Settings, options: ClusterOptions | None = None, on_step: OnStep = ignore_step
+    settings: Settings,
+    options: ClusterOptions | None = None,
+    on_step: OnStep = lambda _service, _step: None,
 ) -> Iterator[StartedCluster]:
     """Start what is missing, and stop exactly that when the block ends.
 
     SIGTERM and SIGHUP end the block too, unless they have a handler. Settings of the same home
-    find the addresses while the block runs.
-
-    Raises:
-        StartFailed: a service does not start; nothing is left running.
-        StopFailed: a service does not stop.
-        ServiceUnreachable: a server that the settings name does not respond.
-        ServicesBusy: another process starts or stops the same home.
+    find the addresses while the block runs. It raises the errors of `up` and `down`.
     """
     with exit_on_signals():
         started = up(settings, options or ClusterOptions(), on_step)
@@ -282,12 +275,8 @@ def down(settings: Settings, on_step: OnStep) -> tuple[ProcessEntry, ...]:
 def _stop(file: StateFile, entries: Iterable[ProcessEntry], on_step: OnStep) -> None:
     """Stop recorded processes; the caller holds the lock of the home.
 
-    The address of PostgreSQL stays recorded, since the data of the home is there.
-
-    Raises:
-        StopFailed: one does not stop; the others are stopped.
-        HomeUnwritable: they are stopped, but the state file could not be written.
-        StoreFull: the same, because the disk is full.
+    The address of PostgreSQL stays recorded, since the data of the home is there. After an error
+    it stops the others, then raises the first one.
     """
     failed: list[LonglineError] = []
     for group, stop_signals in _in_stop_order(list(entries)):
@@ -298,7 +287,10 @@ def _stop(file: StateFile, entries: Iterable[ProcessEntry], on_step: OnStep) -> 
             failed.append(error)
         stopped = [one for one in group if find_process(one) is None]
         try:
-            _forget(file, stopped)
+            if stopped:
+                state = file.read().without(stopped)
+                has_redis = state.entry(RedisService.name) is not None
+                file.write(state if has_redis else replace(state, redis_url=None))
         except (HomeUnwritable, StoreFull) as error:
             failed.append(error)
         for one in stopped:
@@ -319,22 +311,6 @@ def _in_stop_order(
     )
     for name, stop_signals in servers:
         yield [one for one in entries if one.name == name], stop_signals
-
-
-def _forget(file: StateFile, entries: list[ProcessEntry]) -> None:
-    if not entries:
-        return
-    state = file.read().without(entries)
-    if state.entry("redis") is None:
-        state = replace(state, redis_url=None)
-    file.write(state)
-
-
-def _roll_back(file: StateFile, before: ServicesState, on_step: OnStep) -> None:
-    """Stop the processes that were not recorded before."""
-    new = [one for one in file.read().processes if one not in before.processes]
-    _stop(file, new, on_step)
-    file.write(replace(file.read(), database_url=before.database_url))
 
 
 # ---------------- Status

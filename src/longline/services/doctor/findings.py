@@ -31,10 +31,6 @@ class Finding:
     remedy: str | None = None
 
 
-def _free(folder: Path) -> int:
-    return shutil.disk_usage(folder).free
-
-
 @dataclass(frozen=True, slots=True)
 class CheckContext:
     """The settings that checks look at, and access to this machine."""
@@ -42,7 +38,7 @@ class CheckContext:
     settings: Settings
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     now: Callable[[], float] = time.time
-    free_bytes: Callable[[Path], int] = _free
+    free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free
 
 
 Check = Callable[[CheckContext], Iterable[Finding]]

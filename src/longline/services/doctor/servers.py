@@ -56,7 +56,7 @@ def database(context: CheckContext) -> Iterator[Finding]:
         sentence = "the database URL is invalid"
         yield problem("database", sentence, "fix LONGLINE_DATABASE_URL, or unset it to use SQLite")
     elif url.drivername.startswith("sqlite"):
-        yield from _check_sqlite(Path(url.database or ""))
+        yield _check_sqlite(Path(url.database or ""))
     else:
         is_ours = context.settings.database_url is None
         remedy = "run `longline up`" if is_ours else "start it, or fix LONGLINE_DATABASE_URL"
@@ -135,19 +135,16 @@ def _parse_url(context: CheckContext) -> URL | None:
         return None
 
 
-def _check_sqlite(file: Path) -> Iterator[Finding]:
+def _check_sqlite(file: Path) -> Finding:
     if not file.exists():
-        yield ok("database", f"SQLite {sqlite3.sqlite_version}; no job has been run yet")
-        return
+        return ok("database", f"SQLite {sqlite3.sqlite_version}; no job has been run yet")
     if is_read_only(file):
         sentence = f"{file} is on a read-only file system"
-        yield problem(
+        return problem(
             "database", sentence, "mount it for writing; until then data can only be read"
         )
-        return
     if not os.access(file, os.R_OK | os.W_OK):
-        yield problem("database", f"{file} is not writable", f"chown $USER {file}")
-        return
+        return problem("database", f"{file} is not writable", f"chown $USER {file}")
     try:
         version = _sqlite_schema_version(file)
     except sqlite3.Error as error:
@@ -155,10 +152,9 @@ def _check_sqlite(file: Path) -> Iterator[Finding]:
         remedy = "restore a backup, or move the file away"
         if any(text in str(error) for text in _DISK_FULL_TEXTS):
             remedy = "free disk space, which SQLite needs for reading too"
-        yield problem("database", sentence, remedy)
-        return
+        return problem("database", sentence, remedy)
     about = f"SQLite {sqlite3.sqlite_version}, {file.stat().st_size / 1e6:.1f} MB"
-    yield _schema_finding(about, version)
+    return _schema_finding(about, version)
 
 
 def _sqlite_schema_version(file: Path) -> str | None:
@@ -177,7 +173,7 @@ def _check_postgres(url: URL, remedy: str) -> Iterator[Finding]:
     shown = redact_url(url.render_as_string(hide_password=True))
     try:
         with _connect_postgres(url) as connection:
-            yield from _check_server(connection, shown)
+            yield _check_server(connection, shown)
     except MissingExtra:
         raise
     except Exception as error:  # noqa: BLE001  # errors of psycopg, which is optional
@@ -185,30 +181,26 @@ def _check_postgres(url: URL, remedy: str) -> Iterator[Finding]:
         yield problem("database", f"{shown} cannot be used: {cause}", remedy)
 
 
-def _check_server(connection: Any, shown: str) -> Iterator[Finding]:
+def _check_server(connection: Any, shown: str) -> Finding:
     major = connection.info.server_version // 10000
     if major < OLDEST:
         sentence = f"PostgreSQL {major} at {shown} is too old; {OLDEST} or newer is required"
-        yield problem("database", sentence, "upgrade the server")
-        return
+        return problem("database", sentence, "upgrade the server")
     size, is_standby, may_create, has_tables = connection.execute(_FACTS).fetchone()
     if is_standby:
         sentence = f"{shown} is a read-only standby"
-        yield problem("database", sentence, "use the address of the primary")
-        return
+        return problem("database", sentence, "use the address of the primary")
     version = connection.execute(_SCHEMA_VERSION).fetchone()[0] if has_tables else None
     if version != NEWEST and not may_create:
         sentence = f"{connection.info.user} has no permission to create tables at {shown}"
         grant = f"GRANT CREATE, USAGE ON SCHEMA public TO {connection.info.user}"
-        yield problem("database", sentence, grant)
-        return
+        return problem("database", sentence, grant)
     names = [str(table.name) for table in metadata.sorted_tables]
     if has_tables and not connection.execute(_WRITABLE, [names]).fetchone()[0]:
         sentence = f"{connection.info.user} has no permission to write all tables at {shown}"
         grant = f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {connection.info.user}"
-        yield problem("database", sentence, grant)
-        return
-    yield _schema_finding(f"PostgreSQL {major} at {shown}, {size / 1e6:.1f} MB", version)
+        return problem("database", sentence, grant)
+    return _schema_finding(f"PostgreSQL {major} at {shown}, {size / 1e6:.1f} MB", version)
 
 
 def _schema_finding(about: str, version: str | None) -> Finding:
