@@ -25,12 +25,7 @@ from longline.http.messages import Middleware
 from longline.sources.loader import load_source
 from longline.storage.events import event_row
 from longline.storage.store import Store
-from longline.wiring import (
-    SharedHttp,
-    open_collector,
-    open_limit_backends,
-    user_agent_of,
-)
+from longline.wiring import SharedHttp, open_collector, open_limit_backends, user_agent_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -83,12 +78,7 @@ class JobRun:
     """
 
     def __init__(
-        self,
-        around: RunContext,
-        job: Job,
-        spec: JobSpec,
-        *,
-        on_progress: OnProgress | None = None,
+        self, around: RunContext, job: Job, spec: JobSpec, *, on_progress: OnProgress | None = None
     ) -> None:
         self._around = around
         self._job = job
@@ -121,11 +111,7 @@ class JobRun:
             watch = self._watch(tracker)
             options = options_of(around.settings, spec)
             engine = LocalEngine(
-                around.runtime,
-                collector,
-                options,
-                job=self._job,
-                on_item=watch.count,
+                around.runtime, collector, options, job=self._job, on_item=watch.count
             )
             how = self._how("local", concurrency=options.concurrency)
             self._report_not_run(collector.source.not_run)

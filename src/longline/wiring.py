@@ -36,11 +36,7 @@ from longline.http.transport import (
 )
 from longline.limits.backends.sqlite import SqliteStateFile
 from longline.limits.backends.state import StateBackend
-from longline.limits.breaker import (
-    BreakerBackend,
-    BreakerState,
-    CircuitBreaker,
-)
+from longline.limits.breaker import BreakerBackend, BreakerState, CircuitBreaker
 from longline.limits.budget import Budget, Budgets, BudgetUsage
 from longline.limits.concurrency import (
     ConcurrencyBackend,
@@ -283,11 +279,7 @@ async def open_fetching(
                     wanted,
                     options=options,
                     turn=Subrequests(
-                        limiter,
-                        breaker,
-                        budgets,
-                        addresses,
-                        is_remote=is_remote(settings.chromium),
+                        limiter, breaker, budgets, addresses, is_remote=is_remote(settings.chromium)
                     ),
                     addresses=addresses,
                     clock=clock,
@@ -512,14 +504,7 @@ async def open_collector(
         await ends.enter_async_context(torn_down(source, told))
         fetching = await ends.enter_async_context(
             open_fetching(
-                settings,
-                spec,
-                kind,
-                clock,
-                transport,
-                job=job,
-                shared=shared,
-                since=since,
+                settings, spec, kind, clock, transport, job=job, shared=shared, since=since
             )
         )
         source.bookmarks = fetching.bookmarks

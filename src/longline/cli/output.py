@@ -187,11 +187,9 @@ def stderr_console() -> SafeConsole:
     return SafeConsole(stderr=True)
 
 
-# ---------------- The one table printer: fits a terminal of any width without cutting numbers
+# ---------------- Tables
 
 _PADDING = 2  # of a column
-_END = 20  # characters that the `keep_end` column gets before others share the width
-_CONTEXT = 8  # shared characters that are shown before two compared texts differ
 _WRAPPED = 1000  # characters of a cell that may wrap
 
 
@@ -207,9 +205,7 @@ class TextTable:
         drop: columns that may be dropped, the least important first.
         note: the column that moves below the table, a line per row, when it does not fit.
         wrap: columns that wrap instead of being cut.
-        whole: columns that are never cut; the table may become wider than the terminal.
-        keep_end: the column that is cut at its beginning, such as dotted field names.
-        compare: columns whose cells are cut so that their difference stays visible.
+        is_whole: cut nothing; the table may become wider than the terminal.
         cell_length: maximum characters of a cell.
     """
 
@@ -220,9 +216,7 @@ class TextTable:
         drop: Sequence[str] = (),
         note: str | None = None,
         wrap: Sequence[str] = (),
-        whole: Sequence[str] = (),
-        keep_end: str | None = None,
-        compare: Sequence[str] = (),
+        is_whole: bool = False,
         cell_length: int = 200,
     ) -> None:
         def headings(names: Sequence[str]) -> list[str]:
@@ -233,62 +227,64 @@ class TextTable:
         self._drop = headings(drop)
         self._note = note
         self._wrap = headings(wrap)
-        self._whole = headings(whole)
-        self._keep_end = keep_end
-        self._compare = [self._columns.index(name) for name in compare]
+        self._is_whole = is_whole
         self._length = cell_length
         self._rows: list[list[RenderableType]] = []
 
-    def __bool__(self) -> bool:
-        return bool(self._rows)
-
     def add(self, *cells: object) -> None:
         """Add a row; strings and numbers become one line of text, rich renderables stay."""
-        row: list[RenderableType] = [
-            cell if hasattr(cell, "__rich_console__") else str(cell) for cell in cells
-        ]
-        self._keep_difference(row, [self._length] * len(row))
-        for place, (name, cell) in enumerate(zip(self._columns, row, strict=True)):
-            if isinstance(cell, str):
-                length = _WRAPPED if name in self._wrap or name == self._note else self._length
-                row[place] = Text(one_line(cell, length))
+        row: list[RenderableType] = []
+        for name, cell in zip(self._columns, cells, strict=True):
+            length = _WRAPPED if name in (*self._wrap, self._note) else self._length
+            is_drawn = hasattr(cell, "__rich_console__")
+            row.append(
+                cast("RenderableType", cell) if is_drawn else Text(one_line(str(cell), length))
+            )
         self._rows.append(row)
 
     def print(self, empty: str = "") -> None:
-        """Print the table on stdout, or `empty` when it has no rows.
-
-        It is wider than the terminal if `whole` columns need it.
-        """
+        """Print the table on stdout, or `empty` when it has no rows."""
         if empty and not self._rows:
             click.echo(empty)
             return
         console = stdout_console()
-        options = console.options.update(max_width=1000)
-        whole = [self._columns.index(name) for name in self._whole]
-        needed = sum(self._wanted(place, console, options) + _PADDING for place in whole)
-        others = len(self._columns) - len(whole)
-        console.width = max(console.width, needed + others * (_CONTEXT + _PADDING) if whole else 0)
+        if self._is_whole:
+            needed = sum(width + _PADDING for width in self._widths(console, console.options))
+            console.width = max(console.width, needed)
         console.print(self)
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
-        # A cell is measured as if there were room for all of it.
-        wide = options.update(max_width=1000)
-        wanted = [self._wanted(place, console, wide) for place in range(len(self._columns))]
+        wanted = self._widths(console, options)
         shown = self._shown(wanted, options.max_width)
-        widths = self._widths(shown, wanted, options.max_width - _PADDING * len(shown))
-        yield self._rendered(shown, widths)
+        room = options.max_width - _PADDING * len(shown)
+        widths = _share([wanted[place] for place in shown], room)
+        table = RichTable(box=None)
+        for place, width in zip(shown, widths, strict=True):
+            name = self._columns[place]
+            table.add_column(
+                Text(name),
+                justify="right" if name in self._right else "left",
+                width=width,
+                no_wrap=name not in self._wrap,
+                overflow="fold" if name in self._wrap else "ellipsis",
+            )
+        for row in self._rows:
+            table.add_row(*(row[place] for place in shown))
+        yield table
         if self._note is not None and self._columns.index(self._note) not in shown:
             yield from self._notes()
 
-    def _wanted(self, place: int, console: Console, options: ConsoleOptions) -> int:
-        """Return the width of a column's widest cell; 0 when all cells are empty."""
-        cells = [row[place] for row in self._rows]
-        if all(isinstance(cell, Text) and not cell.plain for cell in cells):
-            return 0
-        heading = cell_len(self._columns[place])
-        return max(heading, *(Measurement.get(console, options, cell).maximum for cell in cells))
+    def _widths(self, console: Console, options: ConsoleOptions) -> list[int]:
+        """Return the width of each column's widest cell; 0 when all its cells are empty."""
+        wide = options.update(max_width=1000)  # as if there were room for all of it
+        widths = []
+        for heading, *cells in zip(self._columns, *self._rows, strict=True):
+            is_empty = all(isinstance(cell, Text) and not cell.plain for cell in cells)
+            sizes = (Measurement.get(console, wide, cell).maximum for cell in cells)
+            widths.append(0 if is_empty else max(cell_len(heading), *sizes))
+        return widths
 
     def _shown(self, wanted: Sequence[int], room: int) -> list[int]:
         """Return the columns that are shown."""
@@ -299,57 +295,13 @@ class TextTable:
         filled = [place for place, width in enumerate(wanted) if width]
         if total(filled) <= room:
             return filled
-        named = {place: self._columns[place] for place in filled}
-        kept = [
-            place for place, name in named.items() if name not in self._drop and name != self._note
-        ]
+        optional = (*self._drop, self._note)
+        kept = [place for place in filled if self._columns[place] not in optional]
         for name in reversed(self._drop):
-            more = [place for place, own in named.items() if own == name]
+            more = [place for place in filled if self._columns[place] == name]
             if total([*kept, *more]) <= room:
                 kept += more
         return sorted(kept)
-
-    def _widths(self, shown: Sequence[int], wanted: Sequence[int], room: int) -> dict[int, int]:
-        fixed = {place: wanted[place] for place in shown if self._columns[place] in self._whole}
-        ends = [place for place in shown if self._columns[place] == self._keep_end]
-        reserved = sum(fixed.values()) + sum(min(wanted[place], _END) for place in ends)
-        others = [place for place in shown if place not in fixed and place not in ends]
-        shares = shared_widths([wanted[place] for place in others], room - reserved)
-        widths = fixed | dict(zip(others, shares, strict=True))
-        for place in ends:
-            widths[place] = max(1, min(wanted[place], room - sum(widths.values())))
-        return widths
-
-    def _rendered(self, shown: Sequence[int], widths: dict[int, int]) -> RichTable:
-        table = RichTable(box=None)
-        for place in shown:
-            name = self._columns[place]
-            is_wrapped = name in self._wrap
-            table.add_column(
-                Text(name),
-                justify="right" if name in self._right else "left",
-                width=widths[place],
-                no_wrap=not is_wrapped,
-                overflow="fold" if is_wrapped else "ellipsis",
-            )
-        all_widths = [widths.get(place, 0) for place in range(len(self._columns))]
-        for row in self._rows:
-            cells = list(row)
-            for place in shown:
-                if self._columns[place] == self._keep_end:
-                    cells[place] = _cut_beginning(str(cells[place]), widths[place])
-            if all(place in shown for place in self._compare):
-                self._keep_difference(cells, all_widths)
-            table.add_row(*(cells[place] for place in shown))
-        return table
-
-    def _keep_difference(self, row: list[RenderableType], widths: Sequence[int]) -> None:
-        places = self._compare
-        texts = cut_before_difference(
-            [str(row[place]) for place in places], [widths[place] for place in places]
-        )
-        for place, text in zip(places, texts, strict=True):
-            row[place] = Text(text)
 
     def _notes(self) -> Iterator[Text]:
         place = self._columns.index(self._note or "")
@@ -359,37 +311,11 @@ class TextTable:
                 yield Text.assemble(" ", first, ": ", note)
 
 
-def cut_before_difference(texts: Sequence[str], lengths: Sequence[int]) -> list[str]:
-    """Return texts as lines of at most these lengths that still show where they differ.
-
-    A long common beginning is cut to a few characters.
-    """
-    lines = [one_line(text, 10**9) for text in texts]
-    # All others lie between the first and the last in alphabetical order.
-    first, last = min(lines, default=""), max(lines, default="")
-    pairs = enumerate(zip(first, last, strict=False))
-    same = first[: next((at for at, (one, other) in pairs if one != other), len(first))]
-    hidden = [
-        length
-        for line, length in zip(lines, lengths, strict=True)
-        if cell_len(line) > length and cell_len(same) >= length * 2 // 3
-    ]
-    if hidden:
-        start = max(0, len(same) - min(_CONTEXT, min(hidden) // 3))
-        lines = [f"…{line[start:]}" for line in lines]
-    return [one_line(line, length) for line, length in zip(lines, lengths, strict=True)]
-
-
-def shared_widths(wanted: Sequence[int], room: int) -> list[int]:
+def _share(wanted: Sequence[int], room: int) -> list[int]:
     """Return widths that fit into `room`: narrow columns stay whole, wide ones get equal shares."""
     widths = [1] * len(wanted)
-    left, waiting = room, sorted(range(len(wanted)), key=lambda place: wanted[place])
-    while waiting:
-        place = waiting.pop(0)
-        widths[place] = max(1, min(wanted[place], left // (len(waiting) + 1)))
-        left -= widths[place]
+    waiting = sorted(range(len(wanted)), key=lambda place: wanted[place])
+    for done, place in enumerate(waiting):
+        widths[place] = max(1, min(wanted[place], room // (len(waiting) - done)))
+        room -= widths[place]
     return widths
-
-
-def _cut_beginning(text: str, width: int) -> Text:
-    return Text(text if len(text) <= width else f"…{text[len(text) - width + 1 :]}")

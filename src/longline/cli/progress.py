@@ -157,10 +157,7 @@ async def run_job(
     def announce(job: Job, is_new: bool) -> None:  # noqa: FBT001  # called by the orchestrator
         display.say(f"{'Started' if is_new else 'Resumed'} job {job.id} (Ctrl-C stops it safely)")
 
-    hooks = {
-        "on_progress": None if wants_json() else display.update,
-        "on_start": announce,
-    }
+    hooks = {"on_progress": None if wants_json() else display.update, "on_start": announce}
     try:
         async with orchestrator:
             with orchestrator.handling_signals(lambda: display.say(STOPPING)), display:

@@ -72,11 +72,7 @@ _OPTIONS = (
         "--min-score", type=Number(float, 0, 100), help="Minimum quality score, 0 to 100."
     ),
     click.option("--grade", metavar="GRADE", help=f"Quality grade: {', '.join(_CLASSES)}."),
-    click.option(
-        "--since",
-        metavar="TIME",
-        help=f"Only records changed since TIME, {TIME_FORMS}.",
-    ),
+    click.option("--since", metavar="TIME", help=f"Only records changed since TIME, {TIME_FORMS}."),
     click.option(
         "--as-of", metavar="TIME", help="Records as they were at TIME, without later ones."
     ),

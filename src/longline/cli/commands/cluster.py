@@ -37,12 +37,7 @@ from longline.core.logging import configure_logging
 from longline.core.output import closed_stdout_ignored, sanitize
 from longline.engine.owner import this_host
 from longline.services.database_copy import CopiedHome, copy_home
-from longline.services.processes import (
-    ServiceStatus,
-    check_extra,
-    has_cluster,
-    sqlite_status,
-)
+from longline.services.processes import ServiceStatus, check_extra, has_cluster, sqlite_status
 from longline.storage.database import DatabaseInfo, describe, open_database
 
 
@@ -66,12 +61,7 @@ from longline.storage.database import DatabaseInfo, describe, open_database
     help="Store jobs and records in a PostgreSQL server managed by this home (remembered).",
 )
 @common_options
-def up_command(
-    *,
-    workers: int | None,
-    processes: int | None,
-    with_postgres: bool,
-) -> None:
+def up_command(*, workers: int | None, processes: int | None, with_postgres: bool) -> None:
     """Start Redis, PostgreSQL and workers on this machine.
 
     Healthy services are not restarted. If a service fails to start, or on Ctrl-C, everything that
@@ -246,11 +236,7 @@ class _QueueNames(click.ParamType[tuple[str, ...]]):
 @log_options
 @home_option
 def worker_command(
-    *,
-    processes: int,
-    queues: tuple[str, ...],
-    items: int | None,
-    name: str | None,
+    *, processes: int, queues: tuple[str, ...], items: int | None, name: str | None
 ) -> None:
     """Run a cluster worker.
 
@@ -299,13 +285,7 @@ def db_command() -> None:
     help="Replace NUL characters by U+FFFD: PostgreSQL cannot store them.",
 )
 @common_options
-def copy(
-    target: str,
-    *,
-    source: str | None,
-    force: bool,
-    replace_nul: bool,
-) -> None:
+def copy(target: str, *, source: str | None, force: bool, replace_nul: bool) -> None:
     """Copy all data including history to TARGET, which must be empty.
 
     TARGET is an address (postgresql://user@host/name, sqlite:////path/file), `postgres` for the

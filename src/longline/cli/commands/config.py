@@ -20,12 +20,7 @@ from longline.cli.options import (
     settings_of,
     wants_json,
 )
-from longline.cli.output import (
-    TextTable,
-    count_text,
-    print_json,
-    print_result,
-)
+from longline.cli.output import TextTable, count_text, print_json, print_result
 from longline.cli.queries import with_store
 from longline.config.documents import parse_location, set_value, write_document
 from longline.config.job_spec import JobSpec
@@ -155,7 +150,7 @@ def print_schema(kind: str) -> None:
 
 
 def _print_rows(columns: tuple[str, ...], rows: list[dict[str, Any]], *, empty: str = "") -> None:
-    table = TextTable(*columns, whole=columns, cell_length=1000)
+    table = TextTable(*columns, is_whole=True, cell_length=1000)
     for row in rows:
         table.add(*(_value_cell(row[name]) for name in columns))
     print_result(rows, lambda: table.print(empty))

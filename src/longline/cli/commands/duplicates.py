@@ -129,8 +129,8 @@ def _print_found(kind: str, found: SearchResult) -> None:
 
 def _print_list(rows: list[dict[str, Any]], total: int) -> None:
     # A name that is cut could not be passed to `show`.
-    whole = ("kind", "first record", "records", "sources", "score")
-    table = TextTable(*whole, "title", whole=whole, cell_length=_CELL * 10)
+    columns = ("kind", "first record", "records", "sources", "score", "title")
+    table = TextTable(*columns, is_whole=True, cell_length=_CELL * 10)
     for row in rows:
         names = row["records"]
         title = one_line(str(row["title"] or ""), _CELL)

@@ -18,10 +18,11 @@ from longline.cli.output import (
     TextTable,
     count_text,
     duration_text,
-    iso_time,
     one_line,
+    print_line,
     print_result,
     stdout_console,
+    time_text,
     value_text,
 )
 from longline.cli.progress import STOPPED, LiveDisplay
@@ -100,7 +101,7 @@ def show_enrichments(key: str, *, source: str | None) -> None:
 
     record, rows = with_store(enrichments)
     name = {"source": record["source"], "key": record["key"]}
-    print_result({**name, "enrichments": rows}, lambda: _print_enrichments(record, rows))
+    print_result({**name, "enrichments": rows}, lambda: _print_record_enrichments(record, rows))
 
 
 @enrich_command.command("retry")
@@ -233,20 +234,25 @@ def _print_status(rows: Sequence[dict[str, Any]]) -> None:
             click.echo(f"  {one['records']:,} {one['state']}: {one_line(one['reason'], _VALUE)}")
 
 
-def _print_enrichments(record: dict[str, Any], rows: Sequence[dict[str, Any]]) -> None:
-    console = stdout_console()
-    name = one_line(f"{record['source']}/{record['key']}", _VALUE)
-    console.print(name, style="bold", soft_wrap=True)
+def _print_record_enrichments(record: dict[str, Any], rows: Sequence[dict[str, Any]]) -> None:
+    print_line(f"{record['source']}/{record['key']}")
+    print_enrichments(rows)
     if not rows:
-        console.print("no enrichments")
+        click.echo("no enrichments")
+
+
+def print_enrichments(rows: Sequence[dict[str, Any]]) -> None:
+    """Print the enrichments of one record."""
+    console = stdout_console(soft_wrap=True)
+    if rows:
+        console.print("\nenrichments (machine-made, not collected)", style="bold")
     for row in rows:
-        old = "" if row["is_current"] else f" (for version {row['record_version']}, now outdated)"
-        console.print(f"\n{row['task']}: {row['state']}{old}", style="bold")
-        at = f", {iso_time(row['answered_at'])}" if row["answered_at"] else ""
-        console.print(f"  machine-made: {one_line(answer_origin(row), _VALUE)}{at}", soft_wrap=True)
+        old = "" if row["is_current"] else f", for version {row['record_version']} of the record"
+        at = f", {time_text(row['answered_at'])}" if row["answered_at"] is not None else ""
+        origin = f"{row['task']}: {row['state']}{old} ({answer_origin(row)}{at})"
+        console.print(f"  {one_line(origin, _VALUE)}")
         if row["reason"]:
-            console.print(f"  {one_line(row['reason'], _VALUE)}", soft_wrap=True)
+            console.print(f"    {one_line(row['reason'], _VALUE)}")
         answer = row["answer"] if isinstance(row["answer"], dict) else {"answer": row["answer"]}
         for field, value in answer.items() if row["answer"] is not None else ():
-            text = one_line(value_text(value), _VALUE)
-            console.print(f"  {one_line(field, _VALUE)}: {text}", soft_wrap=True)
+            console.print(f"    {one_line(f'{field}: {value_text(value)}', _VALUE)}")

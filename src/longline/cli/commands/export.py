@@ -209,10 +209,7 @@ def _print_done(done: ExportResult | None, incremental: str | None, *, is_stream
 
 
 async def _detach(
-    settings: Settings,
-    store: Store,
-    request: ExportRequest,
-    others: Mapping[str, Any],
+    settings: Settings, store: Store, request: ExportRequest, others: Mapping[str, Any]
 ) -> None:
     """Create the task to export the records of a job; `others` are the remaining options.
 

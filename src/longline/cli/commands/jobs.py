@@ -181,13 +181,7 @@ _STATES = ["failed", "quarantined", "skipped", "queued"]
 @click.option("--attempts", is_flag=True, help="Show every attempt with its time and status.")
 @common_options
 def failures_command(
-    job: str,
-    *,
-    kind: str | None,
-    state: str | None,
-    key: str | None,
-    limit: int,
-    attempts: bool,
+    job: str, *, kind: str | None, state: str | None, key: str | None, limit: int, attempts: bool
 ) -> None:
     """List failed items of JOB, with failure kinds and attempts.
 
@@ -230,7 +224,7 @@ def _print_failures(found: dict[str, Any], *, has_attempts: bool) -> None:
             console.print(
                 f"    {time_text(attempt['at'], seconds=True)}  {attempt['kind']}  "
                 f"{attempt['status'] or 'no response'}  {attempt['seconds']:.2f} s  "
-                f"{attempt['step']}: {attempt['reason']}",
+                f"{attempt['step']}: {attempt['reason']}"
             )
 
 
@@ -362,7 +356,7 @@ def _print_drift(seen: dict[str, Any]) -> None:
     click.echo(f"{seen['source']}: last run {seen['job']}, {seen['records']} records")
     click.echo(f"baseline: {baseline['runs']} earlier runs, {baseline['records']} records")
     columns = ("filled before", "filled now", "type before", "type now", *_TYPICAL)
-    table = TextTable("field", *columns, keep_end="field")
+    table = TextTable("field", *columns, wrap=("field",))
     for row in seen["fields"]:
         before, now = _cells(row["before"]), _cells(row["now"])
         table.add(row["field"], *(cell for pair in zip(before, now, strict=True) for cell in pair))

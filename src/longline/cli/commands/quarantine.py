@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-import orjson
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -20,14 +19,7 @@ from longline.analysis.reextract import (
     source_for,
 )
 from longline.analysis.replay import Replay, replay, source_now
-from longline.cli.options import (
-    COUNT,
-    JOB,
-    common_options,
-    set_option,
-    settings_of,
-    wants_json,
-)
+from longline.cli.options import COUNT, JOB, common_options, set_option, settings_of
 from longline.cli.output import (
     TextTable,
     count_text,
@@ -89,11 +81,7 @@ def show_item(job: str, key: str) -> None:
         return await store.quarantine.get((await store.jobs.get(job)).id, key)
 
     item = _item_json(with_store(held))
-    if wants_json():
-        # Escapes can show characters that UTF-8 cannot.
-        click.echo(orjson.dumps(item).decode())
-        return
-    _print_item(item)
+    print_result(item, lambda: _print_item(item))
 
 
 @quarantine_command.command("replay")
@@ -106,13 +94,7 @@ def show_item(job: str, key: str) -> None:
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="Only this item. Repeatable.")
 @click.option("--dry-run", is_flag=True, help="Print the result without storing it.")
 @common_options
-def replay_items(
-    job: str,
-    *,
-    source: str | None,
-    keys: tuple[str, ...],
-    dry_run: bool,
-) -> None:
+def replay_items(job: str, *, source: str | None, keys: tuple[str, ...], dry_run: bool) -> None:
     """Reprocess the quarantined items of JOB.
 
     Uses the source as it is now and sends no requests. If JOB was run with --archive, a manifest
@@ -154,19 +136,8 @@ def _item_json(held: QuarantinedItem) -> dict[str, Any]:
         "at": iso_time(held.finished_at),
         "layers": dict(material.layers),
         "notes": [asdict(one) for one in material.notes],
-        "raw": _as_json_value(material.results),
+        "raw": material.results,
     }
-
-
-def _as_json_value(value: Any) -> Any:
-    """Return a value that JSON can hold: half a surrogate pair as its escape."""
-    if isinstance(value, dict):
-        return {_as_json_value(name): _as_json_value(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_as_json_value(one) for one in value]
-    if isinstance(value, int) and value.bit_length() > 63:  # noqa: PLR2004  # orjson's largest
-        return str(value)
-    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _print_item(item: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from longline.analysis.statistics import (
     dataset_statistics,
     quality_statistics,
 )
+from longline.cli.commands.enrich import print_enrichments
 from longline.cli.options import COUNT, common_options, key_options, wants_json
 from longline.cli.output import (
     MISSING,
@@ -231,7 +232,7 @@ def _print_record(row: dict[str, Any], enrichments: Sequence[dict[str, Any]]) ->
         console.print(f"  {origin}: {', '.join(fields)}", soft_wrap=True)
     for note in shown["notes"]:
         console.print(f"  note on {note['field']}: {note['text']}", soft_wrap=True)
-    _print_enrichments(console, enrichments)
+    print_enrichments(enrichments)
 
 
 def _print_quality_parts(console: SafeConsole, quality: Mapping[str, Any]) -> None:
@@ -243,22 +244,6 @@ def _print_quality_parts(console: SafeConsole, quality: Mapping[str, Any]) -> No
         )
     for conflict in quality["conflicts"]:
         console.print(f"  conflict: {conflict}", soft_wrap=True)
-
-
-def _print_enrichments(console: SafeConsole, enrichments: Sequence[dict[str, Any]]) -> None:
-    if enrichments:
-        console.print("\nenrichments (machine-made, not collected)", style="bold")
-    for one in enrichments:
-        old = "" if one["is_current"] else f", for version {one['record_version']} of the record"
-        at = f", {time_text(one['answered_at'])}" if one["answered_at"] is not None else ""
-        origin = f"{one['model']}, prompt version {one['prompt_version']}{at}"
-        heading = f"{one['task']}: {one['state']}{old} ({origin})"
-        console.print(f"  {sanitize(heading, is_line=True)}", soft_wrap=True)
-        if one["reason"]:
-            console.print(f"    {_cut_value(one['reason'])}", soft_wrap=True)
-        answer = one["answer"] if isinstance(one["answer"], dict) else {"answer": one["answer"]}
-        for name, value in answer.items() if one["answer"] is not None else ():
-            console.print(f"    {name}: {_cut_value(value_text(value))}", soft_wrap=True)
 
 
 def _cut_value(text: str) -> str:
@@ -293,13 +278,7 @@ def versions(key: str, *, source: str | None) -> None:
 @click.option("--from", "older", type=COUNT, metavar="VERSION", help="First version to compare.")
 @click.option("--to", "newer", type=COUNT, metavar="VERSION", help="Last version to compare.")
 @common_options
-def diff(
-    key: str,
-    *,
-    older: int | None,
-    newer: int | None,
-    source: str | None,
-) -> None:
+def diff(key: str, *, older: int | None, newer: int | None, source: str | None) -> None:
     """Show what changed in a record between versions, field by field."""
 
     async def compared(store: Store) -> list[VersionDiff]:
@@ -391,7 +370,7 @@ def _print_step(step: VersionDiff) -> None:
     if not step.differences:
         click.echo("  same data")
         return
-    table = TextTable("field", "before", "after", compare=("before", "after"), cell_length=_VALUE)
+    table = TextTable("field", "before", "after", wrap=("before", "after"))
     for one in step.differences:
         table.add(one.field, _difference_side(one, "old"), _difference_side(one, "new"))
     table.print()
@@ -450,9 +429,7 @@ def _print_changes(found: RunChanges) -> None:
 
 
 def _changed_table(changed: Iterable[RecordChange]) -> TextTable:
-    table = TextTable(
-        "key", "field", "before", "after", compare=("before", "after"), cell_length=_VALUE
-    )
+    table = TextTable("key", "field", "before", "after", wrap=("before", "after"))
     for change in changed:
         for place, one in enumerate(change.differences):
             key = "" if place else change.key
@@ -491,9 +468,7 @@ def quality(name: str | None, **filters: Any) -> None:
 
 
 def _statistics(
-    name: str | None,
-    filters: dict[str, Any],
-    compute: Callable[[Iterable[dict[str, Any]]], T],
+    name: str | None, filters: dict[str, Any], compute: Callable[[Iterable[dict[str, Any]]], T]
 ) -> tuple[str | None, T]:
     query = query_of(filters | {"source": name or filters["source"]})
 
@@ -519,7 +494,7 @@ def _print_fields(found: DatasetStatistics) -> None:
     click.echo(f"{found.records:,} records")
     columns = ("field", "filled", "types", "distinct", "min", "median", "max", "distribution")
     right = ("filled", "distinct", "min", "median", "max")
-    table = TextTable(*columns, right=right, keep_end="field")
+    table = TextTable(*columns, right=right, wrap=("field",))
     is_sampled = False
     for one in found.fields:
         spread = one.numbers or one.lengths

@@ -27,11 +27,7 @@ from longline.cli.options import (
     typed_values,
     wants_json,
 )
-from longline.cli.output import (
-    duration_text,
-    print_line,
-    print_result,
-)
+from longline.cli.output import duration_text, print_line, print_result
 from longline.cli.progress import (
     STOPPED,
     STOPPING,
@@ -90,9 +86,7 @@ from longline.sources.loader import nothing_in
 @click.option("--max-seconds", type=float, metavar="SECONDS", help="Maximum duration in seconds.")
 @engine_option("setting `engine`, or local")
 @click.option(
-    "--detach",
-    is_flag=True,
-    help="Submit the job to workers and exit (requires --engine celery).",
+    "--detach", is_flag=True, help="Submit the job to workers and exit (requires --engine celery)."
 )
 @click.option(
     "--export",
@@ -154,9 +148,7 @@ def run_command(
 
 
 def _job_values(
-    given: dict[str, Any],
-    options: tuple[tuple[str, str], ...],
-    params: tuple[tuple[str, str], ...],
+    given: dict[str, Any], options: tuple[tuple[str, str], ...], params: tuple[tuple[str, str], ...]
 ) -> dict[str, Any]:
     """Return the fields of JobSpec that the options set."""
     values = given_values(given)
@@ -173,9 +165,7 @@ def _job_values(
 
 
 async def _run_sites(
-    orchestrator: Orchestrator,
-    sources: Sequence[str] | None,
-    how: Mapping[str, Any],
+    orchestrator: Orchestrator, sources: Sequence[str] | None, how: Mapping[str, Any]
 ) -> int:
     """Run several sources with live progress; return the exit code. None: all known sources."""
     use_daemon_threads()
@@ -395,10 +385,7 @@ def pause_command(job: str) -> None:
     stop_job(Orchestrator.pause, job)
 
 
-def stop_job(
-    stop: Callable[[Orchestrator, str], Awaitable[Job]],
-    name: str,
-) -> None:
+def stop_job(stop: Callable[[Orchestrator, str], Awaitable[Job]], name: str) -> None:
     """Pause or cancel a job, and print its new state."""
 
     async def stopped() -> tuple[Job, Job]:

@@ -25,10 +25,7 @@ from longline.cli.options import (
     settings_of,
     wants_json,
 )
-from longline.cli.output import (
-    print_result,
-    stdout_console,
-)
+from longline.cli.output import print_result, stdout_console
 from longline.cli.progress import STOPPED, STOPPING, JobDisplay, print_summary
 from longline.config.settings import Settings, prepare_home
 from longline.core.errors import BadOption
