@@ -67,7 +67,7 @@ async def ours(folder: Path) -> AsyncIterator[Contestant]:
     clock = SystemClock()
     transport = HttpTransport(HttpOptions(timeout=_PATIENCE), clock)
     # The tests make the site fail on purpose; a breaker would judge it by that.
-    inner = BreakerMiddleware(transport, CircuitBreaker(threshold=10**9, clock=clock))
+    inner = BreakerMiddleware(transport, CircuitBreaker(threshold=10**9, clock=clock), clock)
     cache = HttpCache(folder / "longline.sqlite")
     link = CacheMiddleware(inner, cache, clock)
 

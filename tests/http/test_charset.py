@@ -28,12 +28,10 @@ LANGUAGES = {
         ("us-ascii", b"\x96", "–"),
         ("windows-1252", b"\x81\xe9", "\x81é"),
         ("gb2312", b"\xa8D", "―"),
-        ("x-gbk", b"\x80\xd6\xd0", "€中"),
         ("shift_jis", b"\x87\x40", "①"),
         ("iso-8859-8-i", b"\xf9", "ש"),
         ("tis-620", b"\xa1", "ก"),
         ("ks_c_5601-1987", b"\x8c\x63", "똠"),
-        ("x-user-defined", b"a\x80", "a\uf780"),
         ("unicode-1-1-utf-8", "ф".encode(), "ф"),
         ("hz-gb-2312", b"~{VP~}", "中"),
     ],
@@ -186,9 +184,9 @@ def test_a_page_in_another_encoding_than_declared_says_so() -> None:
 
 
 def test_a_bad_byte_in_another_declared_encoding_is_replaced() -> None:
-    body = "海の見える部屋".encode("shift_jis") + b"\xff" + "のマンション".encode("shift_jis")
+    body = "海の見える部屋".encode("euc_jp") + b"\xff" + "のマンション".encode("euc_jp")
 
-    decoded = decode(body, "text/html; charset=shift_jis")
+    decoded = decode(body, "text/html; charset=euc-jp")
 
     assert decoded.text == "海の見える部屋\ufffdのマンション"
     assert decoded.problem is not None

@@ -7,6 +7,7 @@ import base64
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 from urllib.parse import quote_plus, urlencode, urljoin, urlsplit
@@ -14,7 +15,15 @@ from urllib.parse import quote_plus, urlencode, urljoin, urlsplit
 from pydantic import SecretStr
 from selectolax.lexbor import LexborNode
 
-from longline.config.auth import BasicAuth, BearerAuth, HeaderAuth, LoginAuth, OAuth2Auth, QueryAuth
+from longline.config.auth import (
+    Auth,
+    BasicAuth,
+    BearerAuth,
+    HeaderAuth,
+    LoginAuth,
+    OAuth2Auth,
+    QueryAuth,
+)
 from longline.config.secrets import Reach, SecretRef, reveal
 from longline.core.clock import Clock
 from longline.core.errors import UnexpectedShape, UnknownSecret, bad_status
@@ -39,10 +48,9 @@ _LONGEST = 200  # characters of a server's message
 
 
 class AuthScheme(Protocol):
-    """Authenticates requests."""
+    """Authenticates requests; `serial` changes when the credentials are renewed."""
 
     serial: int
-    """The number of the credentials in use; it changes when they are renewed."""
 
     async def sign(self, request: Request, usage: Usage) -> Request:
         """Return the request with credentials.
@@ -61,19 +69,6 @@ class AuthScheme(Protocol):
         Raises:
             FetchError: they cannot be obtained.
         """
-
-
-class StaticScheme(AuthScheme):
-    """Credentials that do not expire."""
-
-    serial = 0
-
-    def expiry_reason(self, page: Page) -> str | None:
-        del page
-        return None
-
-    async def renew(self, serial: int, request: Request, usage: Usage) -> None:
-        """Do nothing: the secret does not change."""
 
 
 class ObtainedScheme(AuthScheme):
@@ -136,12 +131,18 @@ def one_line(message: object, secrets: Iterable[str] = ()) -> str:
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-class HeaderScheme(StaticScheme):
-    """A secret in a header; read at the first request, and kept for the run."""
+class StaticScheme(AuthScheme):
+    """A secret that does not expire, in a header or, hidden, in the query of the URL.
 
-    def __init__(self, name: str, read: Callable[[], str]) -> None:
+    It is read at the first request, and kept for the run.
+    """
+
+    serial = 0
+
+    def __init__(self, name: str, read: Callable[[], str], *, is_in_query: bool = False) -> None:
         self._name = name
         self._read = read
+        self._is_in_query = is_in_query
         self._value: SecretStr | None = None
 
     async def sign(self, request: Request, usage: Usage) -> Request:
@@ -149,40 +150,37 @@ class HeaderScheme(StaticScheme):
         if self._value is None:
             self._value = SecretStr(self._read())
             KNOWN_SECRETS.add(self._value.get_secret_value().partition(" ")[2])
-        return with_header(request, self._name, self._value.get_secret_value())
+        value = self._value.get_secret_value()
+        if self._is_in_query:
+            return replace(request, hidden=Redacted({**request.hidden, self._name: value}))
+        return with_header(request, self._name, value)
+
+    def expiry_reason(self, page: Page) -> str | None:
+        del page
+        return None
+
+    async def renew(self, serial: int, request: Request, usage: Usage) -> None:
+        """Do nothing: the secret does not change."""
 
 
-class QueryScheme(StaticScheme):
-    """A secret in the query, which only the transport adds to the URL."""
-
-    def __init__(self, auth: QueryAuth) -> None:
-        self._auth = auth
-        self._value: SecretStr | None = None
-
-    async def sign(self, request: Request, usage: Usage) -> Request:
-        del usage
-        if self._value is None:
-            self._value = self._auth.value.read()
-        hidden = {**request.hidden, self._auth.name: self._value.get_secret_value()}
-        return replace(request, hidden=Redacted(hidden))
-
-
-def basic_scheme(auth: BasicAuth) -> HeaderScheme:
-    """Return the scheme of RFC 7617, in UTF-8."""
-    return HeaderScheme(
-        "Authorization", lambda: basic_value(reveal(auth.user), reveal(auth.password))
-    )
-
-
-def bearer_scheme(auth: BearerAuth) -> HeaderScheme:
-    """Return the scheme of RFC 6750."""
-    return HeaderScheme("Authorization", lambda: f"Bearer {_checked_secret(auth.token)}")
-
-
-def header_scheme(auth: HeaderAuth) -> HeaderScheme:
-    """Return a scheme with the site's own header."""
-    words = [auth.prefix] if auth.prefix else []
-    return HeaderScheme(auth.name, lambda: " ".join([*words, _checked_secret(auth.value)]))
+def make_scheme(inner: Middleware, auth: Auth, clock: Clock) -> AuthScheme:
+    """Return the scheme of a source's `auth`; `inner` sends requests for tokens and logins."""
+    match auth:
+        case BasicAuth():
+            return StaticScheme(
+                "Authorization", lambda: basic_value(reveal(auth.user), reveal(auth.password))
+            )
+        case BearerAuth():
+            return StaticScheme("Authorization", lambda: f"Bearer {_checked_secret(auth.token)}")
+        case HeaderAuth():
+            words = [auth.prefix] if auth.prefix else []
+            return StaticScheme(auth.name, lambda: " ".join([*words, _checked_secret(auth.value)]))
+        case QueryAuth():
+            return StaticScheme(auth.name, lambda: reveal(auth.value), is_in_query=True)
+        case OAuth2Auth():
+            return OAuth2Scheme(inner, auth, clock)
+        case _:
+            return LoginScheme(inner, auth, clock)
 
 
 def basic_value(user: str, password: str) -> str:
@@ -262,7 +260,11 @@ class OAuth2Scheme(ObtainedScheme):
         url = self._auth.token_url
         if page.status in _TEMPORARY:
             raise bad_status(url, page.status, page.retry_after(self._clock.now()))
-        values = _json_object(page)
+        values: object = None
+        with suppress(UnexpectedShape):
+            values = page.json
+        if not isinstance(values, dict):
+            values = {}
         token, kind = values.get("access_token"), values.get("token_type", "bearer")
         if page.status != _OK or not isinstance(token, str) or not token.isprintable():
             raise AuthFailed(url, self._problem(page, values))
@@ -271,26 +273,15 @@ class OAuth2Scheme(ObtainedScheme):
         return token, _parse_lifetime(values.get("expires_in"))
 
     def _problem(self, page: Page, values: dict[str, object]) -> str:
-        messages = [values[name] for name in ("error", "error_description") if values.get(name)]
-        why = one_line(": ".join(str(one) for one in messages), self._secrets())
+        messages = [str(values[key]) for key in ("error", "error_description") if values.get(key)]
+        # A server may repeat the secrets, in any of these forms.
+        bare = [reveal(one) for one in self._auth.references()]
+        pair = (reveal(self._auth.client_id), reveal(self._auth.client_secret))
+        encoded = basic_value(*map(quote_plus, pair)).partition(" ")[2]
+        why = one_line(": ".join(messages), [encoded, *bare, *map(quote_plus, bare)])
         if why:
-            return f"the token was refused with {page.status}, {why}"
-        return f"the token URL answered {page.status} without a token"
-
-    def _secrets(self) -> list[str]:
-        """Return the secrets in the forms in which a server may repeat them."""
-        auth = self._auth
-        bare = [reveal(one) for one in auth.references()]
-        pair = (quote_plus(reveal(auth.client_id)), quote_plus(reveal(auth.client_secret)))
-        return [basic_value(*pair).partition(" ")[2], *bare, *map(quote_plus, bare)]
-
-
-def _json_object(page: Page) -> dict[str, object]:
-    try:
-        values = page.json
-    except UnexpectedShape:
-        return {}
-    return values if isinstance(values, dict) else {}
+            return f"the token was refused with status {page.status}: {why}"
+        return f"the token URL returned status {page.status} without a token"
 
 
 def _parse_lifetime(value: object) -> float:
@@ -321,7 +312,8 @@ class Form:
 
 def read_form(page: Page, selector: str | None = None) -> Form | None:
     """Return the form that a selector matches, or that has a password field; None without one."""
-    node = page.first(selector) if selector else _password_form(page)
+    with_password = (form for form in page.css("form") if form.css_first(PASSWORD))
+    node = page.first(selector) if selector else next(with_password, None)
     if node is None:
         return None
     base = urljoin(page.url, page.first_attribute("base[href]", "href") or "")
@@ -330,10 +322,6 @@ def read_form(page: Page, selector: str | None = None) -> Form | None:
     # Without an action a form is sent to the page itself, whatever its <base> is.
     target = urljoin(base, without_userinfo(action)) if action else page.url
     return Form(page.url, target.partition("#")[0], method, dict(_form_fields(node)))
-
-
-def _password_form(page: Page) -> LexborNode | None:
-    return next((form for form in page.css("form") if form.css_first(PASSWORD)), None)
 
 
 def _form_fields(form: LexborNode) -> Iterator[tuple[str, str]]:
@@ -393,15 +381,29 @@ class LoginScheme(ObtainedScheme):
 
     def expiry_reason(self, page: Page) -> str | None:
         condition = self._auth.logged_out
-        if condition is None:
-            return _expired_status(page, _UNAUTHORIZED) or _expired_redirect(
-                page, self._login_pages
+        status = _UNAUTHORIZED if condition is None else condition.status
+        if page.status == status:
+            return f"the session has expired: status {status}"
+        if condition is not None and condition.selector is not None:
+            is_html = "html" in page.headers.get("content-type", "html")
+            has_expired = is_html and page.first(condition.selector) is not None
+            return (
+                f"the session has expired: the page shows {condition.selector}"
+                if has_expired
+                else None
             )
-        if condition.status is not None:
-            return _expired_status(page, condition.status)
-        if condition.redirect is not None:
-            return _expired_redirect(page, {_without_query(urljoin(page.url, condition.redirect))})
-        return _expired_selector(page, condition.selector or "")
+        login_pages = self._login_pages
+        if condition is not None:
+            login_pages = (
+                {_without_query(urljoin(page.url, condition.redirect))}
+                if condition.redirect
+                else set()
+            )
+        target = page.headers.get("location")
+        if page.status not in REDIRECTS or not target:
+            return None
+        where = _without_query(urljoin(page.url, target))
+        return f"the session has expired: redirected to {where}" if where in login_pages else None
 
     async def obtain(self, request: Request, usage: Usage) -> None:
         hops = _Hops(self._inner, self._auth.reach)
@@ -409,8 +411,15 @@ class LoginScheme(ObtainedScheme):
         before = len(hops.pages)
         page = await RedirectMiddleware(hops)(self._filled_form(form, request.priority), usage)
         self._raise_if_temporary(page)
-        if problem := self._login_problem(page, hops.pages, before):
-            raise AuthFailed(self._auth.url, f"the login failed: {problem}{self._field_hint(form)}")
+        problem = self._login_problem(page, hops.pages, before)
+        if problem:
+            missing = [
+                name for name in self._auth.fields if form.fields and name not in form.fields
+            ]
+            if missing:
+                has = one_line(", ".join(form.fields))
+                problem += f"; its form has no field {', '.join(missing)}, but {has}"
+            raise AuthFailed(self._auth.url, f"the login failed: {problem}")
         usage.add_event("auth.login", host=Request(self._auth.url).domain)
 
     async def _form(self, hops: _Hops, request: Request, usage: Usage) -> Form:
@@ -424,7 +433,7 @@ class LoginScheme(ObtainedScheme):
         form = read_form(page, auth.form if isinstance(auth.form, str) else None)
         if form is None:
             what = f"form {auth.form!r}" if isinstance(auth.form, str) else "form with a password"
-            raise AuthFailed(auth.url, f"the login page answered {page.status} and has no {what}")
+            raise AuthFailed(auth.url, f"the login page has no {what} (status {page.status})")
         if form.method != "POST":
             raise AuthFailed(auth.url, "its form would send the password in the URL")
         self._login_pages.add(_without_query(page.url))
@@ -445,25 +454,24 @@ class LoginScheme(ObtainedScheme):
 
     def _login_problem(self, page: Page, pages: list[Page], before: int) -> str | None:
         """Return why the login failed; `pages` from `before` on came after the form."""
-        condition, answers = self._auth.success, pages[before:]
+        condition, responses = self._auth.success, pages[before:]
+        problem = None
         if condition is None:
-            return _default_problem(page, pages)
-        if condition.status is not None:
-            got = answers[0].status
-            return None if got == condition.status else f"the form was answered {got}"
-        if condition.cookie is not None:
-            is_set = any(_sets_cookie(answer, condition.cookie) for answer in answers)
-            return None if is_set else f"no cookie {condition.cookie} was set ({page.status})"
-        is_present = page.first(condition.selector or "") is not None
-        return None if is_present else f"the page shows no {condition.selector} ({page.status})"
-
-    def _field_hint(self, form: Form) -> str:
-        """Return a hint when the form does not have the configured fields."""
-        missing = [name for name in self._auth.fields if form.fields and name not in form.fields]
-        if not missing:
-            return ""
-        has = one_line(", ".join(form.fields))
-        return f"; its form has no field {', '.join(missing)}, but {has}"
+            if page.status >= FIRST_ERROR:
+                problem = "the site refused it"
+            elif not any(set_cookies(one) for one in pages):
+                problem = "no cookie was set"
+            elif page.first(PASSWORD) is not None:
+                problem = "the page still asks for the password"
+        elif condition.status is not None:
+            if responses[0].status != condition.status:
+                return f"the form was answered with status {responses[0].status}"
+        elif condition.cookie is not None:
+            if not any(_sets_cookie(one, condition.cookie) for one in responses):
+                problem = f"no cookie {condition.cookie} was set"
+        elif page.first(condition.selector or "") is None:
+            problem = f"the page shows no {condition.selector}"
+        return problem and f"{problem} (status {page.status})"
 
 
 class _Hops(Middleware):
@@ -482,34 +490,6 @@ class _Hops(Middleware):
         return page
 
 
-def _default_problem(page: Page, pages: list[Page]) -> str | None:
-    if page.status >= FIRST_ERROR:
-        return f"the site answered {page.status}"
-    if not any(set_cookies(one) for one in pages):
-        return f"no cookie was set ({page.status})"
-    if page.first(PASSWORD) is not None:
-        return f"the page still asks for the password ({page.status})"
-    return None
-
-
-def _expired_status(page: Page, status: int) -> str | None:
-    return f"the session has expired: answered {status}" if page.status == status else None
-
-
-def _expired_redirect(page: Page, login_pages: set[str]) -> str | None:
-    target = page.headers.get("location")
-    if page.status not in REDIRECTS or not target:
-        return None
-    where = _without_query(urljoin(page.url, target))
-    return f"the session has expired: redirected to {where}" if where in login_pages else None
-
-
-def _expired_selector(page: Page, selector: str) -> str | None:
-    is_html = "html" in page.headers.get("content-type", "html")
-    has_expired = is_html and page.first(selector) is not None
-    return f"the session has expired: the page shows {selector}" if has_expired else None
-
-
 def _sets_cookie(page: Page, name: str) -> bool:
     """Return whether a response sets a cookie; an empty value deletes it."""
     pairs = (line.partition(";")[0].partition("=") for line in set_cookies(page))
@@ -517,6 +497,5 @@ def _sets_cookie(page: Page, name: str) -> bool:
 
 
 def _without_query(url: str) -> str:
-    """Return a URL without query and fragment."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{origin_of(url)[1]}{parts.path or '/'}"

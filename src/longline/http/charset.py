@@ -10,17 +10,12 @@ from typing import NamedTuple
 
 import webencodings
 
-_PRESCAN_BYTES = 4096
-"""Browsers read 1,024 bytes first, but also obey a later `meta`."""
-_MOST_BAD = 3
-"""Bad sequences that a declared encoding may have without further evidence that it is right."""
-_GOOD_PER_BAD = 4
-"""Valid characters of several bytes for each bad sequence: such a page is written in UTF-8."""
-_OTHERS_PER_BAD = 20
-"""Bytes above 7F for each bad sequence in a declared encoding other than UTF-8."""
+_PRESCAN_BYTES = 4096  # browsers read 1,024 bytes first, but also obey a later `meta`
+_MOST_BAD = 3  # bad sequences that a declared encoding may have without further evidence
+_GOOD_PER_BAD = 4  # valid characters of several bytes for each bad sequence of UTF-8
+_OTHERS_PER_BAD = 20  # bytes above 7F for each bad sequence in other encodings
 _GUESSED_BYTES = 65536
-_LEAST_TO_GUESS = 8
-"""Bytes above 7F; from fewer, the encoding cannot be guessed."""
+_LEAST_TO_GUESS = 8  # bytes above 7F; from fewer, the encoding cannot be guessed
 _NEVER_GUESSED = ["utf_7", "utf_16", "utf_16_be", "utf_16_le", "utf_32", "utf_32_be", "utf_32_le"]
 
 _HEADER_PARAMETER = re.compile(
@@ -40,44 +35,36 @@ _CONTENT_CHARSET = re.compile(r"""charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORE
 _CONTENT_TYPE = re.compile(r"content[-_ ]?type", re.IGNORECASE)
 _JSON = re.compile(r"\s*application/(?:[\w.-]+\+)?json", re.IGNORECASE)
 _PLAIN = re.compile(r"\s*text/(?:plain|csv)", re.IGNORECASE)
-_NOT_SHIFT_JIS = re.compile("[\uf8f0-\uf8f3]")
-"""What Python decodes A0 and FD to FF to, which are errors in the standard."""
 _ASCII = bytes(range(128))
 
 
 class _Encoding(NamedTuple):
+    """An encoding by its name in the standard.
+
+    `errors` adds what the standard defines and the Python codec does not.
+    """
+
     name: str
-    """The name in the standard."""
     codec: str
     errors: str = "replace"
-    """The error handler that adds what the standard defines and the Python codec does not."""
-
-    def decode(self, body: bytes, errors: str) -> str:
-        if self.codec == "x-user-defined":
-            text: str = webencodings.lookup(self.codec).codec_info.decode(body, errors)[0]
-            return text
-        text = body.decode(self.codec, errors)
-        if self.codec == "cp932" and _NOT_SHIFT_JIS.search(text):
-            if errors == "strict":
-                raise UnicodeError(self.name)
-            return _NOT_SHIFT_JIS.sub("\ufffd", text)
-        return text
 
 
 class Decoded(NamedTuple):
-    """The text of a body, its encoding, and doubts about it."""
+    """The text of a body, its encoding, and doubts about it.
+
+    `problem` is one sentence if characters were replaced or the encoding was guessed.
+    """
 
     text: str
     encoding: str
     problem: str | None = None
-    """One sentence if characters were replaced or the encoding was guessed; otherwise None."""
 
 
 _UTF8 = _Encoding("utf-8", "utf-8")
 _WINDOWS_1252 = _Encoding("windows-1252", "cp1252", "longline.c1")
-_UTF16 = ("utf-16le", "utf-16be")
 _UTF16_LE = _Encoding("utf-16le", "utf-16-le")
 _UTF16_BE = _Encoding("utf-16be", "utf-16-be")
+_UTF16 = (_UTF16_LE.name, _UTF16_BE.name)
 _BOMS = (
     (codecs.BOM_UTF8, _UTF8),
     # The standard has no UTF-32; as UTF-16, these pages would be half zeros.
@@ -86,11 +73,10 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, _UTF16_LE),
     (codecs.BOM_UTF16_BE, _UTF16_BE),
 )
+_FIRST_BYTES = frozenset(mark[0] for mark, _ in _BOMS)
 # A declaration that can be read as ASCII is not in UTF-16.
 _IN_PAGES = {"utf-16le": _UTF8, "utf-16be": _UTF8, "x-user-defined": _WINDOWS_1252}
 _XML_STARTS = tuple(("<?x".encode(one.codec), one) for one in (_UTF16_LE, _UTF16_BE))
-_FIRST_BYTES = frozenset(mark[0] for mark, _ in _BOMS)
-_CODECS = {"gbk": "gb18030"}
 # The standard replaces the whole body for these. They are safe here: nothing is executed.
 _REPLACED = {"iso-2022-kr": "iso2022_kr", "csiso2022kr": "iso2022_kr", "hz-gb-2312": "hz"}
 
@@ -113,18 +99,19 @@ def decode(body: bytes, content_type: str) -> Decoded:
 def _decode(body: bytes, content_type: str) -> Decoded:
     if not body:
         return Decoded("", "utf-8")
-    if body[0] in _FIRST_BYTES and (marked := _decode_by_bom(body)):
-        return marked
+    if body[0] in _FIRST_BYTES:
+        for mark, encoding in _BOMS:
+            if body.startswith(mark):
+                text = body[len(mark) :].decode(encoding.codec, "replace")
+                return Decoded(text, encoding.name, _replaced_problem(encoding, body, text))
     header = header_encoding(content_type)
     if header is not None and (text := _decode_strictly(header, body)) is not None:
         return Decoded(text, header.name)  # the usual case
-    return _decode_declared(body, header, _own_declaration(body, content_type))
-
-
-def _own_declaration(body: bytes, content_type: str) -> _Encoding | None:
     if _JSON.match(content_type):
-        return _UTF8  # by definition
-    return None if _PLAIN.match(content_type) else prescan(body)
+        declared: _Encoding | None = _UTF8  # by definition
+    else:
+        declared = None if _PLAIN.match(content_type) else prescan(body)
+    return _decode_declared(body, header, declared)
 
 
 def _decode_declared(body: bytes, header: _Encoding | None, declared: _Encoding | None) -> Decoded:
@@ -135,8 +122,7 @@ def _decode_declared(body: bytes, header: _Encoding | None, declared: _Encoding 
     text = _decode_strictly(_UTF8, body)
     if text is not None:
         return Decoded(text, "utf-8", _contradiction(header or declared, "utf-8"))
-    is_utf8 = _UTF8 in (header, declared)
-    if almost := _decode_nearly_utf8(body, is_declared=is_utf8):
+    if almost := _decode_nearly_utf8(body, is_declared=_UTF8 in (header, declared)):
         return almost
     for one in (header, declared):
         if one is not None and one != _UTF8 and (almost := _decode_nearly(one, body)):
@@ -150,13 +136,9 @@ def _contradiction(declared: _Encoding | None, used: str) -> str | None:
     return f"the page declares {declared.name}, which its bytes do not fit; it was read as {used}"
 
 
+@lru_cache(maxsize=256)
 def header_encoding(content_type: str) -> _Encoding | None:
     """Return the encoding in a Content-Type header; None without a known one."""
-    return _header_encoding(content_type) if content_type else None
-
-
-@lru_cache(maxsize=256)
-def _header_encoding(content_type: str) -> _Encoding | None:
     for found in _HEADER_PARAMETER.finditer(content_type):
         name, quoted, token = found.groups()
         label = token if quoted is None else quoted
@@ -209,27 +191,23 @@ def _attributes(text: str) -> Iterator[tuple[str, str]]:
         yield name.lower(), next((value for value in values if value is not None), "")
 
 
+@lru_cache(maxsize=512)
 def encoding_of(label: str) -> _Encoding | None:
     """Return the encoding of a label by the standard; never one that only Python has."""
-    return _encoding_of(label.strip("\t\n\f\r ").lower()) if label.isascii() else None
-
-
-@lru_cache(maxsize=512)
-def _encoding_of(label: str) -> _Encoding | None:
+    if not label.isascii():
+        return None
+    label = label.strip("\t\n\f\r ").lower()
     if label in _REPLACED:
         return _Encoding(label, _REPLACED[label])
     found = webencodings.lookup(label)
     if found is None or found.name == "replacement":
         return None
-    name: str = found.name
-    if name == "windows-1252":
+    if found.name == "x-user-defined":
         return _WINDOWS_1252
-    if name == "utf-8":
-        return _UTF8
-    codec = _CODECS.get(name) or found.codec_info.name
-    if codec == "gb18030":
-        return _Encoding(name, codec, "longline.gb18030")
-    return _Encoding(name, codec, "longline.c1" if name.startswith("windows-") else "replace")
+    codec = "gb18030" if found.name == "gbk" else found.codec_info.name
+    return _Encoding(
+        found.name, codec, "longline.c1" if found.name.startswith("windows-") else "replace"
+    )
 
 
 def _decode_strictly(encoding: _Encoding, body: bytes) -> str | None:
@@ -240,47 +218,40 @@ def _decode_strictly(encoding: _Encoding, body: bytes) -> str | None:
         is_big = start[::2].count(0) > start[1::2].count(0)  # the label is used for both
         encoding = _UTF16_BE if is_big else _UTF16_LE
     try:
-        return encoding.decode(body, "strict")
+        return body.decode(encoding.codec)
     except UnicodeError:
         return None
 
 
-def _decode_by_bom(body: bytes) -> Decoded | None:
-    for mark, encoding in _BOMS:
-        if body.startswith(mark):
-            text = encoding.decode(body[len(mark) :], "replace")
-            bad = text.count("\ufffd") - _count_replacement(encoding, body)
-            return Decoded(text, encoding.name, _replaced_problem(encoding, bad))
-    return None
-
-
-def _count_replacement(encoding: _Encoding, body: bytes) -> int:
-    """Return how often U+FFFD itself occurs in a body."""
-    return body.count("\ufffd".encode(encoding.codec))
-
-
 def _decode_nearly_utf8(body: bytes, *, is_declared: bool) -> Decoded | None:
     text = body.decode("utf-8", "replace")
-    bad = text.count("\ufffd") - _count_replacement(_UTF8, body)
+    bad = _count_bad(_UTF8, body, text)
     ascii_bytes = len(body) - len(body.translate(None, _ASCII))
     good = len(text) - ascii_bytes - bad
     if good >= bad * _GOOD_PER_BAD or (is_declared and bad <= _MOST_BAD):
-        return Decoded(text, "utf-8", _replaced_problem(_UTF8, bad))
+        return Decoded(text, "utf-8", _replaced_problem(_UTF8, body, text))
     return None
 
 
 def _decode_nearly(encoding: _Encoding, body: bytes) -> Decoded | None:
     if encoding.name in _UTF16 and b"\0" not in body[:_PRESCAN_BYTES]:
         return None
-    text = encoding.decode(body, encoding.errors)
+    text = body.decode(encoding.codec, encoding.errors)
     bad = text.count("\ufffd")
-    others = len(body.translate(None, _ASCII))
-    if bad <= _MOST_BAD or bad * _OTHERS_PER_BAD <= others:
-        return Decoded(text, encoding.name, _replaced_problem(encoding, bad))
+    if bad <= _MOST_BAD or bad * _OTHERS_PER_BAD <= len(body.translate(None, _ASCII)):
+        return Decoded(text, encoding.name, _replaced_problem(encoding, body, text))
     return None
 
 
-def _replaced_problem(encoding: _Encoding, bad: int) -> str | None:
+def _count_bad(encoding: _Encoding, body: bytes, text: str) -> int:
+    """Return how many sequences became U+FFFD; it may also be in the body itself."""
+    is_unicode = encoding.name.startswith("utf-")
+    own = body.count("\ufffd".encode(encoding.codec)) if is_unicode else 0
+    return text.count("\ufffd") - own
+
+
+def _replaced_problem(encoding: _Encoding, body: bytes, text: str) -> str | None:
+    bad = _count_bad(encoding, body, text)
     if bad <= 0:
         return None
     what = "1 sequence of bytes is" if bad == 1 else f"{bad:,} sequences of bytes are"
@@ -290,21 +261,19 @@ def _replaced_problem(encoding: _Encoding, bad: int) -> str | None:
 def _decode_guessed(body: bytes, declared: _Encoding | None) -> Decoded:
     if len(body.translate(None, _ASCII)) < _LEAST_TO_GUESS:
         text = body.decode("utf-8", "replace")
-        return Decoded(text, "utf-8", _replaced_problem(_UTF8, text.count("\ufffd")))
+        return Decoded(text, "utf-8", _replaced_problem(_UTF8, body, text))
     # Slow to import and rarely needed.
     from charset_normalizer import from_bytes  # noqa: PLC0415
 
     best = from_bytes(body[:_GUESSED_BYTES], cp_exclusion=_NEVER_GUESSED).best()
     name = best.encoding if best else "utf-8"
-    text = body.decode(name, "replace")
-    if declared is None:
-        problem = f"the page does not declare its encoding; it was guessed to be {name}"
-    else:
-        problem = (
-            f"the page declares {declared.name}, which its bytes do not fit; "
-            f"it was guessed to be {name}"
-        )
-    return Decoded(text, name, problem)
+    reason = (
+        "does not declare its encoding"
+        if declared is None
+        else f"declares {declared.name}, which its bytes do not fit"
+    )
+    problem = f"the page {reason}; it was guessed to be {name}"
+    return Decoded(body.decode(name, "replace"), name, problem)
 
 
 def _c1(error: UnicodeError) -> tuple[str, int]:
@@ -314,13 +283,4 @@ def _c1(error: UnicodeError) -> tuple[str, int]:
     return chr(byte) if byte <= 0x9F else "\ufffd", error.start + 1  # noqa: PLR2004
 
 
-def _gb18030(error: UnicodeError) -> tuple[str, int]:
-    """Decode the byte 80 as the euro sign, as GBK does."""
-    assert isinstance(error, UnicodeDecodeError)  # noqa: S101  # a decoder calls it
-    if error.object[error.start] == 0x80:  # noqa: PLR2004
-        return "€", error.start + 1
-    return "\ufffd", error.end
-
-
 codecs.register_error("longline.c1", _c1)
-codecs.register_error("longline.gb18030", _gb18030)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ipaddress
 import os
 import secrets
 import shutil
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -52,7 +51,11 @@ _MOST_REFUSALS = 1000
 
 
 class BrowserProxy:
-    """A proxy on a local port, for one browser."""
+    """A proxy on a local port, for one browser.
+
+    A browser resolves names and follows redirects of a page's parts by itself, so its connections
+    can only be checked when they are made. It uses this proxy for everything, loopback included.
+    """
 
     def __init__(self, addresses: AddressPolicy) -> None:
         self._addresses = addresses
@@ -112,7 +115,9 @@ class BrowserProxy:
         try:
             there_reader, there_writer = await self._connect(host, port)
         except PrivateAddress as error:
-            self._remember_refusal(host, error)
+            if len(self._refusals) >= _MOST_REFUSALS:
+                self._refusals.clear()  # only the last ones matter
+            self._refusals[host.lower().rstrip(".")] = error
             _reply(writer, _NOT_ALLOWED)
             return
         except OSError:
@@ -120,7 +125,9 @@ class BrowserProxy:
             return
         _reply(writer, _GRANTED)
         try:
-            await _relay((reader, there_writer), (there_reader, writer))
+            async with asyncio.TaskGroup() as both:
+                both.create_task(_pump(reader, there_writer))
+                both.create_task(_pump(there_reader, writer))
         finally:
             there_writer.close()
 
@@ -137,11 +144,6 @@ class BrowserProxy:
             except (PrivateAddress, OSError) as error:
                 problem = error
         raise problem
-
-    def _remember_refusal(self, host: str, error: PrivateAddress) -> None:
-        if len(self._refusals) >= _MOST_REFUSALS:
-            self._refusals.clear()  # only the last ones matter
-        self._refusals[host.lower().rstrip(".")] = error
 
 
 async def _read_target(reader: asyncio.StreamReader) -> tuple[str, int] | None:
@@ -161,12 +163,6 @@ async def _read_target(reader: asyncio.StreamReader) -> tuple[str, int] | None:
 
 def _reply(writer: asyncio.StreamWriter, code: int) -> None:
     writer.write(bytes([_VERSION, code, 0, _IPV4]) + bytes(6))
-
-
-async def _relay(*ways: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
-    async with asyncio.TaskGroup() as both:
-        for source, target in ways:
-            both.create_task(_pump(source, target))
 
 
 async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
@@ -221,31 +217,21 @@ class BrowserRecord:
     """The file that records the owner of a browser, written before the browser starts."""
 
     def __init__(self, folder: Path) -> None:
-        owner = BrowserOwner.here()
-        self.token = f"{owner.pid}-{secrets.token_hex(8)}"
-        self._file = folder / f"{self.token}{_ENDING}"
+        self._owner = asdict(BrowserOwner.here())
+        self._file = folder / f"{os.getpid()}-{secrets.token_hex(8)}{_ENDING}"
+        self.argument = MARK + self._file.stem
         make_private_folder(folder)
         make_private_file(self._file)
-        self._file.write_bytes(orjson.dumps(asdict(owner)))
-
-    @property
-    def argument(self) -> str:
-        """The argument to start the browser with."""
-        return MARK + self.token
+        self._file.write_bytes(orjson.dumps(self._owner))
 
     def add_profile(self) -> None:
         """Record the browser's profile folder, so that it can be removed after a crash."""
-        profiles = [path for one in _marked_processes(self.token) if (path := _profile_of(one))]
-        if profiles:
-            values = {**asdict(BrowserOwner.here()), "profile": str(profiles[0])}
-            self._file.write_bytes(orjson.dumps(values))
+        for profile in _profiles(_marked_processes(self._file)):
+            self._file.write_bytes(orjson.dumps({**self._owner, "profile": str(profile)}))
 
     def remove(self) -> None:
         """Remove the record of an ended browser, with its remaining processes and profile."""
-        _terminate(_marked_processes(self.token))
-        for profile in _recorded_profile(self._file):
-            shutil.rmtree(profile, ignore_errors=True)
-        self._file.unlink(missing_ok=True)
+        _remove_browser(self._file)
 
 
 def sweep(folder: Path) -> int:
@@ -255,13 +241,7 @@ def sweep(folder: Path) -> int:
     """
     stale = [file for file in sorted(folder.glob(f"*{_ENDING}")) if _is_stale(file)]
     for file in stale:
-        token = file.name.removesuffix(_ENDING)
-        left = _marked_processes(token)
-        profiles = {path for one in left if (path := _profile_of(one))} | _recorded_profile(file)
-        _terminate(left)
-        for profile in profiles:
-            shutil.rmtree(profile, ignore_errors=True)
-        file.unlink(missing_ok=True)
+        _remove_browser(file)
     return len(stale)
 
 
@@ -274,6 +254,16 @@ def _is_stale(file: Path) -> bool:
     return owner.is_dead
 
 
+def _remove_browser(file: Path) -> None:
+    left = _marked_processes(file)
+    profiles = {*_profiles(left), Path(str(_read_record(file).get("profile", "")))}
+    _terminate(left)
+    for profile in profiles:
+        if profile.name.startswith(_OWN_PROFILES):  # the file may have been edited
+            shutil.rmtree(profile, ignore_errors=True)
+    file.unlink(missing_ok=True)
+
+
 def _read_record(file: Path) -> dict[str, Any]:
     try:
         values = orjson.loads(file.read_bytes())
@@ -282,44 +272,38 @@ def _read_record(file: Path) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def _recorded_profile(file: Path) -> set[Path]:
-    path = Path(str(_read_record(file).get("profile", "")))
-    # The file may have been edited: only profiles are removed.
-    return {path} if path.name.startswith(_OWN_PROFILES) else set()
-
-
-def _marked_processes(token: str) -> list[psutil.Process]:
-    """Return the processes with our mark."""
-    return [process for process, words in _command_lines() if MARK + token in words]
-
-
-def _command_lines() -> Iterator[tuple[psutil.Process, list[str]]]:
+def _marked_processes(file: Path) -> list[psutil.Process]:
+    """Return the processes with the mark of a record."""
+    found = []
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            yield process, process.cmdline()
+        with suppress(psutil.Error):
+            if MARK + file.stem in process.cmdline():
+                found.append(process)
+    return found
 
 
-def _profile_of(process: psutil.Process) -> Path | None:
-    with contextlib.suppress(psutil.Error):
-        for word in process.cmdline():
-            path = Path(word.removeprefix(_PROFILE))
-            if word.startswith(_PROFILE) and path.name.startswith(_OWN_PROFILES):
-                return path
-    return None
+def _profiles(processes: Iterable[psutil.Process]) -> set[Path]:
+    """Return the profile folders of browsers."""
+    found = set()
+    for process in processes:
+        with suppress(psutil.Error):
+            words = (word for word in process.cmdline() if word.startswith(_PROFILE))
+            found |= {Path(word.removeprefix(_PROFILE)) for word in words}
+    return {path for path in found if path.name.startswith(_OWN_PROFILES)}
 
 
 def _terminate(processes: Iterable[psutil.Process]) -> None:
     """Terminate processes and their children; kill those that remain."""
     every: set[psutil.Process] = set()
     for process in processes:
-        with contextlib.suppress(psutil.Error):
+        with suppress(psutil.Error):
             every |= {process, *process.children(recursive=True)}
     for process in every:
-        with contextlib.suppress(psutil.Error):
+        with suppress(psutil.Error):
             process.terminate()
     _gone, alive = psutil.wait_procs(every, timeout=_TERMINATION)
     for process in alive:
-        with contextlib.suppress(psutil.Error):
+        with suppress(psutil.Error):
             process.kill()
     psutil.wait_procs(alive, timeout=_TERMINATION)
 
@@ -480,13 +464,13 @@ async def _browser(
 
 
 async def _refuse(route: Route) -> None:
-    with contextlib.suppress(PlaywrightError):
+    with suppress(PlaywrightError):
         await route.abort("blockedbyclient")
 
 
 async def _close_quietly(close: Callable[[], Awaitable[None]]) -> None:
     """Close something that may already be broken, with a timeout."""
-    with contextlib.suppress(PlaywrightError, TimeoutError):
+    with suppress(PlaywrightError, TimeoutError):
         async with asyncio.timeout(_CLOSING):
             await close()
 
@@ -564,10 +548,15 @@ class Tabs:
                 await chromium.close()
 
     async def _running(self, request: Request) -> Chromium:
-        if self._chromium is not None and self._is_usable(self._chromium):
-            return self._chromium
-        if self._chromium is not None:
-            await self._retire(self._chromium)
+        current = self._chromium
+        if current is not None:
+            if current.is_alive and not self._is_lost and not current.is_worn:
+                return current
+            self._chromium = None
+            if current.pages:
+                self._retired.append(current)
+            else:
+                await current.close()
         try:
             self._chromium = await Chromium.start(self._options, self._clock)
         except (PlaywrightError, TimeoutError, OSError) as error:
@@ -575,16 +564,6 @@ class Tabs:
             raise ConnectFailed(request.url, f"the browser did not start: {words}") from None
         self._is_lost = False
         return self._chromium
-
-    def _is_usable(self, chromium: Chromium) -> bool:
-        return chromium.is_alive and not self._is_lost and not chromium.is_worn
-
-    async def _retire(self, chromium: Chromium) -> None:
-        self._chromium = None
-        if chromium.pages:
-            self._retired.append(chromium)
-        else:
-            await chromium.close()
 
     async def _load(self, tab: Tab, request: Request, usage: Usage) -> BrowserPage:
         seconds = request.timeout or self._options.timeout

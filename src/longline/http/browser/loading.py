@@ -31,7 +31,7 @@ from longline.http.browser.manifest import (
     Steps,
     Wait,
     WaitFor,
-    named,
+    action_text,
 )
 from longline.http.browser.traffic import PausableTimeouts, Traffic
 from longline.http.browser.transport import (
@@ -113,7 +113,7 @@ class Stage:
             if isinstance(action, Replacing) and action.replaces:
                 self.before = await self._now()
             elif not is_form and _without_fragment(self._page.url) != _without_fragment(url):
-                self.led_away = self.led_away or named(action)
+                self.led_away = self.led_away or action_text(action)
 
     async def _now(self) -> HtmlPage | None:
         try:

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -41,11 +41,11 @@ def _selector(text: str) -> str:
         return stripped
     try:
         LexborHTMLParser("<p>").css(stripped)
-    except Exception:  # noqa: BLE001  # the library raises its own kinds, none of them documented
+    except Exception:  # noqa: BLE001  # the library does not document its errors
         stripped = ""
     if not stripped:
         raise invalid(
-            f"{text!r} is no CSS selector; write one such as `button.more`, or text=Show more"
+            f"{text!r} is not a CSS selector; write one such as `button.more`, or text=Show more"
         )
     return stripped
 
@@ -55,7 +55,7 @@ Selector = Annotated[str, AfterValidator(_selector)]
 
 
 class Replacing(StrictModel):
-    """What all actions have that may put other content in place of the page's."""
+    """An action that may replace the content of the page."""
 
     replaces: bool = False
     """Whether earlier items are expected to disappear, as after a search or a filter."""
@@ -83,7 +83,7 @@ class Press(Replacing):
 
     press: str = Field(min_length=1)
     at: Selector | None = None
-    """The element that has the keyboard; without it, whichever has it now."""
+    """The element that gets the key; by default the focused one."""
 
 
 class Select(Replacing):
@@ -142,17 +142,10 @@ Action = Annotated[
 ]
 
 
-def named(action: Action) -> str:
-    """Return an action as a manifest writes it, without what is filled in."""
-    kind = next(kind for kind in _KINDS if hasattr(action, kind))
-    return f"{kind}: {getattr(action, kind)}"
-
-
-def filled_action(action: Action, fill: Callable[[str], str]) -> Action:
-    """Return an action with its value filled in; those without one stay as they are."""
-    if isinstance(action, Fill | Select):
-        return action.model_copy(update={"value": fill(action.value)})
-    return action
+def action_text(action: Action) -> str:
+    """Return an action as a manifest writes it, without its value."""
+    kind = _kind(action)
+    return f"{kind}: {getattr(action, kind or '')}"
 
 
 _TYPES = (
@@ -160,11 +153,11 @@ _TYPES = (
     *("texttrack", "eventsource", "websocket", "manifest", "ping", "other"),
 )
 RESOURCE_TYPES: frozenset[str] = frozenset(_TYPES)
-"""What a browser asks for, in the browser's own words."""
+"""Types of requests, as the browser names them."""
 TRACKERS = "trackers"
-"""The word in `block` that stands for the known trackers."""
+"""The word in `block` for known trackers."""
 BLOCKED = ("image", "media", "font", TRACKERS)
-"""What is not loaded unless a manifest says otherwise."""
+"""Blocked by default."""
 
 _HOST = re.compile(r"(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)+(:\d+)?")
 
@@ -179,25 +172,24 @@ def _blockable(text: str) -> str:
     )
 
 
-def _wait(value: Any) -> Any:
-    """Take a text for the selector to wait for."""
-    return {"selector": value} if isinstance(value, str) else value
-
-
-def _several(value: Any) -> Any:
+def _one_or_several(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
+
+
+def _selector_or_wait(value: Any) -> Any:
+    return {"selector": value} if isinstance(value, str) else value
 
 
 Blockable = Annotated[str, AfterValidator(_blockable)]
 
 
 class Wait(StrictModel):
-    """When a page is ready: all that is written here must hold."""
+    """When a page is ready: all conditions must hold."""
 
     selector: Selector | None = None
-    """An element that must be there."""
+    """An element that must exist."""
     idle: bool = False
-    """No request under way for half a second."""
+    """Whether no request may be in flight for half a second."""
     script: str | None = Field(default=None, min_length=1)
     """A JavaScript expression that must become true, such as `window.items.length > 0`."""
     timeout: float = Field(default=10.0, gt=0, le=300)
@@ -205,9 +197,9 @@ class Wait(StrictModel):
 
 
 class Steps(StrictModel):
-    """What happens to a page after it has loaded: first the wait, then the actions in order."""
+    """Steps after a page has loaded: first the wait, then the actions in order."""
 
-    wait: Annotated[Wait, BeforeValidator(_wait)] | None = None
+    wait: Annotated[Wait, BeforeValidator(_selector_or_wait)] | None = None
     actions: tuple[Action, ...] = ()
 
 
@@ -215,17 +207,17 @@ class PageSteps(Steps):
     """Steps of some pages only."""
 
     match: Pattern
-    """A regular expression of their URLs."""
+    """A regular expression that their URLs match."""
 
 
 class BrowserSpec(Steps):
-    """How a manifest's pages are shown in the browser."""
+    """How pages are rendered in the browser."""
 
     pages: tuple[PageSteps, ...] = ()
     """Steps for matching URLs, instead of the default ones; the first match applies."""
-    block: Annotated[tuple[Blockable, ...], BeforeValidator(_several)] = BLOCKED
+    block: Annotated[tuple[Blockable, ...], BeforeValidator(_one_or_several)] = BLOCKED
     """Request types and hosts to block; `trackers` are known trackers."""
-    capture: Annotated[tuple[Pattern, ...], BeforeValidator(_several)] = ()
+    capture: Annotated[tuple[Pattern, ...], BeforeValidator(_one_or_several)] = ()
     """Regular expressions of URLs whose JSON responses are kept with the page."""
     tabs: int = Field(default=2, ge=1, le=50)
     """Maximum pages open at the same time."""
@@ -234,48 +226,51 @@ class BrowserSpec(Steps):
     recycle_seconds: float = Field(default=600.0, gt=0)
     """Open a new browser context after this many seconds."""
     screenshots: int = Field(default=20, ge=0, le=1000)
-    """How many failed pages are kept, as a picture and as HTML."""
+    """Maximum number of failed pages that are kept, as screenshot and HTML."""
     locale: str | None = Field(default=None, pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$")
-    """The language that the browser asks for, such as de-DE."""
+    """The locale of the browser, such as de-DE."""
 
     @field_validator("pages")
     @classmethod
     def _no_page_twice(cls, pages: tuple[PageSteps, ...]) -> tuple[PageSteps, ...]:
         patterns = [one.match for one in pages]
         if twice := {one for one in patterns if patterns.count(one) > 1}:
-            raise invalid(f"{min(twice)!r} stands twice under pages; only the first would count")
+            raise invalid(f"{min(twice)!r} occurs twice in pages; only the first would apply")
         return pages
 
     @model_validator(mode="after")
     def _documents_load(self) -> BrowserSpec:
         if "document" in self.block:
-            raise invalid("block: without documents no page loads; block their hosts instead")
+            raise invalid("block: a page cannot load without documents; block hosts instead")
         return self
 
     def steps_for(self, url: str) -> Steps:
-        """Return what is to be done at this address."""
-        fitting = (one for one in self.pages if user_pattern(one.match).search(url))
-        return next(fitting, self)
+        """Return the steps for a URL."""
+        matching = (one for one in self.pages if user_pattern(one.match).search(url))
+        return next(matching, self)
 
     def filled(self, values: Mapping[str, Any]) -> BrowserSpec:
-        """Return the same with a value for each `{name}` in what is filled in, pressed or chosen.
+        """Return the spec with the `{name}` templates in values of actions filled in.
 
         Raises:
-            KeyError: there is no value of a name.
+            KeyError: a name has no value.
         """
-        pages = tuple(
-            one.model_copy(update={"actions": _filled(one.actions, values)}) for one in self.pages
-        )
-        return self.model_copy(update={"actions": _filled(self.actions, values), "pages": pages})
+
+        def fill_steps(steps: Steps) -> tuple[Action, ...]:
+            return tuple(
+                action.model_copy(update={"value": fill(action.value, values)})
+                if isinstance(action, Fill | Select)
+                else action
+                for action in steps.actions
+            )
+
+        pages = tuple(one.model_copy(update={"actions": fill_steps(one)}) for one in self.pages)
+        return self.model_copy(update={"actions": fill_steps(self), "pages": pages})
 
     def templates(self) -> list[str]:
-        """Return every text that may have names in braces."""
-        every = [*self.actions, *(action for page in self.pages for action in page.actions)]
-        return [text for action in every if (text := getattr(action, "value", None)) is not None]
-
-
-def _filled(actions: tuple[Action, ...], values: Mapping[str, Any]) -> tuple[Action, ...]:
-    return tuple(filled_action(action, lambda text: fill(text, values)) for action in actions)
+        """Return all texts that may contain `{name}` templates."""
+        actions = (action for steps in (self, *self.pages) for action in steps.actions)
+        return [action.value for action in actions if isinstance(action, Fill | Select)]
 
 
 # ---------------- Options, and how the program is found

@@ -5,19 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from longline.config.auth import Auth, BasicAuth, BearerAuth, HeaderAuth, OAuth2Auth, QueryAuth
+from longline.config.auth import Auth
 from longline.core.clock import Clock
 from longline.core.errors import UnknownSecret
 from longline.core.model import Usage
-from longline.http.auth import (
-    AuthScheme,
-    LoginScheme,
-    OAuth2Scheme,
-    QueryScheme,
-    basic_scheme,
-    bearer_scheme,
-    header_scheme,
-)
+from longline.http.auth import make_scheme
 from longline.http.errors import AuthFailed
 from longline.http.messages import FIRST_ERROR, Middleware, Page, Request, has_header
 
@@ -37,7 +29,7 @@ class AuthMiddleware(Middleware):
     def __init__(self, inner: Middleware, auth: Auth, clock: Clock) -> None:
         self._inner = inner
         self._reach = auth.reach
-        self._scheme = _make_scheme(inner, auth, clock)
+        self._scheme = make_scheme(inner, auth, clock)
         self._renewal_failed = False
         self._reported: set[str] = set()
 
@@ -92,17 +84,3 @@ def _uncached(request: Request) -> Request:
     if has_header(request.headers, "Cache-Control"):
         return request
     return replace(request, headers={**request.headers, "Cache-Control": "no-cache"})
-
-
-def _make_scheme(inner: Middleware, auth: Auth, clock: Clock) -> AuthScheme:
-    if isinstance(auth, BasicAuth):
-        return basic_scheme(auth)
-    if isinstance(auth, BearerAuth):
-        return bearer_scheme(auth)
-    if isinstance(auth, HeaderAuth):
-        return header_scheme(auth)
-    if isinstance(auth, QueryAuth):
-        return QueryScheme(auth)
-    if isinstance(auth, OAuth2Auth):
-        return OAuth2Scheme(inner, auth, clock)
-    return LoginScheme(inner, auth, clock)
