@@ -102,8 +102,8 @@ def _decode(body: bytes, content_type: str) -> Decoded:
     if body[0] in _FIRST_BYTES:
         for mark, encoding in _BOMS:
             if body.startswith(mark):
-                text = body[len(mark) :].decode(encoding.codec, "replace")
-                return Decoded(text, encoding.name, _replaced_problem(encoding, body, text))
+                marked = body[len(mark) :].decode(encoding.codec, "replace")
+                return Decoded(marked, encoding.name, _replaced_problem(encoding, body, marked))
     header = header_encoding(content_type)
     if header is not None and (text := _decode_strictly(header, body)) is not None:
         return Decoded(text, header.name)  # the usual case
