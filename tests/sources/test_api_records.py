@@ -1,4 +1,4 @@
-"""What becomes of an API's records: keys, fields, details, and what hangs below them."""
+"""Records of an API: keys, fields, details, child lists and duplicate keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from longline.core.errors import Deferred, Gone, UnexpectedShape
+from longline.core.errors import Deferred, DiscoveryFailed, Gone, UnexpectedShape
 from longline.core.model import Item, OutcomeAction
 from tests.sources.api_bench import ApiSite, Bench
 
@@ -408,3 +408,51 @@ async def test_an_error_among_many_lists_comes_as_itself(api: ApiSite, bench: Be
 
     with pytest.raises(Deferred):
         await bench.find(f"hosts: ['127.0.0.1:9']\n{listing('collect: false')}{child}")
+
+
+def listing_doubles(more: str = "") -> str:
+    return f"""
+endpoints:
+  products:
+    path: /products
+    records: items
+    key: id
+    {more}
+"""
+
+
+async def test_a_key_of_different_records_on_different_pages_is_noted_once(
+    api: ApiSite, bench: Bench
+) -> None:
+    pages = [[{"id": 1, "size": size}, {"id": n}] for n, size in enumerate("smlx", 2)]
+    api.says("/products", lambda query, _: {"items": [*pages, []][int(query["page"]) - 1]})
+
+    items = await bench.find(listing_doubles("pagination: {kind: page}"))
+
+    assert len({item.key for item in items}) == 5
+    (note,) = bench.notes
+    assert note.startswith("products: ")
+    assert "key" in note
+    assert "pages" in note
+
+
+async def test_a_record_that_comes_again_as_it_was_is_not_noted(api: ApiSite, bench: Bench) -> None:
+    pages = [[{"id": 1}, {"id": 2}], [{"id": 2}, {"id": 3}], []]
+    api.says("/products", lambda query, _: {"items": pages[int(query["page"]) - 1]})
+
+    await bench.find(listing_doubles("pagination: {kind: page}"))
+
+    assert bench.notes == []
+
+
+async def test_a_list_without_a_record_is_a_failure(api: ApiSite, bench: Bench) -> None:
+    api.says("/products", {"items": []})
+
+    with pytest.raises(DiscoveryFailed, match="may_be_empty"):
+        await bench.find(listing_doubles())
+
+
+async def test_a_list_that_may_be_empty_is_fine(api: ApiSite, bench: Bench) -> None:
+    api.says("/products", {"items": []})
+
+    assert await bench.find(f"may_be_empty: true\n{listing_doubles()}") == []

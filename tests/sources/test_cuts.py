@@ -17,7 +17,7 @@ from longline.sources.scrapy import pack_request, scrapy_source
 from tests.sources.api_bench import ApiSite, Bench
 from tests.sources.manifested import SITE, linked, source_of
 from tests.sources.scripted import ScriptedWeb
-from tests.sources.test_api_paging import manifest
+from tests.sources.test_api_pagination import manifest
 from tests.sources.test_n8n_discovery import SEARCHING, ShiftingList
 from tests.virtual import VirtualClock
 

@@ -1,9 +1,18 @@
+"""Fields of HTML pages: places, words, records in scripts."""
+
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from pydantic import ValidationError
 
 from longline.core.errors import UnexpectedShape
-from tests.sources.manifested import SITE, read
+from longline.http.messages import Page
+from longline.sources.html.items import ItemFinder
+from longline.sources.html.manifest import HtmlManifest
+from longline.sources.html.places import PageScope
+from tests.sources.manifested import SITE, manifest_of, read
 from tests.sources.scripted import notes_on, unexplained
 from tests.virtual import VirtualClock
 
@@ -263,3 +272,123 @@ async def test_a_page_without_bad_bytes_has_no_note(clock: VirtualClock) -> None
     _, visit = await read("fields: {title: h1}", "<h1>Reel für Dorsche</h1>", clock)
 
     assert visit.notes == []
+
+
+PAGE_WORDS = "<h1>Продава  Двустаен апартамент</h1><p>Prefabricated  PANELS</p><i>1</i><i>?</i>"
+
+
+async def test_a_word_becomes_what_it_stands_for_in_any_case(clock: VirtualClock) -> None:
+    text = """
+        fields:
+          rooms: {css: h1, match: 'Продава (\\w+)', words: {едностаен: 1, двустаен: 2}}
+          kind: {css: p, words: {prefabricated panels: panel}}
+    """
+
+    data, visit = await read(text, PAGE_WORDS, clock)
+
+    assert data == {"rooms": 2, "kind": "panel"}
+    assert visit.notes == []
+
+
+async def test_a_word_that_is_not_explained_is_empty_with_a_note(clock: VirtualClock) -> None:
+    data, visit = await read("fields: {kind: {css: p, words: {brick: b}}}", PAGE_WORDS, clock)
+
+    assert data == {"kind": None}
+    (note,) = notes_on(visit, "kind")
+    assert "PANELS" in note
+
+
+async def test_of_many_words_the_unexplained_ones_are_left_out(clock: VirtualClock) -> None:
+    data, visit = await read(
+        "fields: {all: {css: i, many: true, words: {'1': one}}}", PAGE_WORDS, clock
+    )
+
+    assert data == {"all": ["one"]}
+    assert len(notes_on(visit, "all")) == 1
+
+
+@pytest.mark.parametrize(
+    "field", ["{css: p, words: {a: 1}, type: integer}", "{fields: {x: p}, words: {a: 1}}"]
+)
+def test_words_and_a_type_or_fields_do_not_go_together(field: str) -> None:
+    with pytest.raises(ValidationError, match="words"):
+        manifest_of(f"fields: {{one: {field}}}\nstart: https://shop.test/")
+
+
+URL = "http://shop.test/list"
+
+
+def items_of(manifest: dict[str, Any], html: str) -> list[dict[str, Any]]:
+    finder = ItemFinder(HtmlManifest.model_validate({"name": "shop", "start": URL, **manifest}))
+    page = Page(URL, 200, {"content-type": "text/html"}, html.encode())
+    return [one.data["fields"] for one in finder.on_page(PageScope(page)).items]
+
+
+def test_records_in_a_script_are_items() -> None:
+    html = '<script id="__NEXT_DATA__">{"props": {"all": [{"n": 1}, {"n": 2}]}}</script>'
+    items = {"script": "#__NEXT_DATA__", "records": "props.all"}
+
+    found = items_of({"items": items, "fields": {"n": {"path": "n"}}}, html)
+
+    assert found == [{"n": 1}, {"n": 2}]
+
+
+def test_records_after_an_assignment_are_items() -> None:
+    html = '<script>var a = 1;</script><script>window.state = [{"n": 1}, {"n": 2}];</script>'
+    items = {"after": r"window\.state *= *", "records": "@"}
+
+    found = items_of({"items": items, "fields": {"n": {"path": "n"}}}, html)
+
+    assert found == [{"n": 1}, {"n": 2}]
+
+
+@pytest.mark.parametrize("script", ["", "no JSON", '{"props": 5}', '{"props": {"all": "text"}}'])
+def test_a_script_without_records_has_no_items(script: str) -> None:
+    items = {"script": "script", "records": "props.all"}
+
+    found = items_of({"items": items, "fields": {"n": {"path": "n"}}}, f"<script>{script}</script>")
+
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        {"records": "props.all"},
+        {"script": "#__NEXT_DATA__"},
+        {"elements": "li", "records": "props.all", "script": "script"},
+    ],
+)
+def test_records_and_script_go_together(items: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="records"):
+        items_of({"items": items, "fields": {"n": {"path": "n"}}}, "")
+
+
+LIST = """<dl><dt>A</dt><dd>first <a href="/1">one</a></dd><dt>B</dt><dd>second</dd>
+<dt>C</dt><p>third</p></dl>"""
+
+
+def test_a_field_may_be_in_the_element_after_its_item() -> None:
+    fields = {"term": "@text", "text": "+ dd", "url": "+ dd a@href"}
+
+    found = items_of({"items": {"elements": "dt"}, "fields": fields}, LIST)
+
+    assert found == [
+        {"term": "A", "text": "first one", "url": "/1"},
+        {"term": "B", "text": "second", "url": None},
+        {"term": "C", "text": None, "url": None},
+    ]
+
+
+def test_several_steps_lead_to_a_later_element() -> None:
+    html = "<h2>A</h2><p>one</p><p>two</p>"
+
+    found = items_of({"items": {"elements": "h2"}, "fields": {"text": "+ p + p"}}, html)
+
+    assert found == [{"text": "two"}]
+
+
+@pytest.mark.parametrize("selector", ["+", "+ ", "+ + dd", "+ dd["])
+def test_a_broken_selector_after_an_item_is_refused(selector: str) -> None:
+    with pytest.raises(ValueError, match="CSS"):
+        items_of({"items": {"elements": "dt"}, "fields": {"text": selector}}, LIST)

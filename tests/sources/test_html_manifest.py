@@ -1,3 +1,5 @@
+"""Schema of HTML manifests: each mistake is reported before the first request."""
+
 from __future__ import annotations
 
 from textwrap import dedent
@@ -7,8 +9,12 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from longline.core.errors import BadOption
+from longline.sources.api.manifest import ApiManifest
+from longline.sources.api.source import api_source
 from longline.sources.html.manifest import HtmlManifest
 from tests.config.messages import absent
+from tests.sources.manifested import source_of
 
 WHOLE = """
 manifest: html
@@ -234,3 +240,41 @@ def test_ranges_of_parameters_are_counted_when_they_are_known() -> None:
 
     with pytest.raises(ValueError, match=r"4,000,000\b.*\b1,000,000"):
         next(manifest.start[1].urls({"base_url": "https://shop.test", "last": 2_000_000}))
+
+
+PROBLEMS = [
+    ("https://me:pw@shop.test", "user|password"),
+    ("https://shop.test:99999", "port"),
+    ("http://[::1", r"\[::1"),
+    ("shop.test", "http://.*https://"),
+]
+
+
+@pytest.mark.parametrize(("address", "problem"), PROBLEMS)
+def test_a_bad_start_address_is_refused(address: str, problem: str) -> None:
+    text = """
+        parameters: {site: {type: text}}
+        start: "{site}/list"
+        fields: {title: h1}
+        """
+    kind = type(source_of(text, site="https://shop.test"))
+
+    with pytest.raises(BadOption, match=problem) as told:
+        kind.with_options({"site": address})
+
+    assert "pw" not in str(told.value)
+
+
+@pytest.mark.parametrize(("address", "problem"), PROBLEMS)
+def test_a_bad_base_address_is_refused(address: str, problem: str) -> None:
+    manifest = ApiManifest.model_validate(
+        {
+            "name": "shop",
+            "base_url": "{site}/v1",
+            "parameters": {"site": {"type": "text"}},
+            "endpoints": {"goods": {"key": "id"}},
+        }
+    )
+
+    with pytest.raises(BadOption, match=problem):
+        api_source(manifest).with_options({"site": address})

@@ -1,4 +1,4 @@
-"""The manifests and job files of the source folders."""
+"""Manifests and job files of the source folders, and messages about sources."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ import pytest
 
 from longline.config.settings import Settings
 from longline.core.errors import BadFile
+from longline.core.json import to_json
 from longline.sources.loader import Survey, check_secrets, survey
+from longline.sources.parsing.values import read_value
 from tests.config.messages import absent
+from tests.sources.manifested import read
+from tests.sources.scripted import notes_on
+from tests.virtual import VirtualClock
 
 MANIFEST = "manifest: html\nname: {name}\nstart: https://{name}.test/\nfields:\n  title: h1\n"
 
@@ -97,3 +102,29 @@ def test_secrets_are_checked_on_request(folder: Path, monkeypatch: pytest.Monkey
 
     assert (refused.value.line, refused.value.column) == (9, 3)
     assert absent(str(refused.value), "shop.yaml auth.token: env:SHOP_KEY") == []
+
+
+@pytest.mark.parametrize(
+    ("field", "note"),
+    [
+        ("[.price, .old]", "nothing at css .price, css .old"),
+        (
+            "{css: h1, type: number}",
+            "'Cod' cannot be read as number: there is no number in it",
+        ),
+    ],
+)
+async def test_a_note_says_why_a_field_is_empty(field: str, note: str, clock: VirtualClock) -> None:
+    _, visit = await read(f"fields: {{price: {field}}}", "<h1>Cod</h1>", clock)
+
+    assert notes_on(visit, "price") == [note]
+
+
+def test_an_ambiguous_date_is_refused_with_advice() -> None:
+    with pytest.raises(ValueError, match=r"^the order of day and month is unclear; set locale"):
+        read_value("date", "01/05/2024")
+
+
+def test_a_field_that_is_not_data_is_refused_with_its_type() -> None:
+    with pytest.raises(TypeError, match=r"^field o is of type object, which is not data; return "):
+        to_json({"o": object()})

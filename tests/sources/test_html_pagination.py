@@ -1,3 +1,5 @@
+"""Pagination of HTML lists."""
+
 from __future__ import annotations
 
 from typing import Any

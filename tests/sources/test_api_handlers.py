@@ -1,15 +1,17 @@
-"""Answers that are not what they seem, and endpoints with a pace of their own."""
+"""Response handlers and rates of endpoints; large responses."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from longline.core.errors import Deferred, FailureKind, Refused, ServerFailed, SkipItem
+from longline.core.json import read_json
 from longline.core.model import OutcomeAction, Usage
 from longline.http.errors import Rejected
 from longline.http.messages import Page, Request
@@ -347,3 +349,35 @@ async def test_skipping_is_not_an_error_of_the_list(bench: Bench, clock: Virtual
         await EndpointClient(source.manifest.endpoints).request(
             visit, "products", ApiRequest("http://a.test/")
         )
+
+
+MANIFEST = """
+endpoints:
+  items: {path: /items, records: items, key: id}
+"""
+
+
+@pytest.mark.parametrize(("count", "is_apart"), [(10, False), (100_000, True)])
+async def test_only_a_large_answer_is_parsed_in_a_thread(
+    site: ScriptedSite,
+    clock: VirtualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    is_apart: bool,  # noqa: FBT001  # a parameter of the test
+) -> None:
+    threads: set[int] = set()
+
+    def read(text: Any) -> Any:
+        threads.add(threading.get_ident())
+        return read_json(text)
+
+    monkeypatch.setattr("longline.http.messages.read_json", read)
+    records = ",".join(f'{{"id":{number}}}' for number in range(count))
+    site.says("/items", f'{{"items":[{records}]}}')
+    bench = Bench(site, clock)
+
+    items = await bench.find(MANIFEST)
+
+    await bench.closing.aclose()
+    assert len(items) == count
+    assert (threads != {threading.get_ident()}) == is_apart
