@@ -90,9 +90,7 @@ async def test_no_worker_is_started_while_a_home_is_moved(home: Home, tmp_path: 
 
 
 @pytest.mark.real_time
-async def test_what_is_written_to_the_old_database_since_is_told(
-    home: Home, tmp_path: Path
-) -> None:
+async def test_later_writes_to_the_old_database_are_reported(home: Home, tmp_path: Path) -> None:
     settings = prepared(home)
     with open_store(settings.database) as store:
         await store.records.create(MADE, at=1.0)

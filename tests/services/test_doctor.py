@@ -186,7 +186,7 @@ def test_a_database_is_described(context: CheckContext) -> None:
     assert NEWEST in re.findall(r"\d+", found.sentence)
 
 
-def test_a_file_system_is_told_by_the_nearest_mount(tmp_path: Path) -> None:
+def test_a_file_system_is_that_of_the_nearest_mount(tmp_path: Path) -> None:
     mounts = {"/": "ext4", str(tmp_path.resolve()): "nfs4"}
 
     assert file_system(tmp_path / "home", mounts) == "nfs4"
@@ -221,7 +221,7 @@ def test_a_broken_manifest_is_a_problem(context: CheckContext, tmp_path: Path) -
 
 
 @pytest.mark.real_time
-async def test_a_job_that_nobody_works_on_is_found(context: CheckContext) -> None:
+async def test_an_abandoned_job_is_found(context: CheckContext) -> None:
     with open_store(context.settings.database) as store:
         now = await store.now()
         job = await store.jobs.create(NewJob("shop", {}, {}, now))

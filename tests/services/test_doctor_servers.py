@@ -214,7 +214,7 @@ def test_a_user_who_may_not_use_the_database_is_a_problem_with_its_cause(
     assert password not in str(found)
 
 
-def test_no_password_in_a_query_is_told(tmp_path: Path, postgres_server: PostgresServer) -> None:
+def test_no_password_in_a_query_is_shown(tmp_path: Path, postgres_server: PostgresServer) -> None:
     url = f"{postgres_server.url()}?password=geheim"
     settings = Settings(home=tmp_path, database_url=url)
 
@@ -330,7 +330,7 @@ async def test_exports_that_no_worker_is_there_for_are_a_problem(
     assert [one.verdict for one in others] == [Verdict.OK]
 
 
-async def test_an_old_order_that_nobody_takes_is_a_problem_unless_another_is_worked_on(
+async def test_an_old_task_is_a_problem_unless_another_runs(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
     at = context(tmp_path, redis_url=redis_server.url)

@@ -34,7 +34,7 @@ def test_each_step_is_a_line(longline: Terminal, home: Home) -> None:
     assert [line.split()[0] for line in down.out.splitlines()] == ["redis"]
 
 
-def test_programs_are_told_in_json(longline: Terminal, home: Home) -> None:
+def test_status_is_available_as_json(longline: Terminal, home: Home) -> None:
     up = longline("up", "--workers", "0", "--json").last
     status = longline("status", "--json")
     down = longline("down", "--json").last
@@ -124,13 +124,13 @@ def unread(home: Home, *words: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
-def test_up_goes_on_when_nobody_reads_what_it_says(home: Home, words: tuple[str, ...]) -> None:
+def test_up_continues_when_its_output_is_not_read(home: Home, words: tuple[str, ...]) -> None:
     assert unread(home, "up", "--workers", "0", *words) == (0, "")
     assert home.answers()
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
-def test_down_goes_on_when_nobody_reads_what_it_says(home: Home, words: tuple[str, ...]) -> None:
+def test_down_continues_when_its_output_is_not_read(home: Home, words: tuple[str, ...]) -> None:
     home.up()
 
     assert unread(home, "down", *words) == (0, "")

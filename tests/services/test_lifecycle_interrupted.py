@@ -110,7 +110,7 @@ def test_a_block_leaves_what_was_there_before_it(home: Home) -> None:
     assert home.answers()
 
 
-def test_a_block_that_is_told_to_end_stops_what_it_has_started(home: Home) -> None:
+def test_a_block_that_gets_a_signal_stops_its_services(home: Home) -> None:
     words = [sys.executable, "-c", BLOCK, str(home.path)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

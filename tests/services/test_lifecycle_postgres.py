@@ -53,7 +53,7 @@ def test_it_listens_on_this_machine_alone(running: Home) -> None:
     assert (address, sockets) == (("127.0.0.1",), ("",))
 
 
-def test_nobody_gets_in_with_another_password(running: Home) -> None:
+def test_postgres_refuses_another_password(running: Home) -> None:
     port = running.entry("postgres").port
 
     with pytest.raises(psycopg.OperationalError, match="password"):

@@ -197,7 +197,7 @@ def test_one_user_alone_can_read_the_password(home: Home) -> None:
     assert password not in " ".join(process.cmdline())
 
 
-def test_nobody_gets_in_without_the_password(home: Home) -> None:
+def test_redis_requires_the_password(home: Home) -> None:
     home.up()
 
     problem = redis_problem(f"redis://127.0.0.1:{home.entry('redis').port}/0")
@@ -246,7 +246,7 @@ def test_a_record_that_is_broken_is_put_aside(home: Home) -> None:
     assert (home.path / "services.json.broken").read_text() == "{"
 
 
-def test_two_at_once_do_not_meet(home: Home) -> None:
+def test_the_lifecycle_lock_is_exclusive(home: Home) -> None:
     home.path.mkdir()
 
     with (
@@ -259,7 +259,7 @@ def test_two_at_once_do_not_meet(home: Home) -> None:
     assert (busy.value.home, busy.value.seconds) == (str(home.path), 0.01)
 
 
-def test_two_ups_at_once_start_one_server(home: Home) -> None:
+def test_two_concurrent_ups_start_one_server(home: Home) -> None:
     home.path.mkdir()
 
     with ThreadPoolExecutor(2) as threads:
@@ -296,7 +296,9 @@ def test_the_state_says_what_there_is_to_know(home: Home) -> None:
     assert part.since
 
 
-def test_the_state_of_a_server_of_others_is_told(home: Home, redis_server: RedisServer) -> None:
+def test_the_status_of_an_external_server_is_reported(
+    home: Home, redis_server: RedisServer
+) -> None:
     part = home.status(redis_url=redis_server.url)["redis"]
 
     assert (part.is_healthy, part.is_ours) == (True, False)

@@ -14,7 +14,7 @@ from tests.services.homes import Home, working_for
 
 
 @pytest.mark.timeout(180)  # each is three processes, which all import Celery
-def test_workers_come_are_mended_and_go(home: Home) -> None:
+def test_workers_are_started_restarted_and_stopped(home: Home) -> None:
     home.up(workers=1)
     first = home.entry("worker-1")
     part = home.status()["worker-1"]
@@ -68,7 +68,7 @@ def test_a_worker_that_cannot_work_says_which_log_to_read(
     assert working_for(home.path) == []
 
 
-def test_a_worker_has_the_settings_of_whoever_starts_it(tmp_path: Path) -> None:
+def test_a_worker_has_the_settings_of_its_starter(tmp_path: Path) -> None:
     settings = Settings(
         home=tmp_path, concurrency=3, parallel=False, sources=(Path("a"), Path("b"))
     )

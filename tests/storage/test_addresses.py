@@ -87,7 +87,7 @@ async def test_a_write_to_a_file_that_may_only_be_read_is_refused(path: Path, ad
         await store.records.create(record("1"), at=1.0)
 
 
-async def test_a_folder_with_signs_of_addresses_in_its_name_works(tmp_path: Path) -> None:
+async def test_a_folder_with_url_characters_in_its_name_works(tmp_path: Path) -> None:
     folder = tmp_path / "50 % of #1 ü"
     folder.mkdir()
 

@@ -69,23 +69,21 @@ def wait_in_vain(patience: ReconnectPolicy) -> StoreGone:
         return gone
 
 
-def test_a_server_is_waited_for_with_all_patience(steps: Steps, backend: SqliteBackend) -> None:
+def test_a_server_is_waited_for_until_the_timeout(steps: Steps, backend: SqliteBackend) -> None:
     gone = wait_in_vain(ReconnectPolicy(backend))
 
     assert steps.now == pytest.approx(1060)
     assert gone.seconds == 60
 
 
-def test_a_process_that_is_to_end_waits_some_seconds(steps: Steps, backend: SqliteBackend) -> None:
+def test_a_stopping_process_waits_a_few_seconds(steps: Steps, backend: SqliteBackend) -> None:
     gone = wait_in_vain(ReconnectPolicy(backend, is_stopping=lambda: steps.now >= 1010))
 
     assert steps.now == pytest.approx(1015, abs=0.3)
     assert gone.seconds == pytest.approx(15, abs=0.3)
 
 
-def test_all_that_wait_for_a_server_at_the_end_give_up_at_once(
-    steps: Steps, backend: SqliteBackend
-) -> None:
+def test_all_waits_end_together_while_stopping(steps: Steps, backend: SqliteBackend) -> None:
     patience = ReconnectPolicy(backend, is_stopping=lambda: True)
     wait_in_vain(patience)
     after_one = steps.now
@@ -96,9 +94,7 @@ def test_all_that_wait_for_a_server_at_the_end_give_up_at_once(
     assert steps.now == after_one
 
 
-def test_a_server_that_has_answered_is_waited_for_anew(
-    steps: Steps, backend: SqliteBackend
-) -> None:
+def test_after_a_response_the_wait_begins_again(steps: Steps, backend: SqliteBackend) -> None:
     patience = ReconnectPolicy(backend, is_stopping=lambda: True)
     wait_in_vain(patience)
     patience.responded()

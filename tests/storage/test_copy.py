@@ -270,7 +270,7 @@ async def test_text_that_a_server_cannot_keep_is_named_and_nothing_is_kept(
     assert set((await counts(target)).values()) == {0}
 
 
-async def test_a_nul_in_json_is_named_or_mended_as_the_store_does_it(
+async def test_a_nul_in_json_is_refused_or_replaced_as_the_store_does_it(
     source: Database, target: Database
 ) -> None:
     await Store(source).records.create(record("a"), at=EPOCH)

@@ -57,7 +57,7 @@ async def grow_by(database: Database, pages: int | None) -> None:
     await database.write(limit)
 
 
-async def test_a_full_disk_is_told_and_loses_nothing(
+async def test_a_full_disk_is_reported_and_loses_nothing(
     database: Database, store: Store, path: Path
 ) -> None:
     await grow_by(database, pages=30)
@@ -86,7 +86,7 @@ async def test_once_there_is_room_again_work_goes_on(database: Database, store: 
     assert await store.queue.finish(stored(lease)) == ItemState.STORED
 
 
-async def test_a_lock_held_for_too_long_is_told(hasty: Store, lock: sqlite3.Connection) -> None:
+async def test_a_lock_held_for_too_long_is_reported(hasty: Store, lock: sqlite3.Connection) -> None:
     with pytest.raises(StoreBusy) as told:
         await hasty.records.create(record("1"), at=EPOCH)
     lock.execute("ROLLBACK")
@@ -108,7 +108,7 @@ def test_a_file_that_is_locked_while_it_is_opened_is_busy_not_broken(address: st
         open_database(address, timeout=0)
 
 
-async def test_a_write_waits_for_others_within_its_patience(
+async def test_a_write_waits_for_others_until_its_timeout(
     store: Store, lock: sqlite3.Connection
 ) -> None:
     writing = asyncio.create_task(store.records.create(record("1"), at=EPOCH))

@@ -9,7 +9,7 @@ from longline.storage.store import Store
 from tests.virtual import EPOCH
 
 
-async def test_events_are_told_in_the_order_they_happened(store: Store) -> None:
+async def test_events_are_listed_in_the_order_of_their_commits(store: Store) -> None:
     await store.events.append(
         event_row("job", EPOCH, "a.b", key="1", text="naïve"), event_row("job", 1, "c")
     )
@@ -40,7 +40,7 @@ async def test_appending_nothing_is_no_event(store: Store) -> None:
     assert await store.events.list("job") == []
 
 
-async def test_figures_of_many_writers_add_up(store: Store) -> None:
+async def test_statistics_of_many_writers_add_up(store: Store) -> None:
     await asyncio.gather(
         *(store.events.add_statistics("job", {"requests": 1, "waited": 0.25}) for _ in range(40))
     )

@@ -45,9 +45,7 @@ async def test_what_was_written_in_this_version_is_left_out(
     assert keys(marks.unwritten("daily", rows)) == ["b", "c"]
 
 
-async def test_a_newer_version_takes_the_place_of_the_older(
-    marks: ExportCursors, rows: list[Any]
-) -> None:
+async def test_a_newer_version_replaces_the_older(marks: ExportCursors, rows: list[Any]) -> None:
     await marks.add("daily", [(rows[0]["id"], 1)])
     await marks.add("daily", [(rows[0]["id"], 2)])
     rows[0]["version"] = 2
@@ -55,15 +53,13 @@ async def test_a_newer_version_takes_the_place_of_the_older(
     assert keys(marks.unwritten("daily", rows)) == ["b", "c"]
 
 
-async def test_exports_of_other_names_know_nothing_of_it(
-    marks: ExportCursors, rows: list[Any]
-) -> None:
+async def test_exports_of_other_names_are_separate(marks: ExportCursors, rows: list[Any]) -> None:
     await marks.add("daily", [(row["id"], 1) for row in rows])
 
     assert keys(marks.unwritten("weekly", rows)) == ["a", "b", "c"]
 
 
-async def test_marks_are_all_made_or_none(marks: ExportCursors, rows: list[Any]) -> None:
+async def test_versions_are_saved_all_or_none(marks: ExportCursors, rows: list[Any]) -> None:
     def failing() -> Any:
         yield rows[0]["id"], 1
         for number in range(600):

@@ -45,7 +45,7 @@ def told(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[dict[str, Any]]
 
 
 @pytest.mark.usefixtures("flat")
-async def test_each_step_tells_the_fields_that_changed(history: History) -> None:
+async def test_each_diff_has_the_fields_that_changed(history: History) -> None:
     first, second = await history.diff("flat")
 
     assert (first.older, first.newer, first.at, first.job) == (1, 2, EPOCH + 10, "job 1")
@@ -60,7 +60,7 @@ async def test_each_step_tells_the_fields_that_changed(history: History) -> None
 
 
 @pytest.mark.usefixtures("flat")
-async def test_two_versions_are_compared_at_once(history: History) -> None:
+async def test_two_distant_versions_are_compared(history: History) -> None:
     (step,) = await history.diff("flat", older=1, newer=3)
     (last,) = await history.diff("flat", newer=2)
     (from_first,) = await history.diff("flat", older=1)
@@ -104,7 +104,7 @@ async def test_a_timeline_has_a_point_for_each_value(history: History) -> None:
 
 
 @pytest.mark.usefixtures("flat")
-async def test_the_past_is_given_record_by_record(store: Store) -> None:
+async def test_records_are_read_as_of_a_time(store: Store) -> None:
     then = list(store.records.stream(RecordQuery(as_of=EPOCH + 12)))
     cheap = list(store.records.stream(RecordQuery(as_of=EPOCH + 12, key="still")))
 
@@ -160,7 +160,7 @@ async def test_the_same_key_of_two_sources_has_two_histories(
         ({"a": [{"b": 1}]}, {"a": [{"b": 2}]}, [{"field": "a.0.b", "old": 1, "new": 2}]),
     ],
 )
-def test_differences_are_told_where_they_are(
+def test_differences_have_a_path(
     old: dict[str, Any], new: dict[str, Any], expected: list[dict[str, Any]]
 ) -> None:
     assert told(old, new) == expected

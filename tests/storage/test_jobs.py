@@ -94,7 +94,7 @@ async def test_a_paused_job_is_found_again(store: Store) -> None:
     assert not is_new
 
 
-async def test_many_who_ask_at_once_get_one_job(store: Store, address: str) -> None:
+async def test_concurrent_callers_get_one_job(store: Store, address: str) -> None:
     with open_store(address) as other:
         found = await asyncio.gather(
             *(one.jobs.find_or_create(new_job()) for one in [store, other] * 10)

@@ -108,7 +108,7 @@ async def test_a_file_that_is_opened_again_still_has_its_rows(address: str) -> N
         assert await store.records.count() == 1
 
 
-def test_processes_that_open_a_fresh_file_at_once_all_get_in(path: Path, address: str) -> None:
+def test_processes_open_a_new_file_concurrently(path: Path, address: str) -> None:
     processes = [
         subprocess.Popen([sys.executable, "-c", OPEN, address], stderr=subprocess.PIPE)
         for _ in range(4)

@@ -39,7 +39,7 @@ async def test_a_failed_request_of_such_an_address_is_in_the_ledger(store: Store
     assert told.data == {"url": KEPT, "seen": [{KEPT: KEPT}]}
 
 
-async def test_a_record_beside_such_a_request_is_quarantined_only_for_itself(store: Store) -> None:
+async def test_a_record_next_to_such_a_request_is_quarantined_alone(store: Store) -> None:
     job = await queued(store, "a")
     (lease,) = await leased(store, job)
     outcome = Outcome(OutcomeAction.STORE, record=record("a", {"title": HALF}))
@@ -49,7 +49,7 @@ async def test_a_record_beside_such_a_request_is_quarantined_only_for_itself(sto
     assert state is ItemState.QUARANTINED
 
 
-async def test_an_event_never_fails_for_what_it_tells_of(store: Store) -> None:
+async def test_an_event_never_fails_for_its_data(store: Store) -> None:
     job = await queued(store)
 
     await store.events.append(event_row(job.id, EPOCH, "odd", one=[ValueError(HALF)], two={1}))
@@ -90,7 +90,7 @@ async def test_a_job_that_ends_over_it_says_so(store: Store) -> None:
     assert (ended.state, ended.reason) == (JobState.FAILED, f"{KEPT} failed")
 
 
-async def test_an_event_that_tells_of_it_is_kept(store: Store) -> None:
+async def test_an_event_with_such_text_is_kept(store: Store) -> None:
     job = await queued(store)
 
     await store.events.append(event_row(job.id, EPOCH, "odd", reason=HALF))

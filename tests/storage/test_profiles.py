@@ -59,7 +59,7 @@ async def test_drift_makes_a_job_partial_and_its_profile_unsound(
     assert not kept.is_sound
 
 
-async def test_a_warning_is_told_and_changes_nothing(store: Store) -> None:
+async def test_a_warning_is_reported_and_changes_nothing(store: Store) -> None:
     job = await ended_job(store, EPOCH, warnings=("empty",))
 
     ended = await store.jobs.get(job.id)
@@ -137,7 +137,7 @@ async def test_the_evidence_is_what_was_committed_in_that_order(
     assert (found[-1].data, found[-1].reason) == (None, "price: missing")
 
 
-async def test_what_was_stored_late_stands_where_its_item_was_found(
+async def test_records_stored_late_have_the_position_of_their_item(
     store: Store, profiles: Profiles
 ) -> None:
     job = await queued(store, "a", "b", "c")

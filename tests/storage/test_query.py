@@ -1,4 +1,4 @@
-"""Conditions, orders and moments: which records a query gives, as they are or were."""
+"""Conditions, orders, times and text searches: which records a query returns, now or then."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ async def test_an_old_version_has_the_columns_of_a_record(changing: Store) -> No
     assert row["about"]["provenance"] == {"title": "page"}
 
 
-async def test_a_sighting_after_the_moment_is_not_told(store: Store) -> None:
+async def test_a_later_sighting_is_left_out(store: Store) -> None:
     await store.records.create(record("1"), at=EPOCH)
     await store.records.create(record("1"), at=EPOCH + 50)
 
@@ -226,7 +226,7 @@ async def test_a_sighting_after_the_moment_is_not_told(store: Store) -> None:
     assert row["seen_at"] == EPOCH
 
 
-async def test_conditions_and_orders_are_of_the_same_moment(changing: Store) -> None:
+async def test_conditions_and_orders_apply_to_the_past_values(changing: Store) -> None:
     query = RecordQuery(
         as_of=EPOCH + 16, where=(Condition("price", "<", 9),), order=(Order("price"),)
     )
@@ -239,7 +239,7 @@ async def test_conditions_and_orders_are_of_the_same_moment(changing: Store) -> 
     "text",
     ["", "price", ">5", "price>", "price=", "price?yes", "@nothing=1", "a..b=1", 'a"b=1', "@=1"],
 )
-def test_what_is_no_condition_is_refused(text: str) -> None:
+def test_an_invalid_condition_is_refused(text: str) -> None:
     with pytest.raises(BadOption):
         parse_condition(text)
 
@@ -276,7 +276,7 @@ def test_text_may_hold_an_operator_where_it_cannot_be_a_slip(text: str, value: s
 
 
 @pytest.mark.parametrize("text", ["", "-", " - ", "@nothing", "a..b"])
-def test_what_is_no_order_is_refused(text: str) -> None:
+def test_an_invalid_order_is_refused(text: str) -> None:
     with pytest.raises(BadOption):
         parse_order(text)
 
@@ -322,14 +322,75 @@ def test_the_same_query_can_be_asked_of_postgresql() -> None:
         ("30m", EPOCH - 1_800),
     ],
 )
-def test_a_moment_is_a_date_or_how_long_ago(text: str, seconds: float) -> None:
+def test_a_time_is_a_date_or_a_duration_ago(text: str, seconds: float) -> None:
     assert parse_timestamp(text, option="--since", now=EPOCH) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "5", "d", "-2d", "9999999d"])
-def test_what_is_no_moment_is_refused(text: str) -> None:
+def test_an_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(BadOption) as refused:
         parse_timestamp(text, option="--since", now=EPOCH)
 
     assert refused.value.option == "--since"
     assert repr(text) in refused.value.problem
+
+
+# ---------------- Text search: records with the text as people see it
+
+TITLES = {
+    "percent": "100% cotton",
+    "under": "snake_case hat",
+    "plain": "100 snakes of cotton, sbake-case",
+    "cyrillic": "Шапка из хлопка",
+    "german": "Größe ÜBER alles",
+    "quoted": 'the "best" hat',
+    "slash": r"C:\hats",
+    "lines": "two\nlines",
+    "emoji": "a hat 🎩",
+}
+
+
+@pytest.fixture
+async def full(store: Store) -> Store:
+    for key, title in TITLES.items():
+        await store.records.create(record(key, {"title": title}), at=EPOCH)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("100%", ["percent"]),
+        ("%", ["percent"]),
+        ("snake_case", ["under"]),
+        ("_case", ["under"]),
+        ("COTTON", ["percent", "plain"]),
+        ("хлопк", ["cyrillic"]),
+        ("ШАПКА", ["cyrillic"]),
+        ("größe", ["german"]),
+        ("über", ["german"]),
+        ('"best"', ["quoted"]),
+        (r"C:\hats", ["slash"]),
+        ("two\nlines", ["lines"]),
+        ("🎩", ["emoji"]),
+        ("shop.test/emoji", ["emoji"]),
+        ("quoted", ["quoted"]),
+        ("nowhere", []),
+        ("' OR 1=1 --", []),
+    ],
+)
+async def test_a_search_finds_records_with_the_text(
+    full: Store, text: str, expected: list[str]
+) -> None:
+    assert [row["key"] for row in await full.records.list(RecordQuery(text=text))] == expected
+    assert await full.records.count(RecordQuery(text=text)) == len(expected)
+
+
+async def test_a_search_has_a_limit(full: Store) -> None:
+    assert len(await full.records.list(RecordQuery(text="hat", limit=2))) == 2
+
+
+async def test_a_search_goes_with_the_other_filters(full: Store) -> None:
+    query = RecordQuery(text="hat", key="emoji")
+
+    assert [row["key"] for row in await full.records.list(query)] == ["emoji"]

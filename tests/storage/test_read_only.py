@@ -90,9 +90,7 @@ async def test_what_others_write_later_is_seen(address: str, view: str) -> None:
     assert (before, while_written, after) == (0, 50, 50)
 
 
-async def test_writers_that_come_and_go_are_in_nobodys_way(
-    address: str, view: str, path: Path
-) -> None:
+async def test_readers_work_while_writers_come_and_go(address: str, view: str, path: Path) -> None:
     with open_store(address) as writer:
         await writer.records.create(record("1"), at=1.0)
 

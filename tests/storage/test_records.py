@@ -26,7 +26,7 @@ async def keys(store: Store, query: RecordQuery) -> list[str]:
     return [row["key"] for row in await store.records.list(query)]
 
 
-async def test_a_new_record_is_kept_with_all_that_is_known_about_it(store: Store) -> None:
+async def test_a_new_record_is_stored_with_its_provenance(store: Store) -> None:
     made = record("1", {"title": "Größe 42", "sizes": [40, 42], "price": None}, score=83.5)
 
     assert await store.records.create(made, at=EPOCH, job="job 1")
@@ -89,7 +89,7 @@ async def test_versions_follow_each_other_without_a_gap(store: Store) -> None:
     ]
 
 
-async def test_records_that_change_together_each_keep_their_own_moment(store: Store) -> None:
+async def test_records_that_change_together_each_keep_their_own_time(store: Store) -> None:
     await asyncio.gather(*(store.records.create(record(key), at=EPOCH) for key in "ab"))
     job = await queued(store, "a", "b")
     leases = await leased(store, job, 2)
@@ -128,7 +128,7 @@ async def test_the_same_key_twice_in_one_transaction_is_two_versions(store: Stor
     assert await store.records.count() == 1
 
 
-async def test_an_edit_by_hand_is_a_version_and_the_next_run_is_one_too(store: Store) -> None:
+async def test_a_manual_edit_is_a_version_and_the_next_run_is_one_too(store: Store) -> None:
     await store.records.create(record("1", {"title": "Hat", "price": 5}), at=EPOCH)
 
     row = await store.records.update("1", {"price": 7, "note": "called"}, at=EPOCH + 1)
@@ -152,7 +152,7 @@ async def test_edits_at_the_same_time_are_all_kept(store: Store) -> None:
     assert len(row["data"]) == 9
 
 
-async def test_an_unknown_record_is_told_by_its_key(store: Store) -> None:
+async def test_an_unknown_record_is_named_by_its_key(store: Store) -> None:
     await store.records.create(record("1"), at=EPOCH)
 
     for_each = (
@@ -233,7 +233,7 @@ async def test_the_scores_of_some_records(store: Store) -> None:
     assert scores == {"1": 10.0, "3": 30.0, "x": None}
 
 
-async def test_statistics_tell_of_each_source(store: Store) -> None:
+async def test_statistics_are_by_source(store: Store) -> None:
     await filled(store, 3)
     await store.records.create(record("1", source="market"), at=EPOCH + 9)
     great = replace(record("9"), quality=Quality(96.0, "Excellent"))

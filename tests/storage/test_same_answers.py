@@ -94,7 +94,7 @@ async def test_an_order_is_the_same(odd: Store) -> None:
     assert {one: await found(odd, order=(parse_order(one),)) for one in ORDERS} == ORDERS
 
 
-async def test_signs_that_no_database_holds_are_searched_for_as_they_were_kept(odd: Store) -> None:
+async def test_unstorable_characters_are_searched_for_as_they_were_stored(odd: Store) -> None:
     assert await found(odd, text="A\x00B") == ["signs"]
     assert await found(odd, key="a\x00") == []
 

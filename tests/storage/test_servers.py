@@ -88,7 +88,7 @@ def test_new_tables_are_those_that_migrations_create(own_postgres_address: str) 
     assert "writers" in created
 
 
-def test_processes_that_open_an_empty_database_at_once_all_get_in(
+def test_processes_open_an_empty_database_concurrently(
     own_postgres_address: str,
 ) -> None:
     processes = [
@@ -171,7 +171,7 @@ def test_a_missing_driver_is_reported(address: str, monkeypatch: pytest.MonkeyPa
     assert told.value.extra == "postgres"
 
 
-async def test_a_full_disk_of_the_server_is_told(database: Database) -> None:
+async def test_a_full_disk_of_the_server_is_reported(database: Database) -> None:
     def fill(connection: Connection) -> None:
         raising = "RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'"
         connection.exec_driver_sql(f"DO $$ BEGIN {raising}; END $$")
@@ -180,7 +180,7 @@ async def test_a_full_disk_of_the_server_is_told(database: Database) -> None:
         await database.write(fill)
 
 
-async def test_a_row_that_others_keep_locked_is_told(store: Store, address: str) -> None:
+async def test_a_row_that_others_keep_locked_is_reported(store: Store, address: str) -> None:
     await store.events.add_statistics("job", {"requests": 1})
     hasty = open_database(address, timeout=0.05)
     engine = create_engine(address)
@@ -215,7 +215,7 @@ def test_the_rows_of_a_stream_stay_on_the_server_until_they_are_asked_for(
     assert database.stream(first) == (1, 2)  # the answer that is half read, and its own
 
 
-async def test_signs_that_no_text_can_hold_are_shown_as_unreadable(store: Store) -> None:
+async def test_characters_that_text_cannot_hold_are_replaced(store: Store) -> None:
     job = await queued(store, "a")
     (lease,) = await leased(store, job)
     await store.queue.finish(ended(lease, OutcomeAction.FAIL, reason="a \x00 in it"))

@@ -180,14 +180,14 @@ def test_what_is_queued_when_the_writer_ends_is_still_written(
     assert rows(file) == [0, 1, 2]
 
 
-def test_a_writer_that_has_ended_says_so_instead_of_never_answering(writer: Writer) -> None:
+def test_a_closed_writer_refuses_work(writer: Writer) -> None:
     writer.shutdown()
 
     with pytest.raises(RuntimeError, match="closed"):
         writer.submit(add, 1)
 
 
-async def test_a_read_sees_one_moment_while_others_write(database: Database) -> None:
+async def test_a_read_sees_one_snapshot_while_others_write(database: Database) -> None:
     def look(connection: Connection) -> tuple[Any, Any]:
         query = "SELECT count(*) FROM statistics"
         before = connection.exec_driver_sql(query).scalar()
