@@ -26,7 +26,7 @@ from yarl import URL
 
 from longline.http.charset import decode, encoding_of, header_encoding, prescan
 from longline.http.messages import Page
-from longline.sources.html.content import Microdata, open_graph_of, text_of
+from longline.sources.html.content import Microdata, node_text, open_graph_of
 from longline.sources.html.places import PageScope
 from others_frame import Suite, Verdict
 
@@ -127,7 +127,7 @@ def _converted(header: str | None, body: bytes) -> str:
 def _without_references(text: str | bytes, _encoding: str = "utf-8") -> str:
     source = text.decode(_encoding) if isinstance(text, bytes) else text
     node = LexborHTMLParser(f"<p>{source}</p>").css_first("p")
-    return text_of(node) if node is not None else ""
+    return node_text(node) if node is not None else ""
 
 
 def _base(text: str | bytes, base: str, encoding: str) -> str:

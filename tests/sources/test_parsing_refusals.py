@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from longline.sources.html.content import text_of
+from longline.sources.html.content import node_text
 from longline.sources.parsing.numbers import MARKS, decimal_mark
 from longline.sources.parsing.values import read_value
 
@@ -78,7 +78,7 @@ def test_the_text_of_inline_elements_is_what_a_reader_sees(html: str, text: str)
     node = LexborHTMLParser(f"<div>{html}</div>").css_first("div")
 
     assert node is not None
-    assert text_of(node) == text
+    assert node_text(node) == text
 
 
 _AROUND = st.text(st.characters(categories=("L", "S", "P", "Z", "M", "No")), max_size=6)

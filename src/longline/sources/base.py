@@ -21,8 +21,6 @@ from longline.core.model import CUT, WARNING, Cursor, Item, Note, Usage
 from longline.http.messages import Clicks, Middleware, MiddlewareFactory, Page, Request, with_query
 from longline.pipeline.quality import QualityRules
 
-# ---------------- Visit: the context of a layer or of discovery
-
 T = TypeVar("T")
 
 
@@ -397,8 +395,6 @@ def _find_layers(kind: type) -> dict[str, Layer]:
         if isinstance(mark := getattr(value, "__layer__", None), Layer)
     }
 
-
-# ---------------- Sources that receive finished records: each record becomes an item that carries
 
 KEY_FIELDS = ("id", "key", "url")
 """Fields that identify a record unless the source names another; the first with a value."""

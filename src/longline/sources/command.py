@@ -250,7 +250,7 @@ class _LineSplitter:
     def split(self, piece: bytes) -> list[bytes | Overlong]:
         """Return the lines that another piece completes."""
         *ended, rest = piece.split(b"\n")
-        lines = [line for one in ended for line in self._end(one)]
+        lines = [line for one in ended for line in self._complete_line(one)]
         self._partial += b"" if self._is_skipping else rest
         if len(self._partial) > self._longest:
             lines.append(Overlong(self._partial[:_SHOWN_BYTES]))
@@ -259,9 +259,9 @@ class _LineSplitter:
 
     def rest(self) -> list[bytes | Overlong]:
         """Return the last line if it has no line end."""
-        return self._end(b"") if self._partial else []
+        return self._complete_line(b"") if self._partial else []
 
-    def _end(self, part: bytes) -> list[bytes | Overlong]:
+    def _complete_line(self, part: bytes) -> list[bytes | Overlong]:
         line, self._partial = self._partial + part, b""
         if self._is_skipping:
             self._is_skipping = False

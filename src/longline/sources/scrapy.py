@@ -51,8 +51,6 @@ from longline.sources.base import (
 )
 from longline.sources.spider import Crawl, outgoing, parts_not_run, response_of, settings_of
 
-# ---------------- Requests and items of a spider as JSON
-
 _MARK = "$"
 """Marks a value without a JSON form: `{"$": "bytes", "as": …}`. Nothing is pickled."""
 
@@ -227,7 +225,7 @@ class _SpiderSource(RecordSource):
             return await self._scraped(visit)
         if self._closed is not None:
             raise SkipItem(f"skipped: the spider has closed itself ({self._closed})")
-        raise NothingToStore(await self._page(visit))
+        raise NothingToStore(await self._process_page(visit))
 
     def carries_values(self, item: Item) -> bool:
         return _ITEM in item.data or super().carries_values(item)
@@ -249,7 +247,7 @@ class _SpiderSource(RecordSource):
         result = await self._crawl.processed(unpack(data[_ITEM], self._spider), where)
         return _item_as_json(result, where)
 
-    async def _page(self, visit: Visit) -> str:
+    async def _process_page(self, visit: Visit) -> str:
         crawl, data = self._crawl, visit.item.data
         request = unpack_request(data["request"], crawl.spider)
         if crawl.jars is not None:

@@ -49,8 +49,6 @@ from longline.http.messages import Page
 from longline.http.middleware.identity import is_public_suffix
 from longline.limits.retry import RETRIED_STATUSES
 
-# ---------------- Convert requests, responses and errors between longline and Scrapy
-
 _ERRORS = frozenset(range(400, 600))
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NAMES: dict[type[BaseException], str] = {
@@ -98,8 +96,6 @@ def scrapy_error(error: Exception) -> Exception:
     converted.__cause__ = error
     return converted
 
-
-# ---------------- Cookies of a spider: Scrapy's own jars, stored with the items
 
 _KEPT = (
     *("version", "name", "value", "port", "port_specified", "domain", "domain_specified"),
@@ -353,13 +349,13 @@ class Crawl:
 
     async def start(self, cut: Cut) -> AsyncIterator[Any]:
         """Yield the start requests and items of the spider."""
-        async for one in _iterate_outcome(self._begin()):
+        async for one in _iterate_outcome(self._start_results()):
             if isinstance(one, Request):
                 one.meta.setdefault("is_start_request", True)
             if (shaped := self.shaped(one, None, cut)) is not None:
                 yield shaped
 
-    def _begin(self) -> Any:
+    def _start_results(self) -> Any:
         older = getattr(type(self.spider), "start_requests", None)
         is_older = older is not None and type(self.spider).start is Spider.start
         if is_older and older is not getattr(Spider, "start_requests", None):

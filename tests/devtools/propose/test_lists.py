@@ -14,7 +14,7 @@ from longline.devtools.propose.proposal import Proposal
 from longline.devtools.propose.proposer import Proposer
 from longline.devtools.propose.structure import Group
 from longline.http.messages import Middleware, Page, Request
-from longline.sources.html.content import text_of
+from longline.sources.html.content import node_text
 from tests.virtual import VirtualClock
 
 URL = "https://shop.test/list"
@@ -34,7 +34,7 @@ def best(body: str, url: str = URL) -> Group:
 
 
 def titles(group: Group, css: str) -> list[str]:
-    return [text_of(found) for node in group.nodes if (found := node.css_first(css)) is not None]
+    return [node_text(found) for node in group.nodes if (found := node.css_first(css)) is not None]
 
 
 class OnePage(Middleware):

@@ -47,7 +47,7 @@ from longline.devtools.propose.selectors import (
     place_among,
 )
 from longline.devtools.propose.structure import Group, spread_sample
-from longline.sources.html.content import text_of
+from longline.sources.html.content import node_text
 
 # ---------------- Places by the structure that the items share, with names by class, column or
 
@@ -225,7 +225,7 @@ def _readings(node: LexborNode, selector: str) -> Iterator[str]:
     if node.tag == "time" and attributes.get("datetime"):
         yield f"{selector}@datetime"
         return
-    text = text_of(node)
+    text = node_text(node)
     if text and not selector:
         if text == own_text(node):  # else it is the text of all fields together
             yield "@text"
@@ -255,7 +255,7 @@ def _table_headers(root: Root) -> dict[int, str]:
     for row in table.css("tr"):
         cells = [cell for cell in children_of(row) if cell.tag in {"th", "td"}]
         if len(cells) > 1 and all(cell.tag == "th" for cell in cells):
-            return {n: text for n, cell in enumerate(cells, start=1) if (text := text_of(cell))}
+            return {n: text for n, cell in enumerate(cells, start=1) if (text := node_text(cell))}
     return {}
 
 

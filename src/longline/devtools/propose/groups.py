@@ -62,7 +62,7 @@ from longline.devtools.propose.structure import (
     without_nodes,
 )
 from longline.http.messages import Page
-from longline.sources.html.content import text_of
+from longline.sources.html.content import node_text
 
 # ---------------- Rank groups of elements by how likely they are the list of items
 
@@ -136,7 +136,7 @@ def _unlikely(group: Group) -> float:
 
 def _is_link_alone(node: LexborNode) -> bool:
     links = [node] if node.tag == "a" else node.css("a[href]")
-    return len(links) == 1 and len(text_of(links[0])) >= len(text_of(node))
+    return len(links) == 1 and len(node_text(links[0])) >= len(node_text(node))
 
 
 def _is_menu(group: Group) -> bool:
@@ -149,11 +149,11 @@ def _is_menu(group: Group) -> bool:
     text = linked = links = 0
     for some in parts or [[node] for node in sample]:
         for node in some:
-            text += len(text_of(node))
+            text += len(node_text(node))
             found = [node] if node.tag == "a" else node.css("a[href]")
-            linked += sum(len(text_of(link)) for link in found)
+            linked += sum(len(node_text(link)) for link in found)
             # A title with icons next to it is one link to read.
-            links += len({link.attributes.get("href") for link in found if text_of(link)})
+            links += len({link.attributes.get("href") for link in found if node_text(link)})
     return links >= 3 * len(sample) and linked > 0.85 * max(1, text)
 
 
@@ -329,7 +329,7 @@ class GroupFinder:
         group.nodes = without_nodes(group.nodes, empty)
         if len(group.nodes) < FEWEST:
             return None
-        group.texts = [text_of(node) for node in group.nodes]
+        group.texts = [node_text(node) for node in group.nodes]
         _examine_structure(group)
         leading_up = [node for node in group.nodes if self._links.only_lead_up(node)]
         group.odd += without_nodes(leading_up, group.odd)
@@ -469,7 +469,7 @@ def _is_card(node: LexborNode) -> bool:
     if node.tag != "td" or not classes_of(node):
         return False
     is_pictured = node.css_first("a[href] img") is not None
-    return is_pictured and any(text_of(link) for link in node.css("a[href]"))
+    return is_pictured and any(node_text(link) for link in node.css("a[href]"))
 
 
 def _selectors_of(node: LexborNode) -> Iterator[str]:
@@ -660,11 +660,11 @@ def _is_links_alone(nodes: Sequence[LexborNode]) -> bool:
     """Return True if the elements are links with short texts, or several links each."""
     text = linked = several = short = 0
     for node in nodes:
-        own = len(text_of(node))
+        own = len(node_text(node))
         links = [node] if node.tag == "a" else node.css("a[href]")
-        named = [link for link in links if text_of(link)]
+        named = [link for link in links if node_text(link)]
         text += own
-        linked += sum(len(text_of(link)) for link in named)
+        linked += sum(len(node_text(link)) for link in named)
         several += len(named) >= FEWEST
         short += own < _MENU_TEXT and node.css_first("img, time, h2, h3, h4, td") is None
     is_menu = max(several, short) > _MOST * len(nodes)
@@ -696,7 +696,7 @@ def _stated_count(page: Page) -> int | None:
     stack = [body] if body is not None else []
     while stack:
         node = stack.pop()
-        text = text_of(node)
+        text = node_text(node)
         found = _RANGE.search(text)
         if found is None:
             continue

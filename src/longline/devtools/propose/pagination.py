@@ -12,7 +12,7 @@ from selectolax.lexbor import LexborNode
 from longline.config.expressions import find
 from longline.devtools.propose.selectors import classes_of, group_selector, unique_selector
 from longline.http.messages import Page, without_userinfo
-from longline.sources.html.content import text_of
+from longline.sources.html.content import node_text
 
 _NEXT_WORDS = """
     next older weiter nächste naechste suivant suivante siguiente próximo proximo próxima seguinte
@@ -58,7 +58,7 @@ def _by_word(page: Page) -> Pages | None:
             continue
         if selector := _selector_by_name(page, link):
             return {"kind": "next", "css": f"{selector}@href"}
-        if words := text_of(link).replace('"', ""):
+        if words := node_text(link).replace('"', ""):
             return {"kind": "next", "css": f'a:lexbor-contains("{words}")@href'}
     return None
 
@@ -78,7 +78,7 @@ def _selector_by_name(page: Page, link: LexborNode) -> str | None:
 
 
 def _says_next(link: LexborNode) -> bool:
-    text = text_of(link)
+    text = node_text(link)
     if len(text) > _LONGEST:
         return False
     label = link.attributes.get("aria-label") or link.attributes.get("title") or ""
@@ -95,9 +95,9 @@ def _leads_on(page: Page, link: LexborNode) -> bool:
 
 
 def _by_numbers(page: Page, size: int) -> Pages | None:
-    numbered = [link for link in page.css("a[href]") if text_of(link).isdecimal()]
+    numbered = [link for link in page.css("a[href]") if node_text(link).isdecimal()]
     for link in numbered:
-        number = int(text_of(link))
+        number = int(node_text(link))
         if number <= 1 or not _leads_on(page, link):
             continue
         address = _resolve(page, link.attributes.get("href") or "")
@@ -153,7 +153,7 @@ def _by_path(page: Page, number: int, address: str) -> dict[str, Any] | None:
 
 def _by_more(page: Page) -> Pages | None:
     for node in page.css("a, button, [data-url], [data-next], [data-next-url]"):
-        if not _MORE.search(text_of(node)):
+        if not _MORE.search(node_text(node)):
             continue
         for name in _MORE_ATTRIBUTES:
             address = node.attributes.get(name) or ""

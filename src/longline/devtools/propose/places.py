@@ -19,7 +19,7 @@ from longline.devtools.propose.selectors import (
     names_of,
     unique_selector,
 )
-from longline.sources.html.content import text_of
+from longline.sources.html.content import node_text
 from longline.sources.html.places import select_following
 from longline.sources.parsing.values import read_value
 
@@ -65,7 +65,7 @@ PlaceCandidate = tuple[str, Place, Trust]
 def value_at(root: Root, place: Place) -> str | None:
     """Return the text at a place."""
     if place.get("many"):
-        return ", ".join(filter(None, map(text_of, root.css(place["css"])))) or None
+        return ", ".join(filter(None, map(node_text, root.css(place["css"])))) or None
     if path := place.get("json_ld"):
         return _in_json_ld(root, path)
     selector, _, attribute = place["css"].partition("@")
@@ -73,7 +73,7 @@ def value_at(root: Root, place: Place) -> str | None:
     if node is None:
         return None
     is_text = attribute in {"", "text"}
-    value = (text_of(node) if is_text else node.attributes.get(attribute) or "").strip() or None
+    value = (node_text(node) if is_text else node.attributes.get(attribute) or "").strip() or None
     if value is not None and (pattern := place.get("match")):
         found = re.search(pattern, value)
         return found[1] if found else None
@@ -232,7 +232,7 @@ def title_place(trees: Sequence[LexborHTMLParser]) -> list[PlaceCandidate]:
     """Return the first heading that every page has, with a text of its own on each."""
     for css in ("main h1, article h1", "h1", "main h2, article h2", "h2", "h3"):
         for heading in trees[0].css(css):
-            selector = unique_selector(trees[0], heading) if text_of(heading) else None
+            selector = unique_selector(trees[0], heading) if node_text(heading) else None
             if selector is None:
                 continue
             values = [value_at(tree, {"css": selector}) for tree in trees]
@@ -278,9 +278,9 @@ def itemprop_places(root: Root) -> Iterator[PlaceCandidate]:
 def labelled_places(root: Root) -> Iterator[PlaceCandidate]:
     """Yield the elements after a label: `dt`, `th`, or text with a colon."""
     for label in root.css(_LABELS):
-        text = text_of(label)
+        text = node_text(label)
         value = _labelled_value(label)
-        if not text or len(text) > _LONGEST_LABEL or value is None or not text_of(value):
+        if not text or len(text) > _LONGEST_LABEL or value is None or not node_text(value):
             continue
         is_labelled = label.tag in {"dt", "th"} or text.rstrip().endswith(":")
         if not is_labelled or is_aside(label):

@@ -20,7 +20,7 @@ from longline.devtools.propose.selectors import (
     own_text,
 )
 from longline.http.messages import Page, without_userinfo
-from longline.sources.html.content import text_of
+from longline.sources.html.content import node_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +190,9 @@ def header_and_total_rows(nodes: Sequence[LexborNode]) -> set[int]:
             for place, cell in enumerate(cells)
             for kind, is_there in (
                 ("link", cell.css_first("a[href]") is not None),
-                ("number", any(char.isdigit() for char in text_of(cell))),
-                ("text", bool(text_of(cell))),
-                ("plain", bool(text_of(cell)) and cell.css_first("b, strong") is None),
+                ("number", any(char.isdigit() for char in node_text(cell))),
+                ("text", bool(node_text(cell))),
+                ("plain", bool(node_text(cell)) and cell.css_first("b, strong") is None),
             )
             if is_there
         }
@@ -233,7 +233,7 @@ def table_columns(rows: Sequence[LexborNode]) -> set[tuple[str, ...]]:
             table = next(around, None)
             if table is not None:
                 tables[table.mem_id] = table
-    names = [tuple(text_of(one) for one in table.css("th")) for table in tables.values()]
+    names = [tuple(node_text(one) for one in table.css("th")) for table in tables.values()]
     return {one for one in names if len(one) > 1}
 
 
@@ -389,8 +389,8 @@ def _is_wrapper(node: LexborNode) -> bool:
 
 def _is_linked(node: LexborNode) -> bool:
     """Return True if most of the text of an element is in links."""
-    linked = sum(len(text_of(link)) for link in node.css("a[href]"))
-    return linked >= _LINKED * len(text_of(node))
+    linked = sum(len(node_text(link)) for link in node.css("a[href]"))
+    return linked >= _LINKED * len(node_text(node))
 
 
 def _is_side_tag(node: LexborNode) -> bool:
@@ -484,7 +484,7 @@ def _item_link(
     if sum(len(one) > 1 for one in having) > 0.1 * count:
         return None
     found = [one for node in nodes if (one := node.css_first(css) if css else node) is not None]
-    words = sum(min(len(text_of(link)), 60) for link in found) / len(found)
+    words = sum(min(len(node_text(link)), 60) for link in found) / len(found)
     headed = sum(_is_in_heading(link) for link in found) / len(found)
     titled = sum(bool(re.search("title|name|head", " ".join(classes_of(link)))) for link in found)
     worth = words / 10 + 5 * headed + 2 * titled / len(found) + 10 * len(having) / count

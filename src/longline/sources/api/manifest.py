@@ -35,8 +35,6 @@ from longline.sources.manifest import (
     check_url_with_defaults,
 )
 
-# ---------------- Response handlers of an endpoint: their schema, and which one applies to a
-
 Action = Literal["retry", "wait", "skip", "fail", "refresh", "accept"]
 _STATUS_CLASS = re.compile(r"[1-5]xx")
 _FIRST_STATUS, _LAST_STATUS = 100, 599

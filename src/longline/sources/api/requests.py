@@ -241,16 +241,16 @@ class EndpointClient:
     ) -> Page:
         """Send a request; if the credentials of renewal `expired` were refused, with new ones."""
         if expired is None:
-            return await self._fetch(visit, name, request)
+            return await self._send_once(visit, name, request)
         async with visit.usage.waiting.to_enter(self._renewing):
             # Concurrent requests with the old credentials renew them once.
             if expired == self._renewals:
-                page = await self._fetch(visit, name, request, renew=True)
+                page = await self._send_once(visit, name, request, renew=True)
                 self._renewals += 1
                 return page
-        return await self._fetch(visit, name, request)
+        return await self._send_once(visit, name, request)
 
-    async def _fetch(self, visit: Visit, name: str, request: ApiRequest, **more: Any) -> Page:
+    async def _send_once(self, visit: Visit, name: str, request: ApiRequest, **more: Any) -> Page:
         return await visit.fetch(
             request.url,
             method=request.method,
@@ -284,9 +284,9 @@ class EndpointClient:
                 raise bad_status(page.url, page.status)
             reason = f"{reason}; gave up after {attempts} attempts"
             raise Rejected(page.url, reason, _FAILURE_KINDS[handler.do])
-        await self._wait(handler, page, visit, attempts)
+        await self._delay_retry(handler, page, visit, attempts)
 
-    async def _wait(self, handler: Handler, page: Page, visit: Visit, attempts: int) -> None:
+    async def _delay_retry(self, handler: Handler, page: Page, visit: Visit, attempts: int) -> None:
         now, kind = visit.clock.now(), _FAILURE_KINDS[handler.do]
         reason = reason_for(handler, page)
         seconds = delay_before_retry(handler, page, attempts, now)

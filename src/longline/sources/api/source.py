@@ -40,8 +40,6 @@ from longline.sources.api.requests import EndpointClient, RequestBuilder
 from longline.sources.base import Options, Source, Visit, layer
 from longline.sources.manifest import fail_if_empty, options_model, source_attributes, url_problem
 
-# ---------------- Discovery in an API: list pages in order, and request child lists for each
-
 _CONCURRENT_LISTS = 8
 _MAX_DIGESTS = 200_000  # records beyond this many are not checked for keys with different data
 _SAME_KEY_OTHER_DATA = (
@@ -480,12 +478,14 @@ class ApiSource(Source):
         scope = child_scope(data["record"], data.get("above"))
         found: dict[str, Any] = {}
         if endpoint.detail == part:
-            found |= await self._detail(visit, part, scope)
+            found |= await self._request_detail(visit, part, scope)
         for name in (name for name, one in endpoint.embed.items() if one == part):
             found[name] = await self._embedded(visit, part, name, scope)
         return found
 
-    async def _detail(self, visit: Visit, part: str, scope: Mapping[str, Any]) -> dict[str, Any]:
+    async def _request_detail(
+        self, visit: Visit, part: str, scope: Mapping[str, Any]
+    ) -> dict[str, Any]:
         endpoint = self.manifest.endpoints[part]
         try:
             request = self._builder.build(part, scope)

@@ -33,7 +33,7 @@ _EDGE_OF = {
 }
 
 
-def text_of(node: LexborNode) -> str:
+def node_text(node: LexborNode) -> str:
     """Return the text of an element on one line; "" when it has none."""
     child = node.first_child
     if child is None:
@@ -82,8 +82,6 @@ def _separator(preceding: str, edges: str, following: str) -> str:
         return " " if preceding.isalpha() and _RAISED_EDGE not in edges else ""  # m2 stays m2
     return " " if _STRUCK_EDGE in edges and preceding.isdecimal() and following.isalpha() else ""
 
-
-# ---------------- Structured data of a page: JSON-LD, microdata and Open Graph
 
 LENIENT = json.JSONDecoder(
     strict=False, parse_int=whole_number, parse_float=decimal, parse_constant=str
@@ -173,7 +171,7 @@ class Microdata:
         self._owners: dict[int, list[int]] = {}
         if nodes:
             for node in tree.css("[itemprop]"):
-                self._add(node)
+                self._add_value(node)
 
     def within(self, node: LexborNode | None) -> Iterable[dict[str, Any]]:
         """Return the items in an element, including itself, or in the page; outer ones first."""
@@ -181,7 +179,7 @@ class Microdata:
             return self._items.values()
         return [self._items[one.mem_id] for one in node.css("[itemscope]")]
 
-    def _add(self, node: LexborNode) -> None:
+    def _add_value(self, node: LexborNode) -> None:
         value = self._value(node)
         if value in ("", None):
             return
@@ -226,7 +224,7 @@ class Microdata:
             address = (attributes.get(_ADDRESSES[tag]) or "").strip()
             return urljoin(self._base, address) if address else None
         value = attributes.get(_VALUES.get(tag, "content"))
-        return text_of(node) if value is None and tag != "meta" else (value or "").strip()
+        return node_text(node) if value is None and tag != "meta" else (value or "").strip()
 
 
 def _new_item(node: LexborNode) -> dict[str, Any]:

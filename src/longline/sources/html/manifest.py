@@ -103,7 +103,7 @@ class Start(StrictModel):
 
     @field_validator("url")
     @classmethod
-    def _check_url(cls, url: str) -> str:
+    def _check_start_url(cls, url: str) -> str:
         if not url.startswith(_SCHEMES):
             raise invalid("a URL begins with http:// or https://, or with a parameter: {base_url}/")
         return check_url(url)

@@ -29,10 +29,10 @@ from longline.http.messages import Page, without_userinfo
 from longline.sources.html.content import (
     LENIENT,
     Microdata,
+    node_text,
     open_graph_of,
     read_json_ld,
     replace_surrogates,
-    text_of,
 )
 
 ANY_SCRIPT = "script:not([src])"
@@ -309,7 +309,7 @@ def _next_element(node: LexborNode | None) -> LexborNode | None:
 def node_reader(attribute: str | None) -> NodeReader:
     """Return the function that reads an element: its text, its HTML, or an attribute."""
     if attribute is None or attribute == "text":
-        return text_of
+        return node_text
     if attribute == "html":
         return lambda node: (node.inner_html or "").strip()
 
@@ -429,8 +429,6 @@ def _script_finder(css: str, after: str | None, path: str | None) -> _JsonFinder
     origin = " ".join(part for part in ("script", css, after, path) if part)
     return _JsonFinder(lambda scope: scope.page.scripts(css, pattern), path or "@", origin)
 
-
-# ---------------- Links of a page: absolute URLs and the elements that hold them
 
 BROKEN_LINK_ERRORS = (BadAnswer, BadCertificate, PrivateAddress, UnknownHost)
 """Errors that concern one page a site links to; the other pages can still be read."""

@@ -39,8 +39,6 @@ from longline.sources.html.items import ItemFinder
 from longline.sources.html.manifest import HtmlManifest
 from longline.sources.html.places import absolute_url
 
-# ---------------- Parse sitemaps and feeds in every format that the sitemap protocol allows
-
 _BOM = "\ufeff"
 _REPLACED = "\ufffd"
 _STRAY_AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});)")

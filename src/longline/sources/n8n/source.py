@@ -285,22 +285,22 @@ class N8n(Source):
     async def metadata(self, visit: Visit) -> dict[str, Any]:
         """Read author, dates, views, categories and price."""
         if self.options.detail == "pages":
-            return page_metadata(visit.item, await self._page(visit), visit.note)
-        return read_metadata(visit.item, await self._detail(visit), visit.note)
+            return page_metadata(visit.item, await self._read_page(visit), visit.note)
+        return read_metadata(visit.item, await self._read_detail(visit), visit.note)
 
     @layer()
     async def workflow(self, visit: Visit) -> dict[str, Any]:
         """Read the workflow and count its nodes."""
         if self.options.detail == "pages":
             return dict(page_workflow(visit.note))
-        return read_workflow(await self._detail(visit), visit.note)
+        return read_workflow(await self._read_detail(visit), visit.note)
 
     @layer()
     async def content(self, visit: Visit) -> dict[str, Any]:
         """Read the description and the sticky notes."""
         if self.options.detail == "pages":
-            return page_content(await self._page(visit), visit.note)
-        return read_content(await self._detail(visit), visit.note)
+            return page_content(await self._read_page(visit), visit.note)
+        return read_content(await self._read_detail(visit), visit.note)
 
     @layer(needs=("content",), optional=True)
     async def media(self, visit: Visit) -> dict[str, Any]:
@@ -332,11 +332,11 @@ class N8n(Source):
 
         return Transcripts(self.options.youtube_url, self.options.language)
 
-    async def _detail(self, visit: Visit) -> Detail:
+    async def _read_detail(self, visit: Visit) -> Detail:
         api_url = self.options.api_url
         return await visit.once("detail", lambda visit: fetch_detail(visit, api_url))
 
-    async def _page(self, visit: Visit) -> TemplatePage:
+    async def _read_page(self, visit: Visit) -> TemplatePage:
         return await visit.once("page", fetch_page)
 
 

@@ -100,11 +100,11 @@ class Transcripts:
     async def _fetch_in_thread(self, visit: Visit, video: str) -> youtube.FetchedTranscript:
         fetch = ThreadFetch(visit, asyncio.get_running_loop())
         try:
-            return await visit.in_thread(self._fetch, fetch, video)
+            return await visit.in_thread(self._fetch_transcript, fetch, video)
         finally:
             fetch.stop()
 
-    def _fetch(self, fetch: ThreadFetch, video: str) -> youtube.FetchedTranscript:
+    def _fetch_transcript(self, fetch: ThreadFetch, video: str) -> youtube.FetchedTranscript:
         # The library is not thread-safe: each call has its own instance and session.
         session = chained_session(fetch, returned=_RETURNED_STATUSES, rewrite_url=self._rewrite_url)
         with session:
