@@ -12,7 +12,6 @@ import logging
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from hashlib import sha1
 from importlib.resources import files
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -20,11 +19,11 @@ from uuid import uuid4
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.commands.core import AsyncScript
 from redis.exceptions import (
     AuthenticationError,
     InvalidResponse,
     NoPermissionError,
-    NoScriptError,
     RedisError,
 )
 from redis.exceptions import ConnectionError as NotConnected
@@ -49,40 +48,21 @@ from longline.limits.rate_limit import BucketState, RateLimit, RateLimitBackend,
 
 _LOG = logging.getLogger(__name__)
 
-# ---------------- Lua scripts: which files each consists of
-
-_PARTS = {
-    "connect": ("epoch", "connect"),
-    "reserve": ("epoch", "bucket", "reserve"),
-    "check": ("epoch", "bucket", "check"),
-    "penalise": ("epoch", "bucket", "penalise"),
-    "lateness": ("epoch", "bucket", "lateness"),
-    "cancel": ("epoch", "bucket", "cancel"),
-    "state": ("epoch", "bucket", "state"),
-    "update": ("epoch", "update"),
-    "acquire": ("epoch", "acquire"),
-    "renew": ("epoch", "renew"),
-    "release": ("epoch", "release"),
-}
+_BUCKET_SCRIPTS = ("reserve", "check", "penalise", "lateness", "cancel", "state")
+_OTHER_SCRIPTS = ("connect", "update", "acquire", "renew", "release")
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
-    """A Lua script, and the digest by which Redis knows it."""
-
-    text: str
-    digest: str
-
-
-def read_scripts(clock: str | None = None) -> dict[str, Script]:
-    """Return all scripts by name; `clock` is Lua that replaces the clock of Redis."""
+def _register_scripts(redis: Redis, clock: str | None) -> dict[str, AsyncScript]:
+    """Return all Lua scripts by name; `clock` is Lua that replaces the clock of Redis."""
     folder = files("longline.limits.backends") / "lua"
-    clock = clock or (folder / "clock.lua").read_text("utf-8")
-    scripts = {}
-    for name, parts in _PARTS.items():
-        text = "\n".join([clock, *((folder / f"{one}.lua").read_text("utf-8") for one in parts)])
-        scripts[name] = Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
-    return scripts
+
+    def read(name: str) -> str:
+        return (folder / f"{name}.lua").read_text("utf-8")
+
+    begin = f"{clock or read('clock')}\n{read('epoch')}"
+    texts = {name: f"{begin}\n{read('bucket')}\n{read(name)}" for name in _BUCKET_SCRIPTS}
+    texts |= {name: f"{begin}\n{read(name)}" for name in _OTHER_SCRIPTS}
+    return {name: redis.register_script(text) for name, text in texts.items()}
 
 
 def exact(number: float) -> str:
@@ -190,8 +170,8 @@ class RedisConnection:
         self._max_wait = max_wait
         self._is_stopping = is_stopping
         self._stopping_since: float | None = None
-        self._scripts = read_scripts(lua_clock)
         self._redis = self._client(url, timeout)
+        self._scripts = _register_scripts(self._redis, lua_clock)
 
     def key(self, group: str, name: str = "") -> str:
         """Return the key of a value."""
@@ -261,7 +241,7 @@ class RedisConnection:
         try:
             await connection.on_connect()
             await connection.send_command(
-                "EVAL", self._scripts["connect"].text, 1, self.key("born"), check_health=False
+                "EVAL", self._scripts["connect"].script, 1, self.key("born"), check_health=False
             )
             await connection.read_response()
         except BaseException:
@@ -270,12 +250,9 @@ class RedisConnection:
             raise
 
     async def _run(self, name: str, keys: Sequence[str], arguments: Sequence[str]) -> Reply:
-        script, loop = self._scripts[name], asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         started = loop.time()
-        try:
-            values = await self._redis.evalsha(script.digest, len(keys), *keys, *arguments)
-        except NoScriptError:
-            values = await self._redis.eval(script.text, len(keys), *keys, *arguments)
+        values = await self._scripts[name](keys, arguments)
         return Reply(float(values[0]), list(values[1:]), loop.time() - started)
 
     async def _scan(self, start: str) -> list[str]:
