@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longline.core.errors import BadOption, UnknownRecord
-from longline.core.json import diff_json, value_at
+from longline.core.json import diff_json, json_value_at
 from longline.storage.query import RecordQuery
 from longline.storage.records import History
 from longline.storage.store import Store
@@ -191,7 +191,7 @@ def test_every_difference_holds_the_values_of_both_sides(
     old: dict[str, Any], new: dict[str, Any]
 ) -> None:
     def at(data: dict[str, Any], field: str) -> Any:
-        return value_at(
+        return json_value_at(
             data, tuple(int(step) if step.isdigit() else step for step in field.split("."))
         )
 

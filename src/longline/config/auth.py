@@ -167,7 +167,7 @@ class LoginAuth(BaseAuth):
         return _check_css(form) if isinstance(form, str) else form
 
     @model_validator(mode="after")
-    def _check_url(self) -> Self:
+    def _check_form_url(self) -> Self:
         check_secret_url("url", self.url, allow_http=self.allow_http)
         if problem := self.reach.problem(self.url):
             raise invalid(f"url: {problem}")
@@ -255,7 +255,7 @@ class OAuth2Auth(BaseAuth):
     """Additional parameters of the token request."""
 
     @model_validator(mode="after")
-    def _check_url(self) -> Self:
+    def _check_token_url(self) -> Self:
         check_secret_url("token_url", self.token_url, allow_http=self.allow_http)
         return self
 

@@ -43,7 +43,7 @@ _TYPE_ENDING = re.compile(r"(_attributes)?(_type|_parsing|_parsing_size|_from_fl
 
 def describe_error(detail: Detail, node: Node | None, model: type[BaseModel]) -> str:
     """Return what is wrong and what is expected."""
-    kind, about = detail["type"], _description(model, detail["loc"])
+    kind, about = detail["type"], _setting_description(model, detail["loc"])
     if kind in {"unknown_name", "extra_forbidden"}:
         return _describe_unknown_name(detail, model)
     if choices := _expected_words(detail):
@@ -128,7 +128,7 @@ def _field_names(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in fields if name != "manifest"]
 
 
-def _description(model: type[BaseModel], loc: Sequence[str | int]) -> str:
+def _setting_description(model: type[BaseModel], loc: Sequence[str | int]) -> str:
     """Return the description of the setting at a location; "" when it has none."""
     kinds: list[Any] = [model]
     about = ""
@@ -196,7 +196,7 @@ class FileProblem:
 def select_problem(error: ValidationError, tree: Node, model: type[BaseModel]) -> FileProblem:
     """Return the first problem in the file; in a union, that of the best matching member."""
     found = [_locate(detail, tree) for detail in error.errors(include_url=False)]
-    first = min(_group_by_union(found), key=lambda group: _order(group, tree))
+    first = min(_group_by_union(found), key=lambda group: _place_in_file(group, tree))
     best = _best_match(first)
     if best is None:  # no member of a union came close
         words = [w for one in first for w in (_expected(one.detail), *_expected_words(one.detail))]
@@ -240,7 +240,7 @@ def _group_by_union(found: list[_LocatedError]) -> Iterator[list[_LocatedError]]
     yield from unions.values()
 
 
-def _order(group: list[_LocatedError], tree: Node) -> tuple[bool, int, int]:
+def _place_in_file(group: list[_LocatedError], tree: Node) -> tuple[bool, int, int]:
     best = _best_match(group) or group[0]
     node = _node_at(tree, best.loc) or tree
     # A missing setting is often there under a wrong name, which is reported first.

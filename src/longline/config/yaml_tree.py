@@ -186,15 +186,15 @@ class _Builder:
                 problem = "there is a second document; remove this '---'"
                 raise self._error(problem, event)
         elif isinstance(event, yaml.CollectionStartEvent):
-            self._begin(event)
+            self._begin_collection(event)
         elif isinstance(event, yaml.CollectionEndEvent):
-            self._finish(event)
+            self._finish_collection(event)
         elif isinstance(event, yaml.ScalarEvent):
             self._add_scalar(event)
         elif isinstance(event, yaml.AliasEvent):
             self._add_alias(event)
 
-    def _begin(self, event: Event) -> None:
+    def _begin_collection(self, event: Event) -> None:
         self._refuse_tag(event)
         if self._is_name_next():
             raise self._error("a name must be text, not a list or a mapping", event)
@@ -204,7 +204,7 @@ class _Builder:
             self._anchors[event.anchor] = None  # still open: its content must not refer to it
         self._open.append(_Frame(node, event.anchor))
 
-    def _finish(self, event: Event) -> None:
+    def _finish_collection(self, event: Event) -> None:
         frame = self._open.pop()
         node = frame.node
         node.end = event.end_mark.index
@@ -213,7 +213,7 @@ class _Builder:
         node.height = 1 + max((child.height for child in node.children()), default=0)
         if frame.anchor:
             self._anchors[frame.anchor] = node
-        self._add(node)
+        self._add_node(node)
 
     def _add_scalar(self, event: Event) -> None:
         is_plain = event.style is None or event.style == ""
@@ -230,7 +230,7 @@ class _Builder:
         self._check_limits(node, event)
         if event.anchor:
             self._anchors[event.anchor] = node
-        self._add(node)
+        self._add_node(node)
 
     def _add_alias(self, event: Event) -> None:
         if self._is_name_next():
@@ -240,7 +240,7 @@ class _Builder:
             raise self._error(self._no_target(event.anchor), event)
         node = replace(_node(target.content, event), size=target.size, height=target.height)
         self._check_limits(node, event)
-        self._add(node)
+        self._add_node(node)
 
     def _no_target(self, anchor: str) -> str:
         if anchor in self._anchors:
@@ -262,7 +262,7 @@ class _Builder:
         if is_merge:
             frame.name = ("", *frame.name[1:])
 
-    def _add(self, node: Node) -> None:
+    def _add_node(self, node: Node) -> None:
         if not self._open:
             self.root = node
             return

@@ -484,7 +484,7 @@ class DiscoveryFailed(LonglineError):
 # ---------------------------------------------------------------- which error, which kind
 
 
-def text_of(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the message of an error; of one whose `__str__` raises, what it raised."""
     try:
         return str(error)

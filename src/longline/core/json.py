@@ -294,7 +294,7 @@ def is_same_json(old: Any, new: Any) -> bool:
         return type(old) is type(new) and bool(old == new)
 
 
-def value_at(data: Any, path: Path) -> Any:
+def json_value_at(data: Any, path: Path) -> Any:
     """Return the value at a path; None when there is none."""
     for step in path:
         if isinstance(data, list) and isinstance(step, int):

@@ -26,8 +26,8 @@ from longline.core.errors import (
     LonglineError,
     NothingToStore,
     StoreError,
+    error_text,
     kind_of,
-    text_of,
 )
 from longline.core.logging import log_context
 from longline.core.model import (
@@ -259,8 +259,8 @@ class Collector:
                 raise told from error
             if _is_to_be_had_later(error, visit.item, tries):
                 raise  # a record without it would replace a better one
-            visit.note(layer.name, text_of(told))
-            return text_of(told)
+            visit.note(layer.name, error_text(told))
+            return error_text(told)
         return "ok"
 
 
@@ -276,7 +276,7 @@ def _told(layer: str, error: BaseException) -> LonglineError:
         return error
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return LayerFailed(layer, f"{type(error).__name__}: {text_of(error)}{place}")
+    return LayerFailed(layer, f"{type(error).__name__}: {error_text(error)}{place}")
 
 
 def refusal(error: BaseException, material: Material, *, is_whole: bool) -> Outcome:
@@ -289,7 +289,7 @@ def refusal(error: BaseException, material: Material, *, is_whole: bool) -> Outc
     kind = kind_of(error)
     action = _ACTIONS.get(kind, OutcomeAction.FAIL)
     is_ours = isinstance(error, (FetchError, ExtractError, LayerFailed))
-    reason = text_of(error) if is_ours else f"{type(error).__name__}: {text_of(error)}"
+    reason = error_text(error) if is_ours else f"{type(error).__name__}: {error_text(error)}"
     is_kept = action is OutcomeAction.QUARANTINE or (is_whole and kind is FailureKind.BUG)
     raw = material.as_raw(error) if is_kept else None
     # A reason may repeat what a site wrote, and half a surrogate pair cannot be stored.
@@ -321,7 +321,7 @@ def _later(error: CircuitOpen | Deferred, visit: Visit, *, is_for_domain: bool) 
     return Outcome(
         OutcomeAction.DEFER,
         kind=error.kind,
-        reason=sanitize_text(text_of(error)),
+        reason=sanitize_text(error_text(error)),
         due=error.until,
         is_for_domain=is_for_domain and is_own,
     )

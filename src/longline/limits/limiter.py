@@ -49,13 +49,13 @@ class PriorityLock:
     @asynccontextmanager
     async def acquire(self, priority: int = 0) -> AsyncIterator[None]:
         """Hold the lock during the block."""
-        await self._wait(priority)
+        await self._wait_for_turn(priority)
         try:
             yield
         finally:
             self._release()
 
-    async def _wait(self, priority: int) -> None:
+    async def _wait_for_turn(self, priority: int) -> None:
         if not self._is_held:
             self._is_held = True
             return
@@ -200,7 +200,7 @@ class RateLimiter:
         started = due = self._clock.now()
         known = self._domains.get(domain)
         if known is None or known.is_outdated(started):
-            known = await self._look_up(domain)
+            known = await self._load_domain(domain)
         waited, is_limited = 0.0, known.is_limited
         if is_limited:
             async with known.queue.acquire(priority):
@@ -308,7 +308,7 @@ class RateLimiter:
             known = self._domains[domain] = _Domain(domain, limit)
         return known
 
-    async def _look_up(self, domain: str) -> _Domain:
+    async def _load_domain(self, domain: str) -> _Domain:
         """Load what is known of a domain, once for all tasks that wait for it."""
         known = self._domain(domain)
         async with known.queue.acquire():

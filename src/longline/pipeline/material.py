@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from longline.core.errors import text_of
+from longline.core.errors import error_text
 from longline.core.json import NoData, kind_of_value, to_json
 from longline.core.model import Note
 from longline.pipeline.stages import ValidationFailed
@@ -45,7 +45,7 @@ class Material:
         }
         if error is not None:
             raw["problems"] = (
-                error.problems if isinstance(error, ValidationFailed) else [text_of(error)]
+                error.problems if isinstance(error, ValidationFailed) else [error_text(error)]
             )
         return raw
 

@@ -11,7 +11,7 @@ import orjson
 from pydantic import BaseModel
 
 from longline.config.plugins import STAGES, load_plugin
-from longline.core.errors import BadOption, BadSource, LonglineError, text_of
+from longline.core.errors import BadOption, BadSource, LonglineError, error_text
 from longline.core.json import to_json
 from longline.core.model import Item, Record
 from longline.pipeline.enrich import Enrich
@@ -164,4 +164,4 @@ def _run_stage(stage: Stage, draft: Draft) -> Draft:
     except LonglineError:
         raise
     except Exception as error:
-        raise StageFailed(stage.name, f"{type(error).__name__}: {text_of(error)}") from error
+        raise StageFailed(stage.name, f"{type(error).__name__}: {error_text(error)}") from error

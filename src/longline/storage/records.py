@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 from longline.core.errors import BadOption, UnknownRecord
-from longline.core.json import FieldDiff, diff_json, is_same_json, value_at
+from longline.core.json import FieldDiff, diff_json, is_same_json, json_value_at
 from longline.core.model import Quality, Record
 from longline.storage.bulk import BulkInsert, as_json, sanitize_key
 from longline.storage.database import Repository, Row, plain_rows, reads, writes
@@ -440,7 +440,7 @@ class History(Repository):
         path = path_of(field)
         values: list[FieldValue] = []
         for one in await self.versions(key, source=source):
-            value = value_at(one.data, path)
+            value = json_value_at(one.data, path)
             if values and is_same_json(values[-1].value, value):
                 values[-1] = replace(values[-1], until=one.until)
             else:

@@ -49,7 +49,7 @@ from longline.cli.queries import (
     with_store,
 )
 from longline.core.errors import BadOption
-from longline.core.json import FieldDiff, value_at
+from longline.core.json import FieldDiff, json_value_at
 from longline.core.output import sanitize
 from longline.export.columns import export_row
 from longline.storage.query import OWN_FIELDS, RecordQuery, path_of
@@ -162,7 +162,7 @@ def _parse_columns(text: str | None) -> tuple[str, ...]:
 def _value_of(row: Mapping[str, Any], name: str) -> Any:
     """Return the value of a field of a record, or of a built-in column such as `@score`."""
     if not name.startswith("@"):
-        return value_at(row["data"], path_of(name))
+        return json_value_at(row["data"], path_of(name))
     value = row[name[1:]]
     return iso_time(value) if name.endswith("_at") else value
 

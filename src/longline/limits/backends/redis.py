@@ -191,7 +191,9 @@ class RedisConnection:
         Raises:
             RedisUnreachable: Redis cannot be used; it says what to do.
         """
-        reply: Reply = await self._retry(lambda: self._run(script, keys, arguments), waits=waits)
+        reply: Reply = await self._retry(
+            lambda: self._run_script(script, keys, arguments), waits=waits
+        )
         skew = self._clock.now() - reply.now
         self.skew = skew if abs(skew) > _CLOCK_TOLERANCE else 0.0
         return reply
@@ -229,14 +231,14 @@ class RedisConnection:
                 decode_responses=True,
                 protocol=2,
                 retry=Retry(NoBackoff(), 0),  # `_retry` does it, and reports the outage
-                redis_connect_func=self._connect,
+                redis_connect_func=self._start_epoch,
             )
         except ValueError:  # whose text may contain the password
             problem = "must be a URL of Redis, such as redis://127.0.0.1:6379/0"
             raise BadOption("redis_url", problem) from None
         return Redis.from_pool(pool)
 
-    async def _connect(self, connection: Any) -> None:
+    async def _start_epoch(self, connection: Any) -> None:
         """Start a new epoch if the server was restarted, before the first call."""
         try:
             await connection.on_connect()
@@ -249,7 +251,7 @@ class RedisConnection:
             await connection.disconnect(nowait=True)
             raise
 
-    async def _run(self, name: str, keys: Sequence[str], arguments: Sequence[str]) -> Reply:
+    async def _run_script(self, name: str, keys: Sequence[str], arguments: Sequence[str]) -> Reply:
         loop = asyncio.get_running_loop()
         started = loop.time()
         values = await self._scripts[name](keys, arguments)
@@ -354,7 +356,7 @@ class RedisStateBackend(StateBackend[State]):
 
     async def read(self, name: str) -> tuple[State | None, float]:
         reply = await self._call(name)
-        return self._decode(name, reply.values[1]), reply.now
+        return self._decode_value(name, reply.values[1]), reply.now
 
     async def all(self) -> dict[str, State]:
         names = await self._connection.names(self._group)
@@ -369,7 +371,7 @@ class RedisStateBackend(StateBackend[State]):
         reply = await self._call(name)
         for attempt in range(_ATTEMPTS):
             held = reply.values[1]
-            value = self._decode(name, held)
+            value = self._decode_value(name, held)
             changed, result = update(value, reply.now)
             if changed is None or changed == value:
                 return result
@@ -386,7 +388,7 @@ class RedisStateBackend(StateBackend[State]):
         keys = [self._connection.key(self._group, name)]
         return await self._connection.call("update", keys, *arguments, waits=self._waits)
 
-    def _decode(self, name: str, held: str) -> State | None:
+    def _decode_value(self, name: str, held: str) -> State | None:
         if not held:
             return None
         try:

@@ -80,20 +80,20 @@ class SqliteStateFile:
             finally:
                 self._immediate_lock.release()
         return await loop.run_in_executor(
-            self._thread, self._file.run, lambda: work(self._open(), now)
+            self._thread, self._file.run, lambda: work(self._open_connections(), now)
         )
 
     async def close(self) -> None:
         """Close the file and end the thread; further calls do nothing."""
         with contextlib.suppress(RuntimeError):  # the thread has ended
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._close_connections)
         self._thread.shutdown()
 
     def damaged(self, problem: str) -> StoreDamaged:
         """Return the error for a value that cannot be read."""
         return StoreDamaged(str(self._file.path), problem, _REMEDY)
 
-    def _open(self) -> sqlite3.Connection:
+    def _open_connections(self) -> sqlite3.Connection:
         if self._waiting is None:
             connection = self._file.open()
             try:
@@ -104,7 +104,7 @@ class SqliteStateFile:
             self._waiting = connection
         return self._waiting
 
-    def _close(self) -> None:
+    def _close_connections(self) -> None:
         with self._immediate_lock:
             for connection in (self._immediate, self._waiting):
                 if connection is not None:
@@ -123,7 +123,7 @@ class SqliteStateBackend(StateBackend[State]):
     async def change(self, name: str, update: Update[State, Result]) -> Result:
         def work(connection: sqlite3.Connection, now: Callable[[], float]) -> Result:
             with transaction(connection):
-                value = self._load(connection, name)
+                value = self._read_value(connection, name)
                 changed, result = update(value, now())
                 if changed is not None and changed != value:
                     text = json.dumps(asdict(changed))  # type: ignore[call-overload]  # a dataclass
@@ -133,12 +133,14 @@ class SqliteStateBackend(StateBackend[State]):
         return await self._file.run(work)
 
     async def read(self, name: str) -> tuple[State | None, float]:
-        return await self._file.run(lambda connection, now: (self._load(connection, name), now()))
+        return await self._file.run(
+            lambda connection, now: (self._read_value(connection, name), now())
+        )
 
     async def all(self) -> dict[str, State]:
         def work(connection: sqlite3.Connection, _now: Callable[[], float]) -> dict[str, State]:
             rows = connection.execute(_READ_ALL, (self._group,)).fetchall()
-            return {name: self._decode(name, text) for name, text in rows}
+            return {name: self._decode_row(name, text) for name, text in rows}
 
         return await self._file.run(work)
 
@@ -149,11 +151,11 @@ class SqliteStateBackend(StateBackend[State]):
 
         return await self._file.run(work)
 
-    def _load(self, connection: sqlite3.Connection, name: str) -> State | None:
+    def _read_value(self, connection: sqlite3.Connection, name: str) -> State | None:
         row = connection.execute(_READ, (self._group, name)).fetchone()
-        return None if row is None else self._decode(name, row[0])
+        return None if row is None else self._decode_row(name, row[0])
 
-    def _decode(self, name: str, text: str) -> State:
+    def _decode_row(self, name: str, text: str) -> State:
         try:
             return self._kind(**json.loads(text))
         except (TypeError, ValueError) as error:
