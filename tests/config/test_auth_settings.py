@@ -33,12 +33,12 @@ ALL = [BASIC, BEARER, HEADER, QUERY, OAUTH2, LOGIN]
 
 
 def problem_of(values: Any) -> str:
-    with pytest.raises(BadOption) as told:
+    with pytest.raises(BadOption) as caught:
         make_auth(values)
-    assert SECRET not in str(told.value)
-    assert told.value.__cause__ is None
-    assert told.value.__suppress_context__
-    return str(told.value)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+    return str(caught.value)
 
 
 @pytest.mark.parametrize("values", ALL, ids=lambda one: one["kind"])
@@ -110,7 +110,7 @@ def test_what_does_not_fit_is_refused_with_its_place(values: Any, data: str) -> 
     assert absent(problem_of(values), data) == []
 
 
-def test_a_token_address_may_be_unencrypted_when_it_is_said_or_on_this_machine() -> None:
+def test_a_token_url_may_be_http_if_allowed_or_on_loopback() -> None:
     allowed = make_auth({**OAUTH2, "token_url": "http://id.shop.test/t", "allow_http": True})
     local = make_auth({**OAUTH2, "token_url": "http://localhost:99/t"})
 
@@ -137,7 +137,7 @@ def test_models_are_made_in_python_as_well() -> None:
     assert LoginAuth.model_validate(LOGIN) == make_auth(LOGIN)
 
 
-def test_two_identities_have_two_marks_and_nobody_has_none() -> None:
+def test_two_identities_have_two_hashes_and_none_is_empty() -> None:
     cookies = {"shop.test": {"session": SecretRef.parse("env:SESSION")}}
     marks = [
         identity_hash(make_auth(BASIC)),

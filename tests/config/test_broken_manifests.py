@@ -14,15 +14,15 @@ FILES = sorted((Path(__file__).parent / "broken").glob("*.yaml"))
 REPEATED = "x: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
 
 
-def told_of(path: Path) -> BadFile:
-    with pytest.raises(BadFile) as told:
+def error_of(path: Path) -> BadFile:
+    with pytest.raises(BadFile) as caught:
         check_secrets(read_entry(path))
-    assert "\n" not in str(told.value)
-    assert str(told.value).startswith(str(path))
-    return told.value
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(str(path))
+    return caught.value
 
 
-def assert_tells(error: BadFile, expected: str) -> None:
+def assert_error(error: BadFile, expected: str) -> None:
     """Compare an error with its line and column, followed by what its message has to name."""
     place, _, data = expected.partition(": ")
     assert f"{error.line}:{error.column}" == place
@@ -40,7 +40,7 @@ def test_a_broken_file_is_refused_as_its_first_line_says(
     monkeypatch.delenv("NOT_SET_ANYWHERE", raising=False)
     expected = path.read_text("utf-8").partition("\n")[0].removeprefix("# ")
 
-    assert_tells(told_of(path), expected)
+    assert_error(error_of(path), expected)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_file_made_to_exhaust_us_ends_at_once(tmp_path: Path, text: str, expec
     path = tmp_path / "bomb.yaml"
     path.write_text(text)
 
-    assert_tells(told_of(path), expected)
+    assert_error(error_of(path), expected)
 
 
 @pytest.mark.parametrize(
@@ -88,4 +88,4 @@ def test_what_is_not_text_is_refused(tmp_path: Path, content: bytes, expected: s
     path = tmp_path / "odd.yaml"
     path.write_bytes(content)
 
-    assert_tells(told_of(path), expected)
+    assert_error(error_of(path), expected)

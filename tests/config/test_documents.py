@@ -40,7 +40,7 @@ def document(text: str, **environment: str) -> Document:
     return parse_document(text.encode(), Path("thing.yaml"), environment=environment)
 
 
-def told(text: str, model: type[BaseModel] = Thing) -> str:
+def result(text: str, model: type[BaseModel] = Thing) -> str:
     with pytest.raises(BadFile) as error:
         check(document(text), model)
     return str(error.value)
@@ -91,7 +91,7 @@ def test_names_are_always_text() -> None:
     }
 
 
-def test_what_is_merged_gives_way_to_what_is_said() -> None:
+def test_explicit_values_override_merged_ones() -> None:
     values = document("usual: &u {a: 1, b: 2}\nx:\n  <<: *u\n  b: 3\n").values
 
     assert values["x"] == {"a": 1, "b": 3}
@@ -108,7 +108,7 @@ def test_every_value_knows_its_place() -> None:
     assert one.place(("nothing", "at", "all")) == (1, 1)
 
 
-def test_values_are_made_anew_each_time() -> None:
+def test_values_are_a_new_copy_each_time() -> None:
     one = document("a: [1]\n")
 
     one.values["a"].append(2)
@@ -171,17 +171,17 @@ def test_a_variable_that_cannot_be_filled_in_is_refused_with_its_place(
     ],
 )
 def test_of_all_problems_the_one_that_helps_is_reported(text: str, data: str) -> None:
-    assert absent(told(text), data) == []
+    assert absent(result(text), data) == []
 
 
 def test_the_first_problem_in_the_file_is_reported() -> None:
-    assert absent(told("tags: 5\nsize: big\nname: 3\n"), "thing.yaml:1:1: tags:") == []
+    assert absent(result("tags: 5\nsize: big\nname: 3\n"), "thing.yaml:1:1: tags:") == []
 
 
 def test_what_was_written_is_not_repeated() -> None:
     text = "name: a\nsize: hunter2\ntags: hunter2\n"
 
-    assert "hunter2" not in told(text)
+    assert "hunter2" not in result(text)
 
 
 def test_a_file_that_fits_becomes_its_model(tmp_path: Path) -> None:

@@ -23,10 +23,10 @@ class Written(BaseModel):
 
 
 def problem_of(**values: Any) -> str:
-    with pytest.raises(ValidationError) as told:
+    with pytest.raises(ValidationError) as caught:
         Written.model_validate(values)
-    assert SECRET not in str(told.value)
-    return str(told.value.errors()[0]["msg"])
+    assert SECRET not in str(caught.value)
+    return str(caught.value.errors()[0]["msg"])
 
 
 def test_headers_are_text_and_of_two_with_one_name_the_later_wins() -> None:

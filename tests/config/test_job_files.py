@@ -63,12 +63,12 @@ def test_a_job_file_says_what_the_command_line_could(path: Path) -> None:
 def test_what_is_wrong_is_reported_with_its_place(path: Path, text: str, data: str) -> None:
     path.write_text(text)
 
-    with pytest.raises(BadFile) as told:
+    with pytest.raises(BadFile) as caught:
         read_spec(path)
 
-    assert told.value.path == str(path)
-    assert absent(str(told.value), data) == []
-    assert "\n" not in str(told.value)
+    assert caught.value.path == str(path)
+    assert absent(str(caught.value), data) == []
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -84,37 +84,37 @@ def test_a_file_that_is_not_text_is_refused_in_one_line(
 ) -> None:
     path.write_bytes(content)
 
-    with pytest.raises(BadFile) as told:
+    with pytest.raises(BadFile) as caught:
         read_spec(path)
 
-    assert told.value.path == str(path)
-    assert absent(str(told.value), data) == []
-    assert "\n" not in str(told.value)
+    assert caught.value.path == str(path)
+    assert absent(str(caught.value), data) == []
+    assert "\n" not in str(caught.value)
 
 
 def test_a_file_in_another_encoding_still_gets_its_place(path: Path) -> None:
     path.write_text("source: n8n\nlimitt: 5\n", encoding="utf-16")
 
-    with pytest.raises(BadFile) as told:
+    with pytest.raises(BadFile) as caught:
         read_spec(path)
 
-    assert (told.value.line, told.value.column) == (2, 1)
+    assert (caught.value.line, caught.value.column) == (2, 1)
 
 
 def test_a_file_that_is_not_there_is_refused(path: Path) -> None:
-    with pytest.raises(BadFile) as told:
+    with pytest.raises(BadFile) as caught:
         read_spec(path)
 
-    assert told.value.path == str(path)
-    assert os.strerror(errno.ENOENT) in told.value.problem
+    assert caught.value.path == str(path)
+    assert os.strerror(errno.ENOENT) in caught.value.problem
 
 
 def test_a_folder_is_no_job_file(tmp_path: Path) -> None:
-    with pytest.raises(BadFile) as told:
+    with pytest.raises(BadFile) as caught:
         read_spec(tmp_path)
 
-    assert told.value.path == str(tmp_path)
-    assert os.strerror(errno.EISDIR) in told.value.problem
+    assert caught.value.path == str(tmp_path)
+    assert os.strerror(errno.EISDIR) in caught.value.problem
 
 
 # ---------------------------------------------------------------- paths
@@ -138,13 +138,13 @@ def test_a_name_is_not_a_path(path: Path, source: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["gone.py", "gone.py:Name", "gone.yaml"])
-def test_a_source_that_is_not_there_is_told_where_it_is_named(path: Path, source: str) -> None:
+def test_a_missing_source_is_reported_where_it_is_named(path: Path, source: str) -> None:
     path.write_text(f"limit: 3\nsource: {source}\n")
 
-    with pytest.raises(BadFile) as told:
+    with pytest.raises(BadFile) as caught:
         read_job_file(path)
 
-    assert (told.value.path, told.value.line) == (str(path), 2)
+    assert (caught.value.path, caught.value.line) == (str(path), 2)
 
 
 def test_other_paths_of_files_count_from_their_folder_too(path: Path) -> None:

@@ -21,11 +21,11 @@ def test_a_rate_is_a_number_or_unlimited(rate: Any, kept: Any) -> None:
 
 @pytest.mark.parametrize("rate", [0, -1, -0.0, math.nan, math.inf, -math.inf, "fast", [], "0"])
 def test_a_rate_that_is_neither_is_refused(rate: Any) -> None:
-    with pytest.raises(BadOption) as told:
+    with pytest.raises(BadOption) as caught:
         make_spec({"source": "n8n", "rate": rate})
 
-    assert told.value.option == "rate"
-    assert absent(told.value.problem, "0 'auto' 'unlimited'") == []
+    assert caught.value.option == "rate"
+    assert absent(caught.value.problem, "0 'auto' 'unlimited'") == []
 
 
 @pytest.mark.parametrize(
@@ -51,18 +51,18 @@ def test_a_rate_that_is_neither_is_refused(rate: Any) -> None:
     ],
 )
 def test_a_value_out_of_bounds_is_reported_by_its_name(name: str, value: Any) -> None:
-    with pytest.raises(BadOption) as told:
+    with pytest.raises(BadOption) as caught:
         make_spec({"source": "n8n", name: value})
 
-    assert told.value.option == name
+    assert caught.value.option == name
 
 
 def test_an_unknown_name_is_reported_with_those_there_are() -> None:
-    with pytest.raises(BadOption) as told:
+    with pytest.raises(BadOption) as caught:
         make_spec({"source": "n8n", "speed": 5})
 
-    assert told.value.option == "speed"
-    assert absent(told.value.problem, "source set rate limit") == []
+    assert caught.value.option == "speed"
+    assert absent(caught.value.problem, "source set rate limit") == []
 
 
 def test_how_fast_a_job_runs_does_not_make_it_another_job() -> None:

@@ -88,18 +88,18 @@ def test_a_variable_wins_over_the_profile_and_the_command_line_over_all(
 
 
 @pytest.mark.usefixtures("file")
-def test_every_value_tells_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_value_has_its_origin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGLINE_USER_AGENT", "me/1")
 
-    told = origins(home=Path("here"), profile="production")
+    result = origins(home=Path("here"), profile="production")
 
-    assert told["home"] == ("here", "--home")
-    assert told["user_agent"] == ("me/1", "LONGLINE_USER_AGENT")
-    assert told["timeout"][0] == 60.0
-    assert absent(told["timeout"][1], "longline.yaml:7 production") == []
-    assert told["contact"] == ("me@shop.test", "longline.yaml:4")
-    assert told["sources"] == (["sources"], "default")
-    assert set(told) == set(Settings.model_fields)
+    assert result["home"] == ("here", "--home")
+    assert result["user_agent"] == ("me/1", "LONGLINE_USER_AGENT")
+    assert result["timeout"][0] == 60.0
+    assert absent(result["timeout"][1], "longline.yaml:7 production") == []
+    assert result["contact"] == ("me@shop.test", "longline.yaml:4")
+    assert result["sources"] == (["sources"], "default")
+    assert set(result) == set(Settings.model_fields)
 
 
 @pytest.mark.usefixtures("file")
@@ -110,7 +110,7 @@ def test_a_password_is_not_shown() -> None:
     assert absent(origin, "longline.yaml:9 production") == []
 
 
-def test_a_file_elsewhere_speaks_of_its_own_folder(
+def test_paths_are_relative_to_the_folder_of_their_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "etc").mkdir()
@@ -143,49 +143,49 @@ def test_several_folders_are_written_like_a_path(monkeypatch: pytest.MonkeyPatch
 def test_a_broken_file_is_refused_with_its_place(folder: Path, text: str, data: str) -> None:
     (folder / "longline.yaml").write_text(text)
 
-    with pytest.raises(BadFile) as told:
+    with pytest.raises(BadFile) as caught:
         load_settings()
 
-    assert told.value.path == "longline.yaml"
-    assert absent(str(told.value), data) == []
+    assert caught.value.path == "longline.yaml"
+    assert absent(str(caught.value), data) == []
 
 
 @pytest.mark.usefixtures("file")
 def test_an_unknown_profile_is_reported_with_those_there_are() -> None:
-    with pytest.raises(BadOption) as told:
+    with pytest.raises(BadOption) as caught:
         load_settings(profile="producton")
 
-    assert told.value.option == "--profile"
-    assert absent(told.value.problem, "longline.yaml 'producton' 'production' small") == []
+    assert caught.value.option == "--profile"
+    assert absent(caught.value.problem, "longline.yaml 'producton' 'production' small") == []
 
 
 def test_a_profile_without_a_file_is_refused() -> None:
-    with pytest.raises(BadOption) as told:
+    with pytest.raises(BadOption) as caught:
         load_settings(profile="x")
 
-    assert told.value.option == "--profile"
-    assert absent(told.value.problem, "longline.yaml 'x'") == []
+    assert caught.value.option == "--profile"
+    assert absent(caught.value.problem, "longline.yaml 'x'") == []
 
 
 @pytest.mark.usefixtures("file")
 def test_a_profile_of_the_environment_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGLINE_PROFILE", "x")
 
-    with pytest.raises(BadOption) as told:
+    with pytest.raises(BadOption) as caught:
         load_settings()
 
-    assert told.value.option == "LONGLINE_PROFILE"
-    assert absent(told.value.problem, "longline.yaml 'x' production small") == []
+    assert caught.value.option == "LONGLINE_PROFILE"
+    assert absent(caught.value.problem, "longline.yaml 'x' production small") == []
 
 
 def test_a_named_file_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGLINE_CONFIG", "nothing.yaml")
 
-    with pytest.raises(BadFile) as told:
+    with pytest.raises(BadFile) as caught:
         load_settings()
 
-    assert told.value.path == "nothing.yaml"
-    assert os.strerror(errno.ENOENT) in told.value.problem
+    assert caught.value.path == "nothing.yaml"
+    assert os.strerror(errno.ENOENT) in caught.value.problem
 
 
 @pytest.mark.usefixtures("file")
@@ -194,7 +194,7 @@ def test_a_variable_that_does_not_fit_is_reported_by_its_name(
 ) -> None:
     monkeypatch.setenv("LONGLINE_CONCURRENCY", "many")
 
-    with pytest.raises(BadOption) as told:
+    with pytest.raises(BadOption) as caught:
         load_settings()
 
-    assert told.value.option == "LONGLINE_CONCURRENCY"
+    assert caught.value.option == "LONGLINE_CONCURRENCY"

@@ -82,9 +82,9 @@ def test_what_is_loaded_is_checked(install: Install) -> None:
     def check(name: str, found: Any) -> None:
         raise BadSource(name, f"{found}?")
 
-    (told,) = [one for one in list_plugins({SOURCES: check}) if one.distribution == "plug"]
+    (result,) = [one for one in list_plugins({SOURCES: check}) if one.distribution == "plug"]
 
-    assert absent(str(told.problem), "BadSource boats 5?") == []
+    assert absent(str(result.problem), "BadSource boats 5?") == []
 
 
 def test_of_two_with_one_name_the_second_is_reported(install: Install) -> None:
@@ -106,5 +106,5 @@ def test_metadata_that_cannot_be_read_breaks_nothing(install: Install, tmp_path:
     assert those_of("torn") == []
 
 
-def test_a_name_that_nobody_has_is_none() -> None:
+def test_an_unknown_name_returns_none() -> None:
     assert load_plugin(SOURCES, "nobody") is None

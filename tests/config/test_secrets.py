@@ -25,10 +25,10 @@ class Written(BaseModel):
 
 
 def problem_of(values: dict[str, Any]) -> str:
-    with pytest.raises(ValidationError) as told:
+    with pytest.raises(ValidationError) as caught:
         Written.model_validate(values)
-    assert SECRET not in str(told.value)
-    return str(told.value.errors()[0]["msg"])
+    assert SECRET not in str(caught.value)
+    return str(caught.value.errors()[0]["msg"])
 
 
 @pytest.mark.parametrize("written", ["env:SHOP_KEY", " env:SHOP_KEY ", {"env": "SHOP_KEY"}])
@@ -127,11 +127,11 @@ def test_a_variable_that_is_not_set_is_reported_by_its_name(
     if value is not None:
         monkeypatch.setenv("SHOP_KEY", value)
 
-    with pytest.raises(UnknownSecret) as told:
+    with pytest.raises(UnknownSecret) as caught:
         SecretRef.parse("env:SHOP_KEY").check()
 
-    assert told.value.reference == "env:SHOP_KEY"
-    assert "SHOP_KEY" in told.value.problem
+    assert caught.value.reference == "env:SHOP_KEY"
+    assert "SHOP_KEY" in caught.value.problem
 
 
 def test_a_variable_that_is_not_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,13 +158,13 @@ def test_a_file_without_a_usable_secret_is_refused(
     if content is not None:
         file.write_bytes(content)
 
-    with pytest.raises(UnknownSecret) as told:
+    with pytest.raises(UnknownSecret) as caught:
         SecretRef.parse(f"file:{file}").check()
 
-    assert told.value.reference == f"file:{file}"
-    assert problem in told.value.problem
-    assert SECRET not in str(told.value)
-    assert told.value.__cause__ is None
+    assert caught.value.reference == f"file:{file}"
+    assert problem in caught.value.problem
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
 
 
 def test_a_folder_or_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
@@ -214,22 +214,22 @@ def test_a_keyring_without_the_secret_is_refused(
 ) -> None:
     monkeypatch.setitem(sys.modules, "keyring", rings)
 
-    with pytest.raises(UnknownSecret) as told:
+    with pytest.raises(UnknownSecret) as caught:
         SecretRef.parse("keyring:shop/other").check()
 
-    assert told.value.reference == "keyring:shop/other"
-    assert data in told.value.problem
-    assert SECRET not in str(told.value)
+    assert caught.value.reference == "keyring:shop/other"
+    assert data in caught.value.problem
+    assert SECRET not in str(caught.value)
 
 
 def test_a_keyring_without_its_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
 
-    with pytest.raises(MissingExtra) as told:
+    with pytest.raises(MissingExtra) as caught:
         SecretRef.parse("keyring:shop/api").check()
 
-    assert told.value.extra == "keyring"
-    assert "keyring:shop/api" in told.value.what
+    assert caught.value.extra == "keyring"
+    assert "keyring:shop/api" in caught.value.what
 
 
 @pytest.mark.parametrize(
@@ -284,11 +284,11 @@ def test_a_host_is_covered_by_exactly_what_was_named(
 
 
 @pytest.mark.parametrize("url", ["https://shop.test/", "http://127.0.0.1:80/", "http://[::1]/"])
-def test_a_secret_goes_where_nobody_can_read_along(url: str) -> None:
+def test_a_secret_is_sent_over_encrypted_connections(url: str) -> None:
     assert reach("shop.test", "127.0.0.1", "[::1]").problem(url) is None
 
 
-def test_a_secret_goes_unencrypted_only_when_that_is_said() -> None:
+def test_a_secret_is_sent_unencrypted_only_if_allowed() -> None:
     problem = reach("shop.test").problem("http://shop.test/")
 
     assert absent(str(problem), "shop.test https allow_http") == []

@@ -44,7 +44,7 @@ def test_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None
     assert settings.user_agent == "me (me@shop.test)"
 
 
-def test_a_home_that_was_said_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_explicit_home_overrides_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGLINE_HOME", "/data")
 
     assert load_settings(home=Path("here")).home == Path("here")
@@ -73,10 +73,10 @@ def test_a_variable_that_does_not_fit_is_reported_by_its_name(
 ) -> None:
     monkeypatch.setenv(f"LONGLINE_{name}", value)
 
-    with pytest.raises(BadOption) as told:
+    with pytest.raises(BadOption) as caught:
         load_settings()
 
-    assert told.value.option == f"LONGLINE_{name}"
+    assert caught.value.option == f"LONGLINE_{name}"
 
 
 def test_a_home_is_made_and_left_clean(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_home_is_made_and_left_clean(tmp_path: Path) -> None:
     assert list(settings.home.iterdir()) == []
 
 
-def test_many_who_look_at_one_home_at_once_all_find_it_writable(tmp_path: Path) -> None:
+def test_concurrent_checks_all_find_a_home_writable(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path / "home")
 
     with ThreadPoolExecutor(8) as threads:
@@ -101,13 +101,13 @@ def test_many_who_look_at_one_home_at_once_all_find_it_writable(tmp_path: Path) 
 def test_a_home_that_cannot_be_written_is_refused(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("in the way")
 
-    with pytest.raises(HomeUnwritable) as told:
+    with pytest.raises(HomeUnwritable) as caught:
         prepare_home(Settings(home=tmp_path / place))
 
-    assert told.value.path == str(tmp_path / place)
-    assert told.value.problem == os.strerror(errno.ENOTDIR)
-    assert "LONGLINE_HOME" in str(told.value)
-    assert "--home" in str(told.value)
+    assert caught.value.path == str(tmp_path / place)
+    assert caught.value.problem == os.strerror(errno.ENOTDIR)
+    assert "LONGLINE_HOME" in str(caught.value)
+    assert "--home" in str(caught.value)
 
 
 def test_the_database_of_a_home_with_an_odd_name_is_in_that_home(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ class _Wanted(BaseModel):
     ],
 )
 def test_a_value_that_does_not_fit_is_explained(values: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValidationError) as told:
+    with pytest.raises(ValidationError) as caught:
         _Wanted.model_validate(values)
 
-    assert describe_value_error(told.value.errors()[0], _Wanted).startswith(sentence)
+    assert describe_value_error(caught.value.errors()[0], _Wanted).startswith(sentence)

@@ -43,7 +43,7 @@ def test_what_is_no_json_stays_none(text: str) -> None:
         read_json(text)
 
 
-def test_a_long_number_below_everything_else_is_told() -> None:
+def test_a_long_nested_number_is_reported() -> None:
     with pytest.raises(orjson.JSONDecodeError):
         read_json("[" * 1023 + "12345678901234567890123" + "]" * 1023)
 
@@ -63,7 +63,7 @@ def test_half_a_character_does_not_take_the_others_along(text: str, value: objec
 
 
 @pytest.mark.parametrize("text", [r'["\ud800"', r'["\ud8"]', rb'["\ud800", "' + b'\xff"]'])
-def test_beside_half_a_character_what_is_no_json_stays_none(text: str | bytes) -> None:
+def test_invalid_json_with_a_lone_surrogate_stays_invalid(text: str | bytes) -> None:
     with pytest.raises(orjson.JSONDecodeError):
         read_json(text)
 

@@ -70,7 +70,7 @@ async def test_a_domain_never_asked_has_no_bucket(buckets: RateLimitBackend) -> 
     assert await buckets.state("a.test") is None
 
 
-async def test_slots_of_many_askers_are_spaced_as_the_pace_says(buckets: RateLimitBackend) -> None:
+async def test_slots_of_concurrent_callers_respect_the_rate(buckets: RateLimitBackend) -> None:
     slots = await asyncio.gather(*(buckets.reserve("a.test", PACE) for _ in range(20)))
 
     waits = sorted(slot.wait for slot in slots)
@@ -101,7 +101,7 @@ async def test_time_fills_the_bucket(buckets: RateLimitBackend, clock: VirtualCl
     assert sum(slot.wait for slot in slots) == 0
 
 
-async def test_a_slot_is_due_at_its_moment(buckets: RateLimitBackend, clock: VirtualClock) -> None:
+async def test_a_slot_is_due_at_its_time(buckets: RateLimitBackend, clock: VirtualClock) -> None:
     slots = await asyncio.gather(*(buckets.reserve("a.test", PACE) for _ in range(6)))
     slot = max(slots, key=lambda slot: slot.at)
 
@@ -171,7 +171,7 @@ async def test_domains_have_breakers_of_their_own(breakers: BreakerBackend) -> N
     assert (await breakers.admit("b.test", POLICY)).is_allowed
 
 
-async def test_of_fifty_who_ask_one_becomes_the_probe(
+async def test_one_of_fifty_requests_becomes_the_probe(
     breakers: BreakerBackend, clock: VirtualClock
 ) -> None:
     await open_breaker(breakers)

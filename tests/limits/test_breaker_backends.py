@@ -52,7 +52,7 @@ async def test_a_ban_is_kept_with_its_evidence(breakers: BreakerBackend) -> None
     assert admission.reason == "a challenge form"
 
 
-async def test_of_many_who_report_the_same_ban_one_opens_the_breaker(
+async def test_of_many_equal_bans_one_opens_the_breaker(
     breakers: BreakerBackend,
 ) -> None:
     reports = [breakers.record(DOMAIN, POLICY, Health.BANNED) for _ in range(20)]
@@ -79,7 +79,7 @@ async def test_the_history_is_kept(breakers: BreakerBackend, clock: VirtualClock
     ]
 
 
-async def test_of_fifty_who_come_on_the_way_back_one_goes_first(
+async def test_one_of_fifty_requests_goes_first_while_ramping(
     breakers: BreakerBackend, clock: VirtualClock
 ) -> None:
     await ban(breakers)

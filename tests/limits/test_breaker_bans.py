@@ -57,7 +57,7 @@ async def test_one_ban_refuses_all_requests_and_says_why(breaker: CircuitBreaker
     ] == []
 
 
-async def test_while_the_probe_of_a_ban_is_out_the_others_are_told_of_the_ban(
+async def test_during_the_probe_of_a_ban_others_are_refused_as_banned(
     breaker: CircuitBreaker, clock: VirtualClock
 ) -> None:
     await meet(breaker, BAN)
@@ -69,7 +69,7 @@ async def test_while_the_probe_of_a_ban_is_out_the_others_are_told_of_the_ban(
     assert (error.kind, error.reason) == (FailureKind.BLOCKED, "a challenge form")
 
 
-async def test_who_comes_too_early_on_the_way_back_waits_for_a_moment(
+async def test_an_early_request_while_ramping_waits(
     breaker: CircuitBreaker, clock: VirtualClock
 ) -> None:
     await meet(breaker, BAN)
@@ -100,10 +100,10 @@ async def test_on_the_way_back_all_of_fifty_go_within_seconds(
                 return clock.now()
 
     started = clock.now()
-    moments = await asyncio.gather(*(go() for _ in range(50)))
+    times = await asyncio.gather(*(go() for _ in range(50)))
 
-    assert sum(moment - started < 1 for moment in moments) == 1
-    assert max(moments) - started < 8
+    assert sum(at - started < 1 for at in times) == 1
+    assert max(times) - started < 8
     assert (await breaker.state(DOMAIN)).phase is Phase.CLOSED
 
 
@@ -143,7 +143,7 @@ async def test_successes_long_ago_do_not(breaker: CircuitBreaker, clock: Virtual
     assert (await breaker.state(DOMAIN)).phase is Phase.OPEN
 
 
-async def test_a_report_is_told_only_to_whom_it_changed_something(breaker: CircuitBreaker) -> None:
+async def test_only_a_result_with_an_effect_returns_a_change(breaker: CircuitBreaker) -> None:
     first = await breaker.record(DOMAIN, BAN)
     second = await breaker.record(DOMAIN, BAN)
 

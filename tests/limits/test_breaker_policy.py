@@ -52,7 +52,7 @@ def test_the_tenth_failure_in_a_row_opens() -> None:
     assert OPEN.open_until == NOW + 60
 
 
-def test_a_success_between_starts_the_count_anew() -> None:
+def test_a_success_resets_the_count() -> None:
     recovered = record_result(POLICY, fail(BreakerState(), 9), Health.UP, NOW)
 
     assert fail(recovered, 9).phase(NOW) is Phase.CLOSED

@@ -64,7 +64,7 @@ def test_failures_spread_over_more_than_the_window_do_not() -> None:
     assert after("ud" * 40, step=4.0).phase(NOW) is Phase.CLOSED
 
 
-def test_successes_that_were_not_told_before_count() -> None:
+def test_successes_that_were_not_recorded_before_count() -> None:
     state = after("ud" * 9 + "u")
 
     alone = record_result(POLICY, state, Health.DOWN, NOW)
@@ -118,7 +118,7 @@ def test_a_ban_that_comes_late_makes_a_short_rest_long() -> None:
     assert banned.open_until == NOW + 905
 
 
-def test_more_bans_of_the_same_moment_change_nothing() -> None:
+def test_more_bans_at_the_same_time_change_nothing() -> None:
     assert record_result(POLICY, BANNED, Health.BANNED, NOW + 5, reason="another") == BANNED
 
 
@@ -144,7 +144,7 @@ def test_after_the_probe_requests_come_back_faster_and_faster() -> None:
     assert now - NOW - 60 == pytest.approx(5, abs=0.01)
 
 
-def test_the_way_back_begins_with_the_first_who_comes() -> None:
+def test_the_ramp_starts_with_the_first_request() -> None:
     state = returned(after("d" * 10), NOW + 60)
 
     later, first = admit_request(POLICY, state, NOW + 600)
@@ -155,7 +155,7 @@ def test_the_way_back_begins_with_the_first_who_comes() -> None:
     assert second.until == NOW + 601
 
 
-def test_who_comes_too_early_on_the_way_back_is_sent_away_for_a_moment_of_his_own() -> None:
+def test_each_early_request_while_ramping_has_its_own_time() -> None:
     state, dues = returned(after("d" * 10), NOW + 60), []
     for _ in range(50):
         state, admission = admit_request(POLICY, state, NOW + 60)
@@ -237,7 +237,7 @@ def test_a_state_survives_json_and_forgets_old_history(
 
 
 @given(steps)
-def test_whoever_is_turned_away_is_told_a_later_moment(
+def test_a_refused_request_gets_a_later_time(
     steps: list[tuple[float, Health | None]],
 ) -> None:
     state, now, early = BreakerState(), NOW, 0
@@ -295,7 +295,7 @@ def test_a_ramp_never_goes_faster_than_it_says(gaps: list[float]) -> None:
 
     began = gone[0] if gone else NOW
     paces = [later - earlier - 2 ** (began - earlier) for earlier, later in pairwise(gone)]
-    assert all(pace >= -1e-6 for pace in paces)
+    assert all(limit >= -1e-6 for limit in paces)
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ def budgets(
     total: Budget,
     per_domain: Budget | None = None,
     *,
-    cells: StateBackend[BudgetUsage],
+    states: StateBackend[BudgetUsage],
 ) -> Budgets:
-    return Budgets("job", cells, clock, total=total, per_domain=per_domain or Budget())
+    return Budgets("job", states, clock, total=total, per_domain=per_domain or Budget())
 
 
 @given(limit=st.integers(1, 100), spent=st.integers(0, 200))
@@ -35,7 +35,7 @@ def test_a_request_may_go_until_the_limit_is_reached(limit: int, spent: int) -> 
 
 
 async def test_no_request_goes_beyond_the_budget(clock: VirtualClock) -> None:
-    budget = budgets(clock, Budget(requests=2), cells=MemoryStateBackend(clock))
+    budget = budgets(clock, Budget(requests=2), states=MemoryStateBackend(clock))
     await budget.spend("a.test", URL)
     await budget.spend("b.test", URL)
 
@@ -46,7 +46,7 @@ async def test_no_request_goes_beyond_the_budget(clock: VirtualClock) -> None:
 
 
 async def test_each_domain_has_its_own(clock: VirtualClock) -> None:
-    budget = budgets(clock, Budget(), Budget(requests=1), cells=MemoryStateBackend(clock))
+    budget = budgets(clock, Budget(), Budget(requests=1), states=MemoryStateBackend(clock))
     await budget.spend("a.test", URL)
     await budget.spend("b.test", URL)
 
@@ -57,8 +57,8 @@ async def test_each_domain_has_its_own(clock: VirtualClock) -> None:
     assert "a.test" in spent.value.limit
 
 
-async def test_what_is_spent_is_refused_without_asking_the_keeper(clock: VirtualClock) -> None:
-    budget = budgets(clock, Budget(requests=1), cells=MemoryStateBackend(clock))
+async def test_an_exhausted_budget_refuses_without_the_backend(clock: VirtualClock) -> None:
+    budget = budgets(clock, Budget(requests=1), states=MemoryStateBackend(clock))
     budget.check("a.test", URL)
     await budget.spend("a.test", URL)
 
@@ -67,7 +67,7 @@ async def test_what_is_spent_is_refused_without_asking_the_keeper(clock: Virtual
 
 
 async def test_bytes_count_when_they_have_come(clock: VirtualClock) -> None:
-    budget = budgets(clock, Budget(received_bytes=100), cells=MemoryStateBackend(clock))
+    budget = budgets(clock, Budget(received_bytes=100), states=MemoryStateBackend(clock))
     await budget.spend("a.test", URL)
     assert budget.receive("a.test", 150)
     await budget.report("a.test")
@@ -79,7 +79,7 @@ async def test_bytes_count_when_they_have_come(clock: VirtualClock) -> None:
 
 
 async def test_time_is_that_of_the_run(clock: VirtualClock) -> None:
-    budget = budgets(clock, Budget(seconds=60), cells=MemoryStateBackend(clock))
+    budget = budgets(clock, Budget(seconds=60), states=MemoryStateBackend(clock))
     await budget.spend("a.test", URL)
     await clock.sleep(60)
 
@@ -93,7 +93,7 @@ async def test_processes_that_share_a_file_share_the_budget(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
     files = [SqliteStates(tmp_path / "pace.sqlite", "budget", BudgetUsage, clock) for _ in range(3)]
-    several = [budgets(clock, Budget(requests=10), cells=file) for file in files]
+    several = [budgets(clock, Budget(requests=10), states=file) for file in files]
 
     async def spend(budget: Budgets) -> int:
         count = 0
@@ -112,10 +112,10 @@ async def test_processes_that_share_a_file_share_the_budget(
 
 
 async def test_the_next_job_finds_nothing_spent(clock: VirtualClock) -> None:
-    cells = MemoryStateBackend[BudgetUsage](clock)
-    budget = budgets(clock, Budget(requests=1), Budget(requests=1), cells=cells)
+    states = MemoryStateBackend[BudgetUsage](clock)
+    budget = budgets(clock, Budget(requests=1), Budget(requests=1), states=states)
     await budget.spend("a.test", URL)
 
     await budget.forget()
 
-    assert await cells.all() == {}
+    assert await states.all() == {}

@@ -142,7 +142,7 @@ async def test_who_would_wait_long_on_the_way_back_is_turned_away(clock: Virtual
     assert let_through.count(False) > 100
 
 
-async def test_those_who_wait_on_the_way_back_are_turned_away_when_it_opens_again(
+async def test_requests_waiting_while_ramping_are_refused_when_it_opens(
     breaker: CircuitBreaker, clock: VirtualClock
 ) -> None:
     await come_back(breaker, clock)
@@ -158,7 +158,7 @@ async def test_those_who_wait_on_the_way_back_are_turned_away_when_it_opens_agai
     assert clock.now() == opened
 
 
-async def test_a_short_rest_is_not_sat_out(clock: VirtualClock) -> None:
+async def test_a_short_open_time_is_not_awaited(clock: VirtualClock) -> None:
     breaker = CircuitBreaker(policy=BreakerPolicy(threshold=1, recovery=2.0), clock=clock)
     await fail(breaker, 1)
 
@@ -238,8 +238,8 @@ async def test_statistics_tell_trips_and_those_turned_away(breaker: CircuitBreak
     assert asdict(statistics)["domains"][DOMAIN]["failures"] == 10
 
 
-async def test_while_all_is_well_the_keeper_is_only_glanced_at(clock: VirtualClock) -> None:
-    backend = CountingKeeper(clock)
+async def test_while_healthy_the_backend_is_rarely_called(clock: VirtualClock) -> None:
+    backend = CountingBackend(clock)
     breaker = CircuitBreaker(clock=clock, backend=backend)
 
     for _ in range(100):
@@ -277,7 +277,7 @@ async def test_transitions_and_refused_requests_are_logged(
     assert len(caplog.records) == 2
 
 
-class CountingKeeper(BreakerBackend):
+class CountingBackend(BreakerBackend):
     """A keeper that may be asked again after half a second, and counts who does."""
 
     freshness = 0.5

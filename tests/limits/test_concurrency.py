@@ -61,7 +61,7 @@ async def test_only_so_many_are_inside_and_all_have_their_turn(clock: VirtualClo
     assert clock.now() - begun == pytest.approx(5.0, abs=0.01)
 
 
-async def test_who_waits_for_his_own_process_does_not_bother_the_keeper(
+async def test_waiting_for_the_own_process_does_not_call_the_backend(
     clock: VirtualClock,
 ) -> None:
     backend = Counting(clock)
@@ -93,7 +93,7 @@ async def test_a_long_stay_is_renewed(clock: VirtualClock) -> None:
     assert visits.most == 1
 
 
-async def test_nothing_is_renewed_when_nobody_is_inside(clock: VirtualClock) -> None:
+async def test_nothing_is_renewed_without_requests_in_flight(clock: VirtualClock) -> None:
     backend = Counting(clock)
     concurrency_limiter = ConcurrencyLimiter(1, clock=clock, backend=backend)
     async with concurrency_limiter.slot(DOMAIN):
@@ -104,7 +104,7 @@ async def test_nothing_is_renewed_when_nobody_is_inside(clock: VirtualClock) -> 
     await concurrency_limiter.close()
 
 
-async def test_one_who_fails_or_is_cancelled_leaves(clock: VirtualClock) -> None:
+async def test_a_failed_or_cancelled_request_frees_its_slot(clock: VirtualClock) -> None:
     backend = MemoryConcurrencyBackend(clock)
     concurrency_limiter, visits = ConcurrencyLimiter(1, clock=clock, backend=backend), Visits()
     cancelled = asyncio.create_task(visits.make(concurrency_limiter, clock, 0, 100))
@@ -121,7 +121,7 @@ async def test_one_who_fails_or_is_cancelled_leaves(clock: VirtualClock) -> None
     await concurrency_limiter.close()
 
 
-async def test_the_wait_is_told(clock: VirtualClock) -> None:
+async def test_the_wait_is_returned(clock: VirtualClock) -> None:
     concurrency_limiter, visits = ConcurrencyLimiter(1, clock=clock), Visits()
     visit = asyncio.create_task(visits.make(concurrency_limiter, clock, 0, 3.0))
     await clock.sleep(1)

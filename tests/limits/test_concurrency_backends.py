@@ -50,7 +50,7 @@ async def tokens(backend: ConcurrencyBackend, count: int, domain: str = DOMAIN) 
     return [entry.token for entry in entries if entry.token is not None]
 
 
-async def test_of_fifty_who_come_only_so_many_are_let_in(backend: ConcurrencyBackend) -> None:
+async def test_of_fifty_requests_only_the_limit_is_in_flight(backend: ConcurrencyBackend) -> None:
     inside = await tokens(backend, 50)
 
     assert len(set(inside)) == LIMIT
@@ -113,22 +113,22 @@ async def test_a_lower_limit_counts_those_inside(backend: ConcurrencyBackend) ->
     assert (await backend.acquire(DOMAIN, 2)).token is None
 
 
-def test_a_clock_set_back_keeps_nobody_inside_for_longer_than_a_lease() -> None:
-    crowd, _ = add_request(InFlight(), "one", 1, LEASE, EPOCH)
+def test_a_clock_set_back_extends_no_lease() -> None:
+    in_flight, _ = add_request(InFlight(), "one", 1, LEASE, EPOCH)
 
-    crowd, entry = add_request(crowd, "two", 1, LEASE, EPOCH - 3600)
+    in_flight, entry = add_request(in_flight, "two", 1, LEASE, EPOCH - 3600)
 
     assert (entry.token, entry.wait) == (None, LEASE)
-    assert add_request(crowd, "two", 1, LEASE, EPOCH - 3600 + LEASE)[1].token is not None
+    assert add_request(in_flight, "two", 1, LEASE, EPOCH - 3600 + LEASE)[1].token is not None
 
 
-def test_the_crowd_is_who_came_and_stayed_and_did_not_leave() -> None:
-    crowd = renew_requests(InFlight({"one": EPOCH}), ["two"], LEASE, EPOCH)
+def test_in_flight_is_acquired_minus_released_and_expired() -> None:
+    in_flight = renew_requests(InFlight({"one": EPOCH}), ["two"], LEASE, EPOCH)
 
-    assert remove_request(crowd, "one") == InFlight({"two": EPOCH + LEASE})
+    assert remove_request(in_flight, "one") == InFlight({"two": EPOCH + LEASE})
 
 
-async def test_a_clock_of_redis_set_back_keeps_nobody_inside(
+async def test_a_redis_clock_set_back_extends_no_lease(
     redis_server: RedisServer, clock: VirtualClock
 ) -> None:
     async with AsyncExitStack() as ends:

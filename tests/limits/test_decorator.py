@@ -57,17 +57,17 @@ def refused(status: int, **headers: str) -> requests.HTTPError:
 
 async def test_waits_grow_by_the_multiplier_up_to_the_cap(clock: VirtualClock) -> None:
     failing = Failing(*[ConnectionError()] * 4)
-    moments: list[float] = []
+    times: list[float] = []
 
     @resilient(
         attempts=5, base_delay=1, multiplier=3, max_delay=10, jitter=0, breaker=None, clock=clock
     )
     async def ask() -> str:
-        moments.append(clock.now())
+        times.append(clock.now())
         return failing()
 
     assert await ask() == "answer"
-    waits = [after - before for before, after in itertools.pairwise(moments)]
+    waits = [after - before for before, after in itertools.pairwise(times)]
     assert waits == pytest.approx([1, 3, 9, 10])
 
 
@@ -137,7 +137,7 @@ async def test_a_site_that_asks_for_a_pause_gets_it(clock: VirtualClock) -> None
     assert clock.now() - started == pytest.approx(100, abs=1)
 
 
-async def test_a_pause_too_long_to_sit_out_is_told(clock: VirtualClock) -> None:
+async def test_a_pause_too_long_to_wait_for_is_reported(clock: VirtualClock) -> None:
     failing = Failing(Throttled("http://shop.test/", 429, 3600))
 
     @resilient(clock=clock)
@@ -167,7 +167,7 @@ async def test_a_domain_that_fails_too_often_rests(clock: VirtualClock) -> None:
     assert failing.calls == 4
 
 
-async def test_calls_keep_to_the_pace_of_their_domain(clock: VirtualClock) -> None:
+async def test_calls_respect_the_rate_limit_of_their_domain(clock: VirtualClock) -> None:
     started = clock.now()
 
     @resilient(rate=2, burst=1, domain=lambda place, **_: place, clock=clock)
@@ -175,13 +175,13 @@ async def test_calls_keep_to_the_pace_of_their_domain(clock: VirtualClock) -> No
         del place
         return clock.now() - started
 
-    moments = await asyncio.gather(*[ask("a") for _ in range(4)], ask("b"))
+    times = await asyncio.gather(*[ask("a") for _ in range(4)], ask("b"))
 
-    assert moments[3] >= 1.5
-    assert moments[4] < 0.2
+    assert times[3] >= 1.5
+    assert times[4] < 0.2
 
 
-async def test_functions_can_share_a_pace_and_a_breaker(clock: VirtualClock) -> None:
+async def test_functions_can_share_a_limiter_and_a_breaker(clock: VirtualClock) -> None:
     limiter, breaker = RateLimiter(1, 1, clock=clock), CircuitBreaker(clock=clock)
     sharing: Any = {"limiter": limiter, "breaker": breaker, "domain": "shop", "clock": clock}
     started = clock.now()
@@ -236,12 +236,12 @@ async def test_statistics_say_what_a_function_has_been_through(clock: VirtualClo
         await ask()
     await ask()
 
-    told = ask.statistics()
-    assert (told.calls, told.successes, told.failures) == (2, 1, 1)
-    assert (told.retry.attempts, told.retry.retries) == (3, 1)
-    assert told.rate_limit is not None
-    assert told.rate_limit.requests == 3
-    assert asdict(told)["breaker"]["trips"] == 0
+    result = ask.statistics()
+    assert (result.calls, result.successes, result.failures) == (2, 1, 1)
+    assert (result.retry.attempts, result.retry.retries) == (3, 1)
+    assert result.rate_limit is not None
+    assert result.rate_limit.requests == 3
+    assert asdict(result)["breaker"]["trips"] == 0
 
 
 class Shop:
@@ -314,6 +314,6 @@ def test_a_generator_is_refused() -> None:
             yield 1
 
 
-def test_figures_that_make_no_sense_are_refused() -> None:
+def test_values_out_of_range_are_refused() -> None:
     with pytest.raises(BadOption):
         resilient(attempts=0)

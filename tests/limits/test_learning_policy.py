@@ -185,9 +185,9 @@ def test_refusals_of_requests_under_way_are_no_news() -> None:
 def test_what_was_sent_before_a_refusal_proves_nothing() -> None:
     state = learning.count_refused(learning.start_run(None, NOW), NOW + 5, NOW + 5)
 
-    told = learning.count_accepted(state, [NOW + 4.9] * 50, NOW + 5.2)
+    result = learning.count_accepted(state, [NOW + 4.9] * 50, NOW + 5.2)
 
-    assert (told.accepted, told.proven) == (0, 0.0)
+    assert (result.accepted, result.proven) == (0, 0.0)
 
 
 @given(RATES, st.integers(1, 50), st.floats(0, 20), st.integers(0, 400))
@@ -199,9 +199,9 @@ def test_what_is_proven_is_never_above_the_true_rate(
     start = min(burst, true * pause)
     sent = [NOW + pause + max(0.0, (index + 1 - start) / true) for index in range(count)]
 
-    told = learning.count_accepted(state, sent, NOW + pause + 1000)
+    result = learning.count_accepted(state, sent, NOW + pause + 1000)
 
-    assert told.proven <= true * (1 + 1e-4)  # epoch seconds in a float are rounded
+    assert result.proven <= true * (1 + 1e-4)  # epoch seconds in a float are rounded
 
 
 def test_after_one_refusal_the_ceiling_is_neared_within_minutes_after_two_within_hours() -> None:
@@ -233,7 +233,7 @@ def test_a_published_limit_does_not_undo_what_a_refusal_taught() -> None:
 
 
 @given(RATES, st.integers(1, 50), HAPPENINGS)
-def test_a_pinned_pace_stays_as_it_is(
+def test_a_pinned_limit_is_never_changed(
     rate: float, burst: int, events: list[tuple[str, float]]
 ) -> None:
     state = learning.pin(None, rate, burst, NOW)
@@ -251,25 +251,25 @@ def test_a_pin_that_makes_no_sense_is_refused(rate: float, burst: int) -> None:
 
 
 @given(RATES)
-def test_a_spaced_pace_keeps_its_rate_to_the_full(rate: float) -> None:
-    pace, state = learning.spread(rate), None
+def test_a_spread_limit_reaches_its_full_rate(rate: float) -> None:
+    limit, state = learning.spread(rate), None
 
     for _ in range(201):
-        state, slot = reserve_slot(pace, state, NOW)
+        state, slot = reserve_slot(limit, state, NOW)
 
     # The bunch that may go at once, and the margin after it, are all that it may differ by.
-    shortest = (201 - pace.capacity) / rate
-    assert shortest * (1 - 1e-6) <= slot.at - NOW <= shortest + pace.hold(BucketState(NOW)) + 1e-6
+    shortest = (201 - limit.capacity) / rate
+    assert shortest * (1 - 1e-6) <= slot.at - NOW <= shortest + limit.hold(BucketState(NOW)) + 1e-6
 
 
 @given(RATES, RATES, st.integers(1, 50))
-def test_a_restrained_pace_never_lets_two_requests_come_closer(
+def test_a_capped_limit_never_admits_requests_closer_together(
     rate: float, restraint: float, burst: int
 ) -> None:
-    pace = learning.cap(RateLimit(rate, burst), restraint)
+    limit = learning.cap(RateLimit(rate, burst), restraint)
 
-    state, first = reserve_slot(pace, None, NOW)
-    _state, second = reserve_slot(pace, state, NOW)
+    state, first = reserve_slot(limit, None, NOW)
+    _state, second = reserve_slot(limit, state, NOW)
 
     assert second.at - first.at >= (1 / restraint) * (1 - 1e-6) - 1e-6
 

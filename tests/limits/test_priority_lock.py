@@ -10,7 +10,7 @@ from longline.limits.rate_limit import RateLimit
 from tests.virtual import VirtualClock, VirtualLoop
 
 
-class Visitors:
+class Waiters:
     """People in a line, who note when they had their turn."""
 
     def __init__(self, line: PriorityLock) -> None:
@@ -31,33 +31,33 @@ class Visitors:
 
 async def serve(priorities: list[int]) -> list[int]:
     """Return the order in which visitors are served who all come while the first is inside."""
-    visitors = Visitors(PriorityLock())
+    waiters = Waiters(PriorityLock())
     async with asyncio.TaskGroup() as group:
         for number, priority in enumerate(priorities):
-            group.create_task(visitors.visit(number, priority))
+            group.create_task(waiters.visit(number, priority))
             await asyncio.sleep(0.001)
-    return visitors.served
+    return waiters.served
 
 
 async def test_the_most_urgent_goes_first_and_equals_in_the_order_they_came() -> None:
     assert await serve([0, 0, 5, 0, -1, 5, 9]) == [0, 6, 2, 5, 1, 3, 4]
 
 
-async def test_nobody_is_overtaken_for_ever() -> None:
-    visitors = Visitors(PriorityLock())
+async def test_no_waiter_starves() -> None:
+    waiters = Waiters(PriorityLock())
 
     async with asyncio.TaskGroup() as group:
-        group.create_task(visitors.visit(0, 0))
-        group.create_task(visitors.visit(1, 0))
-        group.create_task(visitors.visit(2, 1))
+        group.create_task(waiters.visit(0, 0))
+        group.create_task(waiters.visit(1, 0))
+        group.create_task(waiters.visit(2, 1))
         for number in range(3, 1500):
             await asyncio.sleep(1)  # one is served, one more comes: somebody urgent always waits
-            group.create_task(visitors.visit(number, 1))
+            group.create_task(waiters.visit(number, 1))
 
-    assert 900 < visitors.served.index(1) < 1100
+    assert 900 < waiters.served.index(1) < 1100
 
 
-def test_whoever_is_cancelled_all_others_have_their_turn() -> None:
+def test_after_a_cancellation_all_others_have_their_turn() -> None:
     @given(
         st.lists(
             st.tuples(st.integers(-2, 2), st.floats(0, 3), st.none() | st.floats(0, 6)), max_size=12
@@ -72,12 +72,12 @@ def test_whoever_is_cancelled_all_others_have_their_turn() -> None:
 
 async def leave_early(plans: list[tuple[int, float, float | None]]) -> None:
     """Let visitors come with a priority at a moment; some are cancelled at another."""
-    visitors = Visitors(PriorityLock())
+    waiters = Waiters(PriorityLock())
     loop = asyncio.get_running_loop()
 
     async def come(number: int, priority: int, arrival: float) -> None:
         await asyncio.sleep(arrival)
-        await visitors.visit(number, priority, seconds=0.5)
+        await waiters.visit(number, priority, seconds=0.5)
 
     tasks = []
     for number, (priority, arrival, cancelled) in enumerate(plans):
@@ -88,26 +88,26 @@ async def leave_early(plans: list[tuple[int, float, float | None]]) -> None:
     if tasks:
         await asyncio.wait(tasks)
 
-    assert visitors.served == sorted(set(visitors.served), key=visitors.served.index)
-    assert set(visitors.served) == {
+    assert waiters.served == sorted(set(waiters.served), key=waiters.served.index)
+    assert set(waiters.served) == {
         number for number, task in enumerate(tasks) if not task.cancelled()
     }
-    assert len(visitors.line) == 0
-    await asyncio.wait_for(visitors.visit(99, 0), 1.1)  # and nobody holds it
+    assert len(waiters.line) == 0
+    await asyncio.wait_for(waiters.visit(99, 0), 1.1)  # and nobody holds it
 
 
 async def test_a_turn_that_comes_with_a_cancellation_is_handed_on() -> None:
-    visitors = Visitors(PriorityLock())
+    waiters = Waiters(PriorityLock())
     async with asyncio.TaskGroup() as group:
-        group.create_task(visitors.visit(0, 0))
-        second = group.create_task(visitors.visit(1, 0))
-        group.create_task(visitors.visit(2, 0))
+        group.create_task(waiters.visit(0, 0))
+        second = group.create_task(waiters.visit(1, 0))
+        group.create_task(waiters.visit(2, 0))
         await asyncio.sleep(0.5)
         # In the same step of the loop: first the turn is handed to the second, then it goes away.
         asyncio.get_running_loop().call_at(1.0, second.cancel)
 
-    assert visitors.served[0] == 0
-    assert visitors.served[-1] == 2
+    assert waiters.served[0] == 0
+    assert waiters.served[-1] == 2
 
 
 async def test_in_a_domain_urgent_requests_overtake_those_that_wait(clock: VirtualClock) -> None:

@@ -40,31 +40,31 @@ GAPS = st.lists(
 )
 
 
-def moments(pace: RateLimit, gaps: Sequence[float]) -> list[float]:
+def times(limit: RateLimit, gaps: Sequence[float]) -> list[float]:
     arrivals, now = [], NOW
     for gap in gaps:
-        now += gap * pace.interval
+        now += gap * limit.interval
         arrivals.append(now)
     return arrivals
 
 
 def reserve_all(
-    pace: RateLimit, arrivals: Sequence[float], state: BucketState | None = None
+    limit: RateLimit, arrivals: Sequence[float], state: BucketState | None = None
 ) -> list[Slot]:
     slots = []
     for now in arrivals:
-        state, slot = reserve_slot(pace, state, now)
+        state, slot = reserve_slot(limit, state, now)
         slots.append(slot)
     return slots
 
 
-def refused(pace: RateLimit, arrivals: Sequence[float]) -> list[float]:
+def refused(limit: RateLimit, arrivals: Sequence[float]) -> list[float]:
     """Return what an honest bucket, full at first and counting exactly, would answer with 429."""
-    full = left = Fraction(pace.capacity)
-    tolerance = Fraction(CLOCK_ROUNDING * pace.rate)
+    full = left = Fraction(limit.capacity)
+    tolerance = Fraction(CLOCK_ROUNDING * limit.rate)
     last, refusals = Fraction(min(arrivals)), []
     for arrival in sorted(arrivals):
-        left = min(full, left + (Fraction(arrival) - last) * Fraction(pace.rate))
+        left = min(full, left + (Fraction(arrival) - last) * Fraction(limit.rate))
         last = Fraction(arrival)
         if left < 1 - tolerance:
             refusals.append(arrival)
@@ -74,60 +74,60 @@ def refused(pace: RateLimit, arrivals: Sequence[float]) -> list[float]:
 
 @given(paces(), GAPS, st.data())
 def test_a_server_with_the_same_limit_never_refuses_however_deliveries_differ(
-    pace: RateLimit, gaps: list[float], data: st.DataObject
+    limit: RateLimit, gaps: list[float], data: st.DataObject
 ) -> None:
-    slots = reserve_all(pace, moments(pace, gaps))
+    slots = reserve_all(limit, times(limit, gaps))
     delays = data.draw(
         st.lists(st.floats(0, 1), min_size=len(slots), max_size=len(slots)), label="of the hold"
     )
 
     delivered = [slot.at + slot.hold * delay for slot, delay in zip(slots, delays, strict=True)]
 
-    assert refused(pace, delivered) == []
+    assert refused(limit, delivered) == []
 
 
 @given(paces(), st.integers(13, 200))
-def test_a_late_burst_and_punctual_followers_are_not_refused(pace: RateLimit, count: int) -> None:
-    slots = reserve_all(pace, [NOW] * count)
-    burst, followers = slots[: pace.capacity], slots[pace.capacity :]
+def test_a_late_burst_and_punctual_followers_are_not_refused(limit: RateLimit, count: int) -> None:
+    slots = reserve_all(limit, [NOW] * count)
+    burst, followers = slots[: limit.capacity], slots[limit.capacity :]
 
     delivered = [slot.at + slot.hold for slot in burst] + [slot.at for slot in followers]
 
-    assert refused(pace, delivered) == []
+    assert refused(limit, delivered) == []
 
 
 @given(paces(), st.floats(-0.2, 0.2))
-def test_a_late_burst_and_a_punctual_one_are_not_refused(pace: RateLimit, gap: float) -> None:
-    first = reserve_all(pace, [NOW] * pace.capacity)
-    refilled = NOW + (pace.capacity + gap) * pace.interval
-    second = reserve_all(pace, [refilled] * pace.capacity, first[-1].after)
+def test_a_late_burst_and_a_punctual_one_are_not_refused(limit: RateLimit, gap: float) -> None:
+    first = reserve_all(limit, [NOW] * limit.capacity)
+    refilled = NOW + (limit.capacity + gap) * limit.interval
+    second = reserve_all(limit, [refilled] * limit.capacity, first[-1].after)
 
     delivered = [slot.at + slot.hold for slot in first] + [slot.at for slot in second]
 
-    assert refused(pace, delivered) == []
+    assert refused(limit, delivered) == []
 
 
 @given(paces(), st.lists(st.tuples(st.floats(0, 3), st.booleans()), min_size=1, max_size=60))
 def test_slots_given_back_are_used_again_without_a_refusal(
-    pace: RateLimit, steps: list[tuple[float, bool]]
+    limit: RateLimit, steps: list[tuple[float, bool]]
 ) -> None:
     state: BucketState | None = None
     used = [NOW]
-    for now, (_, is_cancelled) in zip(moments(pace, [gap for gap, _ in steps]), steps, strict=True):
-        state, slot = reserve_slot(pace, state, now)
+    for now, (_, is_cancelled) in zip(times(limit, [gap for gap, _ in steps]), steps, strict=True):
+        state, slot = reserve_slot(limit, state, now)
         if is_cancelled:
             state = cancel_slot(state, slot)
         else:
             used.append(slot.at)
 
-    assert refused(pace, used[1:] or used) == []
+    assert refused(limit, used[1:] or used) == []
 
 
 @given(paces(smallest=2), st.integers(13, 300))
-def test_the_margin_is_paid_once(pace: RateLimit, count: int) -> None:
-    slots = reserve_all(pace, [NOW] * count)
+def test_the_margin_is_paid_once(limit: RateLimit, count: int) -> None:
+    slots = reserve_all(limit, [NOW] * count)
 
-    expected = (count - pace.capacity) / pace.rate + min(pace.margin, pace.slack)
+    expected = (count - limit.capacity) / limit.rate + min(limit.margin, limit.slack)
 
     assert slots[-1].at - NOW == pytest.approx(expected, abs=CLOCK_ROUNDING)
 
@@ -159,124 +159,124 @@ def test_a_hundred_thousand_requests_do_not_drift(rate: float) -> None:
 
 
 @given(paces(), GAPS)
-def test_slots_never_go_back(pace: RateLimit, gaps: list[float]) -> None:
-    slots = reserve_all(pace, moments(pace, gaps))
+def test_slots_never_go_back(limit: RateLimit, gaps: list[float]) -> None:
+    slots = reserve_all(limit, times(limit, gaps))
 
     assert all(earlier.at <= later.at for earlier, later in pairwise(slots))
 
 
 @given(paces(), GAPS)
-def test_no_slot_lies_in_the_past(pace: RateLimit, gaps: list[float]) -> None:
-    arrivals = moments(pace, gaps)
+def test_no_slot_lies_in_the_past(limit: RateLimit, gaps: list[float]) -> None:
+    arrivals = times(limit, gaps)
 
-    slots = reserve_all(pace, arrivals)
+    slots = reserve_all(limit, arrivals)
 
     assert all(slot.at >= now for slot, now in zip(slots, arrivals, strict=True))
 
 
 @given(paces(), GAPS, st.floats(0, 100))
 def test_after_a_penalty_nothing_goes_before_its_end_and_nothing_bursts(
-    pace: RateLimit, gaps: list[float], seconds: float
+    limit: RateLimit, gaps: list[float], seconds: float
 ) -> None:
-    now = moments(pace, gaps)[-1]
-    held = reserve_all(pace, moments(pace, gaps))[-1].after
+    now = times(limit, gaps)[-1]
+    held = reserve_all(limit, times(limit, gaps))[-1].after
 
-    barred = bar(pace, held, now + seconds, now)
-    slots = reserve_all(pace, [now] * 20, barred)
+    barred = bar(limit, held, now + seconds, now)
+    slots = reserve_all(limit, [now] * 20, barred)
 
     assert slots[0].at >= now + seconds
     assert all(
-        later.at - earlier.at >= pace.interval - CLOCK_ROUNDING
+        later.at - earlier.at >= limit.interval - CLOCK_ROUNDING
         for earlier, later in pairwise(slots)
     )
 
 
 @given(paces(), GAPS, st.floats(0, 100))
 def test_a_penalty_voids_exactly_the_slots_before_its_end(
-    pace: RateLimit, gaps: list[float], seconds: float
+    limit: RateLimit, gaps: list[float], seconds: float
 ) -> None:
-    now = moments(pace, gaps)[-1]
-    slot = reserve_all(pace, moments(pace, gaps))[-1]
+    now = times(limit, gaps)[-1]
+    slot = reserve_all(limit, times(limit, gaps))[-1]
 
-    barred = bar(pace, slot.after, now + seconds, now)
+    barred = bar(limit, slot.after, now + seconds, now)
 
-    assert (check_slot(pace, barred, slot, slot.at) is None) == (slot.at < now + seconds)
+    assert (check_slot(limit, barred, slot, slot.at) is None) == (slot.at < now + seconds)
 
 
 def test_a_penalty_may_come_before_the_first_request() -> None:
-    pace = RateLimit()
+    limit = RateLimit()
 
-    slots = reserve_all(pace, [NOW] * 2, bar(pace, None, NOW + 30, NOW))
+    slots = reserve_all(limit, [NOW] * 2, bar(limit, None, NOW + 30, NOW))
 
     assert [slot.wait for slot in slots] == pytest.approx([30.1, 30.6], abs=CLOCK_ROUNDING)
 
 
 def test_a_shorter_penalty_does_not_end_a_longer_one() -> None:
-    pace = RateLimit()
-    barred = bar(pace, bar(pace, None, NOW + 30, NOW), NOW + 1, NOW)
+    limit = RateLimit()
+    barred = bar(limit, bar(limit, None, NOW + 30, NOW), NOW + 1, NOW)
 
-    _, slot = reserve_slot(pace, barred, NOW + 2)
+    _, slot = reserve_slot(limit, barred, NOW + 2)
 
     assert slot.at >= NOW + 30
 
 
 @given(paces(), GAPS)
-def test_a_slot_given_back_is_the_next_one_handed_out(pace: RateLimit, gaps: list[float]) -> None:
-    now = moments(pace, gaps)[-1]
-    slot = reserve_all(pace, moments(pace, gaps))[-1]
+def test_a_slot_given_back_is_the_next_one_handed_out(limit: RateLimit, gaps: list[float]) -> None:
+    now = times(limit, gaps)[-1]
+    slot = reserve_all(limit, times(limit, gaps))[-1]
 
-    _, again = reserve_slot(pace, cancel_slot(slot.after, slot), now)
+    _, again = reserve_slot(limit, cancel_slot(slot.after, slot), now)
 
     assert again.at == slot.at
 
 
 @given(paces(), GAPS)
-def test_only_the_newest_slot_can_be_given_back(pace: RateLimit, gaps: list[float]) -> None:
-    earlier, newest = reserve_all(pace, [*moments(pace, gaps), moments(pace, gaps)[-1]])[-2:]
+def test_only_the_newest_slot_can_be_given_back(limit: RateLimit, gaps: list[float]) -> None:
+    earlier, newest = reserve_all(limit, [*times(limit, gaps), times(limit, gaps)[-1]])[-2:]
 
     assert cancel_slot(newest.after, earlier) == newest.after
 
 
-def test_a_slot_is_ready_at_its_moment_and_not_before() -> None:
-    pace = RateLimit()
-    slot = reserve_all(pace, [NOW] * 6)[-1]
+def test_a_slot_is_ready_at_its_time_and_not_before() -> None:
+    limit = RateLimit()
+    slot = reserve_all(limit, [NOW] * 6)[-1]
 
-    assert check_slot(pace, slot.after, slot, NOW + 0.2) == pytest.approx(0.4, abs=CLOCK_ROUNDING)
-    assert check_slot(pace, slot.after, slot, NOW + 0.6) == 0
+    assert check_slot(limit, slot.after, slot, NOW + 0.2) == pytest.approx(0.4, abs=CLOCK_ROUNDING)
+    assert check_slot(limit, slot.after, slot, NOW + 0.6) == 0
 
 
 def test_a_slot_used_much_too_late_is_void() -> None:
-    pace = RateLimit()
-    slot = reserve_all(pace, [NOW] * 6)[-1]
+    limit = RateLimit()
+    slot = reserve_all(limit, [NOW] * 6)[-1]
 
-    assert check_slot(pace, slot.after, slot, NOW + 0.69) == 0
-    assert check_slot(pace, slot.after, slot, NOW + 0.71) is None
-
-
-def test_without_a_margin_nobody_is_too_late() -> None:
-    pace = RateLimit(margin=0)
-    slot = reserve_all(pace, [NOW] * 6)[-1]
-
-    assert check_slot(pace, slot.after, slot, NOW + 5) == 0
+    assert check_slot(limit, slot.after, slot, NOW + 0.69) == 0
+    assert check_slot(limit, slot.after, slot, NOW + 0.71) is None
 
 
-def test_whoever_holds_a_slot_waits_the_difference_when_the_margin_grows() -> None:
-    pace = RateLimit()
-    slot = reserve_all(pace, [NOW] * 6)[-1]
+def test_without_a_margin_no_slot_is_too_late() -> None:
+    limit = RateLimit(margin=0)
+    slot = reserve_all(limit, [NOW] * 6)[-1]
 
-    grown = observe_lateness(pace, slot.after, 0.2)
+    assert check_slot(limit, slot.after, slot, NOW + 5) == 0
+
+
+def test_a_reserved_slot_waits_longer_when_the_margin_grows() -> None:
+    limit = RateLimit()
+    slot = reserve_all(limit, [NOW] * 6)[-1]
+
+    grown = observe_lateness(limit, slot.after, 0.2)
 
     assert grown.margin == pytest.approx(0.3)
-    assert check_slot(pace, grown, slot, slot.at) == pytest.approx(0.2, abs=CLOCK_ROUNDING)
+    assert check_slot(limit, grown, slot, slot.at) == pytest.approx(0.2, abs=CLOCK_ROUNDING)
 
 
 @given(paces(), st.floats(0, 1e6))
 def test_the_margin_grows_within_bounds_and_never_shrinks_by_lateness(
-    pace: RateLimit, seconds: float
+    limit: RateLimit, seconds: float
 ) -> None:
     state = BucketState(NOW, margin=0.2)
 
-    grown = observe_lateness(pace, state, seconds)
+    grown = observe_lateness(limit, state, seconds)
 
     assert state.margin <= grown.margin <= LONGEST_MARGIN
 
@@ -288,40 +288,40 @@ def test_a_lateness_well_within_the_margin_changes_nothing() -> None:
 
 
 def test_old_lateness_fades_while_the_domain_is_quiet() -> None:
-    pace = RateLimit()
+    limit = RateLimit()
     state = BucketState(NOW, ahead=1.0, margin=2.0)
 
-    _, slot = reserve_slot(pace, state, NOW + 60)
+    _, slot = reserve_slot(limit, state, NOW + 60)
 
     assert slot.after.margin == 1.0
 
 
 def test_a_clock_set_back_does_not_stop_the_domain() -> None:
-    pace = RateLimit()
-    state = reserve_all(pace, [NOW] * 6)[-1].after
+    limit = RateLimit()
+    state = reserve_all(limit, [NOW] * 6)[-1].after
 
-    _, slot = reserve_slot(pace, state, NOW - 3600)
+    _, slot = reserve_slot(limit, state, NOW - 3600)
 
     assert slot.wait == pytest.approx(1.1, abs=CLOCK_ROUNDING)
 
 
 @given(paces(), GAPS)
-def test_tokens_stay_between_nothing_and_capacity(pace: RateLimit, gaps: list[float]) -> None:
-    now = moments(pace, gaps)[-1]
-    state = reserve_all(pace, moments(pace, gaps))[-1].after
+def test_tokens_stay_between_nothing_and_capacity(limit: RateLimit, gaps: list[float]) -> None:
+    now = times(limit, gaps)[-1]
+    state = reserve_all(limit, times(limit, gaps))[-1].after
 
-    assert 0 <= available_tokens(pace, state, now) <= pace.capacity
-    assert available_tokens(pace, state, now + 1e6) == pace.capacity
+    assert 0 <= available_tokens(limit, state, now) <= limit.capacity
+    assert available_tokens(limit, state, now + 1e6) == limit.capacity
 
 
 def test_tokens_are_spent_and_come_back() -> None:
-    pace = RateLimit()
-    state = reserve_all(pace, [NOW] * 3)[-1].after
+    limit = RateLimit()
+    state = reserve_all(limit, [NOW] * 3)[-1].after
 
-    assert available_tokens(pace, None, NOW) == 5
-    assert available_tokens(pace, state, NOW) == pytest.approx(2)
-    assert available_tokens(pace, state, NOW + 0.5) == pytest.approx(3)
-    assert available_tokens(pace, replace(state, barred_until=NOW + 9), NOW) == 0
+    assert available_tokens(limit, None, NOW) == 5
+    assert available_tokens(limit, state, NOW) == pytest.approx(2)
+    assert available_tokens(limit, state, NOW + 0.5) == pytest.approx(3)
+    assert available_tokens(limit, replace(state, barred_until=NOW + 9), NOW) == 0
 
 
 @pytest.mark.parametrize(

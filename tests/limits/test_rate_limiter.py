@@ -86,7 +86,7 @@ async def test_domains_do_not_hold_each_other_up(clock: VirtualClock) -> None:
     assert fast[-1] == pytest.approx(7.6, abs=ROUNDING)
 
 
-async def test_those_who_came_first_go_first(limiter: RateLimiter, clock: VirtualClock) -> None:
+async def test_requests_go_in_order_of_arrival(limiter: RateLimiter, clock: VirtualClock) -> None:
     order: list[int] = []
 
     async def go(number: int) -> None:
@@ -101,7 +101,7 @@ async def test_those_who_came_first_go_first(limiter: RateLimiter, clock: Virtua
     assert order == list(range(30))
 
 
-async def test_a_penalty_stops_those_who_wait_and_there_is_no_burst_after_it(
+async def test_a_penalty_stops_waiting_requests_without_a_burst_after(
     limiter: RateLimiter, clock: VirtualClock
 ) -> None:
     async with asyncio.TaskGroup() as group:
@@ -241,8 +241,8 @@ async def test_a_grant_says_when_it_was_due_and_how_long_it_took(
     assert grant.waited == pytest.approx(0.6, abs=ROUNDING)
 
 
-async def test_without_a_limit_the_keeper_is_only_glanced_at(clock: VirtualClock) -> None:
-    limiter = RateLimiter(rate=None, clock=clock, backend=SilentKeeper())
+async def test_without_a_limit_the_backend_is_rarely_called(clock: VirtualClock) -> None:
+    limiter = RateLimiter(rate=None, clock=clock, backend=SilentBackend())
 
     await departures(limiter, clock, 1000)
     await limiter.confirm(Token("a.test", clock.now() - 5, 0.0, is_limited=True))
@@ -297,7 +297,7 @@ async def test_tokens_come_back_with_time(limiter: RateLimiter, clock: VirtualCl
     assert limiter.get_statistics().domains["a.test"].tokens == pytest.approx(2, abs=ROUNDING)
 
 
-async def test_a_reset_forgets_the_figures_and_keeps_the_pace(
+async def test_a_reset_clears_the_statistics_and_keeps_the_buckets(
     limiter: RateLimiter, clock: VirtualClock
 ) -> None:
     await departures(limiter, clock, 5)
@@ -345,7 +345,7 @@ class SleepyClock(VirtualClock):
         await super().sleep(seconds + late)
 
 
-class SilentKeeper(RateLimitBackend):
+class SilentBackend(RateLimitBackend):
     """A keeper that may be looked at once, and must not be asked for anything."""
 
     is_seen = False

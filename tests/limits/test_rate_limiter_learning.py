@@ -20,7 +20,7 @@ SITE = "a.test"
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def cells(
+async def states(
     request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock
 ) -> AsyncIterator[StateBackend[Learned]]:
     if request.param == "memory":
@@ -59,9 +59,9 @@ def smallest_gap(grants: list[Token]) -> float:
 
 
 async def test_an_unknown_limit_is_approached_from_below(
-    cells: StateBackend[Learned], clock: VirtualClock
+    states: StateBackend[Learned], clock: VirtualClock
 ) -> None:
-    limiter = RateLimiter("auto", clock=clock, learned=cells)
+    limiter = RateLimiter("auto", clock=clock, learned=states)
 
     first, second, third, *_, last = await take(limiter, 40)
 
@@ -73,11 +73,11 @@ async def test_an_unknown_limit_is_approached_from_below(
 
 
 async def test_a_refusal_stops_and_slows_every_process(
-    cells: StateBackend[Learned], clock: VirtualClock
+    states: StateBackend[Learned], clock: VirtualClock
 ) -> None:
     backend = MemoryRateLimitBackend(clock)
-    one = RateLimiter("auto", clock=clock, backend=backend, learned=cells)
-    other = RateLimiter("auto", clock=clock, backend=backend, learned=cells)
+    one = RateLimiter("auto", clock=clock, backend=backend, learned=states)
+    other = RateLimiter("auto", clock=clock, backend=backend, learned=states)
     await take(one, 2)
     await other.acquire(SITE)
     *_, last = await take(one, 40)
@@ -92,16 +92,16 @@ async def test_a_refusal_stops_and_slows_every_process(
 
 
 async def test_a_learned_limit_is_used_next_time(
-    cells: StateBackend[Learned], clock: VirtualClock
+    states: StateBackend[Learned], clock: VirtualClock
 ) -> None:
-    first = RateLimiter("auto", clock=clock, learned=cells)
+    first = RateLimiter("auto", clock=clock, learned=states)
     await take(first, 60)
     await first.record_refused(await first.acquire(SITE), 1.0)
     await take(first, 40)
-    known, _now = await cells.read(SITE)
+    known, _now = await states.read(SITE)
     assert known is not None
 
-    second = RateLimiter("auto", clock=clock, learned=cells)
+    second = RateLimiter("auto", clock=clock, learned=states)
     grants = await take(second, 10)
 
     assert known.proven > learning.START
@@ -110,21 +110,21 @@ async def test_a_learned_limit_is_used_next_time(
 
 
 async def test_the_shared_state_is_asked_twice_a_second_at_most(clock: VirtualClock) -> None:
-    cells = CountingCells(clock)
-    limiter = RateLimiter("auto", clock=clock, learned=cells)
-    await cells.change(SITE, lambda _state, now: (Learned(proven=100.0, rate=100.0), now))
+    states = CountingCells(clock)
+    limiter = RateLimiter("auto", clock=clock, learned=states)
+    await states.change(SITE, lambda _state, now: (Learned(proven=100.0, rate=100.0), now))
     started = clock.now()
 
     await take(limiter, 1000)
 
-    assert cells.asked <= 2 * (clock.now() - started) + 3
+    assert states.asked <= 2 * (clock.now() - started) + 3
 
 
-async def test_a_pinned_domain_keeps_exactly_its_pace(
-    cells: StateBackend[Learned], clock: VirtualClock
+async def test_a_pinned_domain_keeps_exactly_its_rate(
+    states: StateBackend[Learned], clock: VirtualClock
 ) -> None:
-    await cells.change(SITE, lambda state, now: (learning.pin(state, 4.0, 1, now), None))
-    limiter = RateLimiter("auto", clock=clock, learned=cells)
+    await states.change(SITE, lambda state, now: (learning.pin(state, 4.0, 1, now), None))
+    limiter = RateLimiter("auto", clock=clock, learned=states)
 
     grants = await take(limiter, 40)
     await limiter.record_refused(grants[-1], 1.0)
@@ -135,10 +135,10 @@ async def test_a_pinned_domain_keeps_exactly_its_pace(
 
 @pytest.mark.parametrize("rate", [20.0, None])
 async def test_a_pin_is_kept_whatever_a_source_declares(
-    cells: StateBackend[Learned], clock: VirtualClock, rate: float | None
+    states: StateBackend[Learned], clock: VirtualClock, rate: float | None
 ) -> None:
-    await cells.change(SITE, lambda state, now: (learning.pin(state, 1.0, 3, now), None))
-    limiter = RateLimiter(rate, clock=clock, learned=cells)
+    await states.change(SITE, lambda state, now: (learning.pin(state, 1.0, 3, now), None))
+    limiter = RateLimiter(rate, clock=clock, learned=states)
 
     await limiter.acquire(SITE)
 
@@ -146,17 +146,17 @@ async def test_a_pin_is_kept_whatever_a_source_declares(
 
 
 @pytest.mark.parametrize("rate", [20.0, None, "auto"])
-async def test_a_restraint_is_a_floor_whatever_the_pace_is(
-    cells: StateBackend[Learned], clock: VirtualClock, rate: float | None
+async def test_a_cap_applies_whatever_the_limit_is(
+    states: StateBackend[Learned], clock: VirtualClock, rate: float | None
 ) -> None:
-    limiter = RateLimiter(rate, clock=clock, learned=cells)
+    limiter = RateLimiter(rate, clock=clock, learned=states)
 
     limiter.cap_rate(SITE, 0.1)
     grants = await take(limiter, 5)
 
     assert smallest_gap(grants) >= 10
     assert limiter.rate(SITE) == pytest.approx(0.1)
-    known = (await cells.all())[SITE]
+    known = (await states.all())[SITE]
     assert (known.restraint, known.origin) == (0.1, "robots")
 
 
@@ -193,14 +193,14 @@ async def test_a_restraint_that_makes_no_sense_is_refused(clock: VirtualClock, r
     ("rate", "published", "kept"),
     [(10.0, 2.0, 1.9), (10.0, 50.0, 10.0), (None, 2.0, 1.9), ("auto", 40.0, 38.0)],
 )
-async def test_a_published_limit_slows_down_and_tells_a_learner_all_it_needs(
-    cells: StateBackend[Learned],
+async def test_a_published_limit_slows_down_and_ends_learning(
+    states: StateBackend[Learned],
     clock: VirtualClock,
     rate: float | None,
     published: float,
     kept: float,
 ) -> None:
-    limiter = RateLimiter(rate, clock=clock, learned=cells)
+    limiter = RateLimiter(rate, clock=clock, learned=states)
     await limiter.acquire(SITE)
 
     is_new = await limiter.set_published(SITE, published)
@@ -211,28 +211,28 @@ async def test_a_published_limit_slows_down_and_tells_a_learner_all_it_needs(
 
 
 async def test_a_limit_may_be_forgotten_while_a_run_goes_on(
-    cells: StateBackend[Learned], clock: VirtualClock
+    states: StateBackend[Learned], clock: VirtualClock
 ) -> None:
-    limiter = RateLimiter("auto", clock=clock, learned=cells)
+    limiter = RateLimiter("auto", clock=clock, learned=states)
     await take(limiter, 80)
     before = limiter.rate(SITE) or 0.0
 
-    await cells.forget(SITE)
+    await states.forget(SITE)
     await take(limiter, 20)
 
     assert 2.0 <= (limiter.rate(SITE) or 0.0) < before / 1.5
 
 
-async def test_many_who_come_at_once_look_a_domain_up_once(clock: VirtualClock) -> None:
-    cells = CountingCells(clock)
-    limiter = RateLimiter(None, clock=clock, learned=cells)
+async def test_concurrent_requests_load_a_domain_once(clock: VirtualClock) -> None:
+    states = CountingCells(clock)
+    limiter = RateLimiter(None, clock=clock, learned=states)
 
     await asyncio.gather(*(limiter.acquire(SITE) for _ in range(50)))
 
-    assert cells.asked == 1
+    assert states.asked == 1
 
 
-async def test_news_is_told_when_the_rate_has_changed_by_a_fifth(clock: VirtualClock) -> None:
+async def test_a_rate_changed_by_a_fifth_is_reported(clock: VirtualClock) -> None:
     limiter = RateLimiter("auto", clock=clock)
     await limiter.acquire(SITE)
     assert limiter.changed_rate(SITE) is None
@@ -246,25 +246,25 @@ async def test_news_is_told_when_the_rate_has_changed_by_a_fifth(clock: VirtualC
 async def test_of_several_published_limits_the_slowest_is_kept_until_the_next_run(
     clock: VirtualClock,
 ) -> None:
-    cells = CountingCells(clock)
-    limiter = RateLimiter(None, clock=clock, learned=cells)
+    states = CountingCells(clock)
+    limiter = RateLimiter(None, clock=clock, learned=states)
     await limiter.acquire(SITE)
 
     for rate in (5.0, 2.0, 8.0, 2.0, 8.0):
         await limiter.set_published(SITE, rate)
 
     assert limiter.rate(SITE) == pytest.approx(1.9)
-    assert cells.asked == 3  # to look it up, and for each that was slower
-    later = RateLimiter(None, clock=clock, learned=cells)
+    assert states.asked == 3  # to look it up, and for each that was slower
+    later = RateLimiter(None, clock=clock, learned=states)
     await later.acquire(SITE)
     assert not await later.set_published(SITE, 8.0)
     assert later.rate(SITE) == pytest.approx(7.6)
 
 
-async def test_a_pin_does_not_outweigh_what_is_said_for_one_job(clock: VirtualClock) -> None:
-    cells = MemoryStateBackend[Learned](clock)
-    await cells.change(SITE, lambda state, now: (learning.pin(state, 50.0, 10, now), None))
-    limiter = RateLimiter(1.0, 1, clock=clock, learned=cells, respects_pins=False)
+async def test_a_pin_does_not_override_the_rate_of_a_job(clock: VirtualClock) -> None:
+    states = MemoryStateBackend[Learned](clock)
+    await states.change(SITE, lambda state, now: (learning.pin(state, 50.0, 10, now), None))
+    limiter = RateLimiter(1.0, 1, clock=clock, learned=states, respects_pins=False)
     await limiter.acquire(SITE)
 
     assert limiter.rate(SITE) == 1.0

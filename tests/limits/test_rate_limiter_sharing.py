@@ -32,7 +32,7 @@ async def backend(
     await kept.close()
 
 
-class CountingKeeper(MemoryRateLimitBackend):
+class CountingBackend(MemoryRateLimitBackend):
     """A keeper that counts how often it is looked at."""
 
     looks = 0
@@ -43,12 +43,12 @@ class CountingKeeper(MemoryRateLimitBackend):
 
 
 @pytest.fixture
-def cells(clock: VirtualClock) -> MemoryStateBackend[Learned]:
+def states(clock: VirtualClock) -> MemoryStateBackend[Learned]:
     return MemoryStateBackend[Learned](clock)
 
 
-async def pin(cells: MemoryStateBackend[Learned], rate: float) -> None:
-    await cells.change(SITE, lambda state, now: (learning.pin(state, rate, 1, now), None))
+async def pin(states: MemoryStateBackend[Learned], rate: float) -> None:
+    await states.change(SITE, lambda state, now: (learning.pin(state, rate, 1, now), None))
 
 
 async def test_a_rest_is_kept_by_an_unlimited_process_that_begins_later(
@@ -78,7 +78,7 @@ async def test_a_rest_is_heard_of_by_an_unlimited_process_under_way(
 
 
 async def test_an_unlimited_domain_is_looked_at_once_a_second_at_most(clock: VirtualClock) -> None:
-    backend = CountingKeeper(clock)
+    backend = CountingBackend(clock)
     limiter = RateLimiter(None, clock=clock, backend=backend)
 
     for _ in range(500):
@@ -88,8 +88,8 @@ async def test_an_unlimited_domain_is_looked_at_once_a_second_at_most(clock: Vir
     assert 4 <= backend.looks <= 6
 
 
-async def test_a_domain_with_a_pace_needs_no_looks_of_its_own(clock: VirtualClock) -> None:
-    backend = CountingKeeper(clock)
+async def test_a_limited_domain_needs_no_extra_checks(clock: VirtualClock) -> None:
+    backend = CountingBackend(clock)
     limiter = RateLimiter(2.0, clock=clock, backend=backend)
 
     for _ in range(20):
@@ -100,16 +100,16 @@ async def test_a_domain_with_a_pace_needs_no_looks_of_its_own(clock: VirtualCloc
 
 @pytest.mark.parametrize("rate", [20.0, None])
 async def test_a_pin_and_its_end_reach_a_process_under_way_within_seconds(
-    cells: MemoryStateBackend[Learned], clock: VirtualClock, rate: float | None
+    states: MemoryStateBackend[Learned], clock: VirtualClock, rate: float | None
 ) -> None:
-    limiter = RateLimiter(rate, clock=clock, learned=cells)
+    limiter = RateLimiter(rate, clock=clock, learned=states)
     await limiter.acquire(SITE)
 
-    await pin(cells, 1.0)
+    await pin(states, 1.0)
     await clock.sleep(3)
     await limiter.acquire(SITE)
     pinned = limiter.rate(SITE)
-    await cells.forget(SITE)
+    await states.forget(SITE)
     await clock.sleep(3)
     await limiter.acquire(SITE)
 
@@ -118,12 +118,12 @@ async def test_a_pin_and_its_end_reach_a_process_under_way_within_seconds(
 
 
 async def test_a_published_limit_that_was_forgotten_counts_again_when_it_is_declared_again(
-    cells: MemoryStateBackend[Learned], clock: VirtualClock
+    states: MemoryStateBackend[Learned], clock: VirtualClock
 ) -> None:
-    limiter = RateLimiter(None, clock=clock, learned=cells)
+    limiter = RateLimiter(None, clock=clock, learned=states)
     await limiter.acquire(SITE)
     await limiter.set_published(SITE, 2.0)
-    await cells.forget(SITE)
+    await states.forget(SITE)
     await clock.sleep(3)
     await limiter.acquire(SITE)
     forgotten = limiter.limit(SITE)
@@ -135,10 +135,10 @@ async def test_a_published_limit_that_was_forgotten_counts_again_when_it_is_decl
 
 
 async def test_a_faster_limit_published_to_another_process_does_not_speed_this_one_up(
-    cells: MemoryStateBackend[Learned], clock: VirtualClock
+    states: MemoryStateBackend[Learned], clock: VirtualClock
 ) -> None:
     ours, theirs = (
-        RateLimiter(clock=clock, learned=cells, limits={SITE: RateLimit(20.0)}) for _ in range(2)
+        RateLimiter(clock=clock, learned=states, limits={SITE: RateLimit(20.0)}) for _ in range(2)
     )
     await ours.acquire(SITE)
     await ours.set_published(SITE, 2.0)

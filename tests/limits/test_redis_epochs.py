@@ -155,7 +155,7 @@ async def test_those_inside_are_heard_of_before_others_are_let_in(
     assert 0 < max_in_flight.wait < 10
 
 
-async def test_others_are_let_in_when_nobody_is_heard_of(
+async def test_expired_leases_free_their_slots(
     connection: ClockedRedis, server: RedisServer, clock: VirtualClock
 ) -> None:
     backend = RedisConcurrencyBackend(connection)

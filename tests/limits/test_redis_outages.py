@@ -38,7 +38,7 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 @asynccontextmanager
-async def pace_at(
+async def limit_at(
     url: str, clock: VirtualClock, **options: object
 ) -> AsyncIterator[RedisRateLimitBackend]:
     """Give a keeper that waits for ever for an answer: Redis knows nothing of virtual time."""
@@ -50,7 +50,7 @@ async def pace_at(
 async def problem(url: str, clock: VirtualClock) -> str:
     """Return what is said about a Redis that cannot be used, which has to be at once."""
     begun = clock.now()
-    async with pace_at(url, clock) as backend:
+    async with limit_at(url, clock) as backend:
         with pytest.raises(RedisUnreachable) as caught:
             await backend.reserve(DOMAIN, PACE)
     assert clock.now() == begun
@@ -62,7 +62,7 @@ async def test_a_missing_redis_is_waited_for_and_reported_once(
 ) -> None:
     url, begun = f"redis://127.0.0.1:{free_port()}/0", clock.now()
 
-    async with pace_at(url, clock) as backend:
+    async with limit_at(url, clock) as backend:
         with pytest.raises(RedisUnreachable, match="longline up"):
             await backend.reserve(DOMAIN, PACE)
 
@@ -72,7 +72,7 @@ async def test_a_missing_redis_is_waited_for_and_reported_once(
 
 
 async def test_the_patience_of_workers_has_no_end(clock: VirtualClock) -> None:
-    async with pace_at(f"redis://127.0.0.1:{free_port()}/0", clock, max_wait=None) as backend:
+    async with limit_at(f"redis://127.0.0.1:{free_port()}/0", clock, max_wait=None) as backend:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(600):
                 await backend.reserve(DOMAIN, PACE)
@@ -81,7 +81,7 @@ async def test_the_patience_of_workers_has_no_end(clock: VirtualClock) -> None:
 async def test_work_goes_on_when_redis_is_back(
     server: RedisServer, clock: VirtualClock, logged: list[str]
 ) -> None:
-    async with pace_at(server.url, clock) as backend:
+    async with limit_at(server.url, clock) as backend:
         await backend.reserve(DOMAIN, PACE)
         server.kill()
         async with asyncio.TaskGroup() as group:
@@ -105,7 +105,7 @@ async def test_a_wrong_password_is_an_error_at_once(
     assert "wr0ng" not in error
 
 
-async def test_a_missing_password_and_a_wrong_one_are_told_apart(
+async def test_a_missing_and_a_wrong_password_are_distinguished(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     with redis_running(tmp_path, "--requirepass", "secret") as server:
@@ -134,7 +134,7 @@ async def test_a_redis_that_takes_no_writes_is_an_error_at_once(
 async def test_a_redis_that_becomes_a_replica_is_an_error_at_once(
     server: RedisServer, clock: VirtualClock
 ) -> None:
-    async with pace_at(server.url, clock) as backend:
+    async with limit_at(server.url, clock) as backend:
         await backend.reserve(DOMAIN, PACE)
         with Redis.from_url(server.url) as redis:
             redis.replicaof("127.0.0.1", 1)
@@ -146,7 +146,7 @@ async def test_a_redis_that_becomes_a_replica_is_an_error_at_once(
         assert (await backend.reserve(DOMAIN, PACE)).wait > 0
 
 
-async def test_an_endless_script_of_somebody_else_is_told(
+async def test_an_endless_script_of_another_client_is_reported(
     server: RedisServer, clock: VirtualClock
 ) -> None:
     with Redis.from_url(server.url) as redis:
@@ -187,7 +187,7 @@ async def test_a_network_that_stalls_is_waited_for(clock: VirtualClock, logged: 
     begun = clock.now()
     async with (
         Stub().running() as url,
-        pace_at(url, clock, timeout=3.0) as backend,
+        limit_at(url, clock, timeout=3.0) as backend,
     ):
         with pytest.raises(RedisUnreachable):
             await backend.reserve(DOMAIN, PACE)
@@ -197,7 +197,7 @@ async def test_a_network_that_stalls_is_waited_for(clock: VirtualClock, logged: 
 
 
 async def test_a_cancellation_goes_through_a_stalled_network(clock: VirtualClock) -> None:
-    async with Stub().running() as url, pace_at(url, clock, timeout=3.0, max_wait=None) as backend:
+    async with Stub().running() as url, limit_at(url, clock, timeout=3.0, max_wait=None) as backend:
         begun = clock.now()
         asking = asyncio.create_task(backend.reserve(DOMAIN, PACE))
         await clock.sleep(1)
@@ -209,7 +209,7 @@ async def test_a_cancellation_goes_through_a_stalled_network(clock: VirtualClock
     assert clock.now() - begun == pytest.approx(1, abs=0.01)
 
 
-async def test_what_is_said_on_leaving_is_not_waited_for(clock: VirtualClock) -> None:
+async def test_a_release_does_not_wait_for_redis(clock: VirtualClock) -> None:
     begun = clock.now()
     connection = RedisConnection(
         f"redis://127.0.0.1:{free_port()}/0", clock, max_wait=None, timeout=None
@@ -260,9 +260,9 @@ async def test_a_lost_answer_wastes_a_slot_and_doubles_none(
     prefix = new_prefix()
     slow = RateLimit(0.01, 1)
     async with (
-        pace_at(redis_server.url, clock, prefix=prefix) as direct,
+        limit_at(redis_server.url, clock, prefix=prefix) as direct,
         Lossy(redis_server, 1).running() as url,
-        pace_at(url, clock, prefix=prefix) as lossy,
+        limit_at(url, clock, prefix=prefix) as lossy,
     ):
         first = await direct.reserve(DOMAIN, slow)
         second = await lossy.reserve(DOMAIN, slow)
@@ -276,9 +276,9 @@ async def test_a_slot_that_comes_too_late_is_not_used(
     prefix = new_prefix()
     slow = RateLimit(0.1, 5)
     async with (
-        pace_at(redis_server.url, clock, prefix=prefix) as direct,
+        limit_at(redis_server.url, clock, prefix=prefix) as direct,
         Lossy(redis_server, 1, delay=100.0).running() as url,
-        pace_at(url, clock, prefix=prefix) as late,
+        limit_at(url, clock, prefix=prefix) as late,
     ):
         first = await direct.reserve(DOMAIN, slow)
         second = await late.reserve(DOMAIN, slow)
@@ -291,9 +291,9 @@ async def test_a_check_that_comes_too_late_is_made_again(
 ) -> None:
     prefix, slow, way = new_prefix(), RateLimit(0.1, 5), Lossy(redis_server, 1, delay=2.0)
     async with (
-        pace_at(redis_server.url, clock, prefix=prefix) as direct,
+        limit_at(redis_server.url, clock, prefix=prefix) as direct,
         way.running() as url,
-        pace_at(url, clock, prefix=prefix) as late,
+        limit_at(url, clock, prefix=prefix) as late,
     ):
         slot = await direct.reserve(DOMAIN, slow)
         await direct.check(DOMAIN, slow, slot)  # now Redis knows the script
@@ -324,7 +324,7 @@ async def test_an_address_that_makes_no_sense_is_refused(clock: VirtualClock) ->
 
 
 @pytest.mark.real_time
-async def test_opening_the_keepers_begins_the_memory(redis_server: RedisServer) -> None:
+async def test_opening_the_backends_starts_the_epoch(redis_server: RedisServer) -> None:
     prefix = new_prefix()
 
     async with open_redis_backends(redis_server.url, SystemClock(), prefix=prefix):

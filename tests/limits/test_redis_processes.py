@@ -27,23 +27,25 @@ async def run_process(url: str, prefix: str) -> list[tuple[float, bool]]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, PROGRAM, url, prefix, str(TIMES), stdout=asyncio.subprocess.PIPE
     )
-    told, _ = await process.communicate()
-    rows = [line.split() for line in told.decode().splitlines()]
-    return [(float(moment), probe == "1") for moment, probe in rows]
+    result, _ = await process.communicate()
+    rows = [line.split() for line in result.decode().splitlines()]
+    return [(float(at), probe == "1") for at, probe in rows]
 
 
 @pytest.mark.real_time
-async def test_processes_share_one_pace_and_one_probe(redis_server: RedisServer) -> None:
+async def test_processes_share_one_limit_and_one_probe(redis_server: RedisServer) -> None:
     prefix = new_prefix()
     async with open_redis_backends(redis_server.url, SystemClock(), prefix=prefix) as backends:
         soon = BreakerPolicy(threshold=1, recovery=0.001)
         await backends.breakers.record(DOMAIN, soon, Health.DOWN)
 
-    told = await asyncio.gather(*(run_process(redis_server.url, prefix) for _ in range(PROCESSES)))
+    result = await asyncio.gather(
+        *(run_process(redis_server.url, prefix) for _ in range(PROCESSES))
+    )
 
-    answers = [answer for one in told for answer in one]
-    moments = sorted(moment for moment, _ in answers)
-    gaps = [later - earlier for earlier, later in pairwise(moments)]
+    answers = [answer for one in result for answer in one]
+    times = sorted(at for at, _ in answers)
+    gaps = [later - earlier for earlier, later in pairwise(times)]
     assert len(answers) == PROCESSES * TIMES
     assert min(gaps) > PACE.interval - 0.001
     assert sum(is_probe for _, is_probe in answers) == 1

@@ -53,7 +53,7 @@ class Move:
     """After so many seconds, one does this, with a figure where it needs one."""
 
     after: float
-    pace: RateLimit
+    limit: RateLimit
     what: str
     figure: float
 
@@ -61,7 +61,7 @@ class Move:
 MOVES = st.builds(
     Move,
     after=st.one_of(st.just(0.0), st.floats(0, 3), st.floats(-50, 400)),
-    pace=st.sampled_from(PACES),
+    limit=st.sampled_from(PACES),
     what=st.sampled_from(["reserve"] * 4 + ["check", "penalise", "late", "give back", "state"]),
     figure=st.floats(0, 20),
 )
@@ -75,14 +75,14 @@ async def play(moves: list[Move], backend: RateLimitBackend, clock: Hands) -> li
         clock.moment += move.after
         slot = slots[int(move.figure) % len(slots)]
         if move.what == "reserve":
-            slots.append(await backend.reserve(DOMAIN, move.pace))
+            slots.append(await backend.reserve(DOMAIN, move.limit))
             answers.append(shown(slots[-1]))
         elif move.what == "check":
-            answers.append(await backend.check(DOMAIN, move.pace, slot))
+            answers.append(await backend.check(DOMAIN, move.limit, slot))
         elif move.what == "penalise":
-            answers.append(await backend.penalise(DOMAIN, move.pace, move.figure))
+            answers.append(await backend.penalise(DOMAIN, move.limit, move.figure))
         elif move.what == "late":
-            await backend.observe_lateness(DOMAIN, move.pace, move.figure / 10)
+            await backend.observe_lateness(DOMAIN, move.limit, move.figure / 10)
         elif move.what == "give back":
             await backend.cancel(DOMAIN, slots[-1])
         answers.append(await backend.state(DOMAIN))
@@ -96,10 +96,10 @@ def shown(slot: Slot) -> tuple[object, ...]:
 async def played_in_python(moves: list[Move]) -> list[object]:
     """Make the moves on the policy, on a bucket that was empty when the clock began."""
     clock = Hands()
-    cells = MemoryStateBackend[BucketState](clock)
+    states = MemoryStateBackend[BucketState](clock)
     empty = BucketState(EPOCH, PACES[0].slack + PACES[0].interval)
-    await cells.change(DOMAIN, lambda _state, _now: (empty, None))
-    return await play(moves, StateRateLimitBackend(cells), clock)
+    await states.change(DOMAIN, lambda _state, _now: (empty, None))
+    return await play(moves, StateRateLimitBackend(states), clock)
 
 
 async def played_on_redis(moves: list[Move], url: str) -> list[object]:
@@ -125,7 +125,7 @@ def test_the_scripts_answer_as_the_policy_does(
 
 
 async def reserve_all(
-    server: RedisServer, clock: Clock, pace: RateLimit, times: int
+    server: RedisServer, clock: Clock, limit: RateLimit, times: int
 ) -> list[float]:
     """Return the slots that ten clients get who ask at once, in seconds from the first."""
     async with AsyncExitStack() as ends:
@@ -135,7 +135,7 @@ async def reserve_all(
             for _ in range(10)
         ]
         asked = (
-            RedisRateLimitBackend(connection).reserve(DOMAIN, pace)
+            RedisRateLimitBackend(connection).reserve(DOMAIN, limit)
             for connection in connections * times
         )
         moments = sorted(slot.at for slot in await asyncio.gather(*asked))
@@ -152,7 +152,7 @@ async def test_ten_clients_at_ten_a_minute_make_ten_in_the_first_minute(
     assert 10 * A_MINUTE < moments[-1] < 10.2 * A_MINUTE
 
 
-async def test_ten_clients_use_the_whole_of_their_pace(
+async def test_ten_clients_use_the_whole_rate(
     redis_server: RedisServer, clock: VirtualClock
 ) -> None:
     moments = await reserve_all(redis_server, clock, RateLimit(1.0, 5), 10)

@@ -120,9 +120,7 @@ async def test_the_site_is_given_the_pause_it_asks_for(
     assert clock.now() == pytest.approx(EPOCH + 20)
 
 
-async def test_a_pause_too_long_to_sit_out_is_handed_to_the_queue(
-    handler: RetryHandler, clock: VirtualClock
-) -> None:
+async def test_a_long_pause_defers_the_item(handler: RetryHandler, clock: VirtualClock) -> None:
     with pytest.raises(Deferred) as caught:
         await handler.execute(Site(Throttled(URL, 503, 120)).visit)
 
@@ -132,7 +130,7 @@ async def test_a_pause_too_long_to_sit_out_is_handed_to_the_queue(
     assert clock.now() == EPOCH
 
 
-async def test_a_ban_is_sat_out_in_the_queue(handler: RetryHandler) -> None:
+async def test_a_ban_defers_the_item(handler: RetryHandler) -> None:
     with pytest.raises(Deferred) as caught:
         await handler.execute(Site(Banned(URL, 403)).visit)
 
@@ -158,7 +156,7 @@ async def test_jitter_moves_the_wait(clock: VirtualClock) -> None:
     assert clock.now() == pytest.approx(EPOCH + 1.5)
 
 
-async def test_a_policy_replaces_the_figures(clock: VirtualClock) -> None:
+async def test_a_policy_replaces_the_arguments(clock: VirtualClock) -> None:
     handler = RetryHandler(
         policy=RetryPolicy(max_attempts=2, base_delay=7, jitter=0.0), clock=clock
     )
@@ -201,7 +199,7 @@ async def test_ten_failures_in_a_row_open_the_breaker(handler: RetryHandler) -> 
     assert site.visits == 1
 
 
-async def test_an_open_breaker_asks_nothing_and_tells_when(
+async def test_an_open_breaker_sends_nothing_and_reports_until_when(
     clock: VirtualClock,
 ) -> None:
     handler = RetryHandler(1, circuit_breaker_threshold=2, clock=clock, jitter=0.0)
@@ -255,7 +253,7 @@ async def test_three_attempts_are_two_retries(handler: RetryHandler) -> None:
     }
 
 
-async def test_a_reset_forgets_the_figures(handler: RetryHandler) -> None:
+async def test_a_reset_clears_the_statistics(handler: RetryHandler) -> None:
     await give_up(handler, [RESET] * 3)
 
     handler.reset_statistics()

@@ -50,7 +50,7 @@ def test_what_stays_wrong_is_given_up_at_once(kind: FailureKind) -> None:
     assert RetryPolicy().decide(1, kind, 5.0) == RetryDecision(RetryAction.GIVE_UP)
 
 
-def test_a_ban_is_sat_out_in_the_queue() -> None:
+def test_a_ban_defers_the_item() -> None:
     assert RetryPolicy().decide(1, FailureKind.BLOCKED, None) == RetryDecision(
         RetryAction.DEFER, 900.0
     )
@@ -77,7 +77,7 @@ def test_a_long_wait_is_spent_in_the_queue() -> None:
 
 
 @pytest.mark.parametrize("retry_after", [1e12, math.inf])
-def test_nobody_waits_for_more_than_a_day(retry_after: float) -> None:
+def test_no_wait_is_longer_than_a_day(retry_after: float) -> None:
     decision = RetryPolicy().decide(1, FailureKind.OVERLOAD, retry_after)
 
     assert decision.seconds == LONGEST_RETRY_AFTER

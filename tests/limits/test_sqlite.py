@@ -217,9 +217,7 @@ async def test_a_file_of_a_newer_longline_is_left_alone(
     await late.close()
 
 
-async def test_a_value_that_cannot_be_read_is_said_so(
-    path: Path, backend: SqliteRateLimitBackend
-) -> None:
+async def test_an_unreadable_value_is_reported(path: Path, backend: SqliteRateLimitBackend) -> None:
     await backend.reserve("a.test", PACE)
     other = sqlite3.connect(path)
     with other:
@@ -230,7 +228,7 @@ async def test_a_value_that_cannot_be_read_is_said_so(
         await backend.reserve("a.test", PACE)
 
 
-async def test_a_folder_that_is_missing_is_said_so(tmp_path: Path) -> None:
+async def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     backend = SqliteRateLimitBackend(tmp_path / "nowhere" / "keeper.sqlite", SystemClock())
 
     with pytest.raises(StoreUnreachable):

@@ -163,7 +163,7 @@ def test_a_table_that_cannot_be_used_is_refused(
     assert [datum for datum in data if datum not in refused.value.problem] == []
 
 
-def test_a_stage_adds_with_provenance_and_never_replaces_what_a_site_said() -> None:
+def test_a_stage_adds_with_provenance_and_replaces_no_value() -> None:
     given = draft({"title": "Flat"}, title="page a")
 
     enriched = Enrich(Shouting())(given)

@@ -63,7 +63,7 @@ def test_a_text_in_doubt_is_null_with_the_reason(text: Any, data: set[str]) -> N
     assert data <= set(re.findall(r"\w+", added.notes[0].text))
 
 
-def test_an_address_does_not_speak_for_its_text() -> None:
+def test_a_url_does_not_decide_the_language() -> None:
     address = "https://homes.test/this-is-the-house-that-you-have-been-looking-for"
 
     assert judged(f"{GERMAN} {address}").fields == {"language": "de"}
@@ -87,7 +87,7 @@ def test_several_fields_are_judged_together() -> None:
     assert added.fields == {"lang": "de"}
 
 
-def test_few_languages_are_told_apart_more_surely() -> None:
+def test_few_languages_are_distinguished_more_reliably() -> None:
     assert judged(TWO_SLAVIC).fields == {"language": None}
     assert judged(TWO_SLAVIC, among=["bg", "de", "en"]).fields == {"language": "bg"}
 
@@ -141,17 +141,17 @@ def test_without_the_library_the_error_names_the_extra_to_install(
     assert missing.value.extra == "language"
 
 
-def test_nobody_loads_the_library_who_does_not_ask_for_it() -> None:
+def test_the_library_is_loaded_only_when_used() -> None:
     program = "import sys, longline.pipeline.enrich; print({'py3langid', 'numpy'} & {*sys.modules})"
 
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
 
-    assert told.stdout == "set()\n"
+    assert result.stdout == "set()\n"
 
 
-def test_a_manifest_names_it_and_what_the_site_said_stays() -> None:
+def test_a_manifest_enables_it_and_collected_values_stay() -> None:
     stage = Enrich.from_manifest(Enrichers.model_validate({"language": {"fields": "text"}}))
 
     new = stage(draft({"text": GERMAN}))

@@ -183,7 +183,7 @@ def test_a_manifest_keeps_its_pipeline_in_a_job(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stage", "place", "datum"),
     [
-        ("- mapp: {a: b}", "7:5", "'map'"),
+        ("- mapp: {a: b}", "7:5", "`map`"),
         ("- map: {a: b.}", "7:11", "'b.'"),
         ("- {map: {a: b}, filter: a}", "7", "map, filter, validate, enrich"),
         ("- validate: {type: text}", "7:16", "JSON Schema"),
@@ -213,7 +213,7 @@ def test_a_broken_stage_is_refused_with_its_place(
     assert f":{place}" in str(refused.value)
 
 
-def test_files_beside_a_manifest_are_found_from_anywhere(tmp_path: Path) -> None:
+def test_files_next_to_a_manifest_are_found_from_anywhere(tmp_path: Path) -> None:
     (tmp_path / "flat.json").write_text('{"required": ["title"]}')
     steps = [
         {"validate": {"file": "flat.json"}},
@@ -229,7 +229,7 @@ def test_files_beside_a_manifest_are_found_from_anywhere(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("values", [{}, {"pipeline": "x"}, {"pipeline": [5, {"enrich": 5}]}])
-def test_what_is_no_pipeline_is_left_to_whoever_checks_it(values: dict[str, Any]) -> None:
+def test_an_invalid_pipeline_is_left_to_validation(values: dict[str, Any]) -> None:
     assert resolve_files(values, Path()) == values
 
 

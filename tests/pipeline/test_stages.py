@@ -43,7 +43,7 @@ CHANGES = [
 
 
 @given(VALUES)
-def test_frozen_data_is_what_it_was_for_all_who_read_it(value: Any) -> None:
+def test_frozen_data_equals_the_original(value: Any) -> None:
     again = frozen(value)
 
     assert again == value
