@@ -132,7 +132,7 @@ def test_several_folders_are_written_like_a_path(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("text", "data"),
     [
-        ("timeuot: 5\n", ":1:1: timeuot: 'timeout'"),
+        ("timeuot: 5\n", ":1:1: timeuot: `timeout`"),
         ("home: a\ntimeout: -5\n", ":2:1: timeout: 0"),
         ("profiles:\n  a: {concurrency: 0}\n", ":2:7: profiles.a.concurrency: 1"),
         ("profiles:\n  a: {profiles: {}}\n", ":2:7: profiles.a.profiles:"),

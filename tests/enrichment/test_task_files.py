@@ -118,7 +118,7 @@ def test_a_wrong_file_without_a_model_is_refused_with_its_place(
     ("wrong", "right", "data"),
     [
         ("enrich: rooms", "enrich: Rooms!", "enrich: "),
-        ("model: llama3.2", "modle: llama3.2", "modle: 'model'"),
+        ("model: llama3.2", "modle: llama3.2", "modle: `model`"),
         ("model: llama3.2\n", "", "model: "),
         ("sources: [flats]", "sources: []", "sources: "),
         ("{description}", "these", "prompt: same"),
