@@ -11,8 +11,7 @@ import asyncio
 import hashlib
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import orjson
@@ -21,18 +20,10 @@ from pydantic import BaseModel
 from longline.core.clock import Clock
 from longline.core.errors import BadOption, FailureKind, LonglineError
 from longline.core.model import Event, ItemState, Job
-from longline.drift.detector import (
-    ALIKE,
-    DriftDetector,
-    DriftNotice,
-    FieldDrift,
-    RunVerdict,
-    far_fewer,
-    judge_run,
-)
-from longline.drift.profiles import Profile, Shape, ShapeCache, shape_of, shape_of_failure
+from longline.drift.detector import ALIKE, DriftDetector, RunVerdict, far_fewer, judge_run
+from longline.drift.profiles import Profile, Shape, shape_of, shape_of_failure
 from longline.sources.base import Source
-from longline.storage.events import EventRow, event_row
+from longline.storage.events import event_row
 from longline.storage.profiles import CommittedItem, DriftResult, StoredProfile
 from longline.storage.queue.completion import Completion
 from longline.storage.store import Store
@@ -40,41 +31,22 @@ from longline.storage.store import Store
 # ---------------- The baseline: earlier runs with the same options and at least as many items
 
 _LIST = "list "  # prefix of the scope of a job that was given its items
-_MIN_RUNS, _MIN_RECORDS = 5, 200  # at least, if there are as many
+_MIN_RUNS, _MIN_RECORDS = 5, 200  # of a baseline, if there are as many
 
 
 @dataclass(frozen=True, slots=True)
 class RunTerms:
-    """What decides which earlier runs a run is compared with.
+    """What decides which earlier runs a run is compared with; stored in its profile.
 
     `scope` is a hash of its options and parameters, empty for a run without any; `definitions` are
     hashes of how a manifest reads each field. `is_cut` means that items are missing: a limit, a
     budget, or a list that could not be read to its end.
     """
 
-    scope: str = ""
-    definitions: Mapping[str, str] = field(default_factory=dict)
-    items: int = 0
-    is_cut: bool = False
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as JSON, stored in the profile of a run."""
-        return {
-            "scope": self.scope,
-            "definitions": dict(self.definitions),
-            "items": self.items,
-            "is_cut": self.is_cut,
-        }
-
-    @classmethod
-    def from_json(cls, profile: Mapping[str, Any]) -> RunTerms:
-        """Return the terms in a profile; unknown ones are empty."""
-        return cls(
-            profile.get("scope", ""),
-            profile.get("definitions", {}),
-            profile.get("items", 0),
-            bool(profile.get("is_cut")),
-        )
+    scope: str
+    definitions: Mapping[str, str]
+    items: int
+    is_cut: bool
 
     def fits(self, earlier: Mapping[str, Any]) -> bool:
         """Return whether an earlier run was complete, or has at least as many items."""
@@ -83,99 +55,33 @@ class RunTerms:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Earlier sound runs, merged; `fewest` is the number of items of the smallest."""
+    """Earlier sound runs, merged; `fewest` is the number of items of the smallest.
 
-    profile: Profile | None = None
+    `empty` are the fields that no record of the newest had.
+    """
+
+    profile: Profile
     jobs: tuple[str, ...] = ()
     fewest: int = 0
+    empty: frozenset[str] = frozenset()
 
 
-async def terms_at_start(store: Store, source: Source, job: Job) -> RunTerms:
-    """Return the terms of a run that begins; without a limit its number of items is unbounded."""
-    after = await terms_at_end(store, source, job)
-    if after.scope.startswith(_LIST):
-        return after
-    return replace(after, items=job.settings.get("limit") or sys.maxsize)
-
-
-async def terms_at_end(store: Store, source: Source, job: Job) -> RunTerms:
-    """Return the terms of a run that ends."""
-    found, left_out = await store.profiles.extent(job.id)
+async def _terms_so_far(store: Store, source: Source, job: Job) -> RunTerms:
+    found, skipped = await store.profiles.extent(job.id)
     limit = job.settings.get("limit")
     is_limited = limit is not None and found >= limit
     is_list = await store.jobs.was_given_items(job.id)
     is_short = job.shortfall is not None or bool((await store.jobs.caveats(job.id)).cuts)
-    scope = _scope_hash(source, job)
-    return RunTerms(
-        f"{_LIST}{scope}" if is_list else scope,
-        _field_definitions(source),
-        found - left_out,
-        is_cut=is_limited or is_list or bool(left_out) or is_short,
-    )
-
-
-async def baseline_for(store: Store, source: str, job: str, terms: RunTerms) -> Baseline:
-    """Return the baseline of a job with these terms."""
-    found = await store.profiles.baselines(
-        source, scope=terms.scope, but=job, is_comparable=terms.fits
-    )
-    same = [one for one in found if not _redefined_fields(one, terms)]
-    return merge_profiles(same or found, terms)
-
-
-async def fields_empty_before(
-    store: Store, source: str, job: str, terms: RunTerms, records: int
-) -> frozenset[str]:
-    """Return the fields that were empty in the last run of about as many records, sound or not.
-
-    Fields that the manifest now reads differently are left out.
-    """
-    for one in await store.profiles.recent(source, scope=terms.scope, but=job):
-        if 2 * one.profile["records"] >= records:
-            return frozenset(one.profile.get("empty", ())) - _redefined_fields(one, terms)
-    return frozenset()
-
-
-def merge_profiles(found: Iterable[StoredProfile], terms: RunTerms) -> Baseline:
-    """Merge the newest of these profiles, without fields that are read differently now."""
-    kept = _newest(found)
-    if not kept:
-        return Baseline()
-    whole = Profile()
-    for one in kept:
-        whole.merge(Profile.from_json(one.profile))
-    whole.forget({name for one in kept for name in _redefined_fields(one, terms)})
-    uncut = [one for one in kept if not one.profile.get("is_cut")] or kept
-    fewest = min(one.profile.get("items", 0) for one in uncut)
-    return Baseline(whole, tuple(one.job for one in kept), fewest)
-
-
-def _newest(kept: Iterable[StoredProfile]) -> list[StoredProfile]:
-    """Return the newest few, and more of them if they are of single items or little tries."""
-    taken: list[StoredProfile] = []
-    records = 0
-    for one in kept:
-        if len(taken) >= _MIN_RUNS and records >= _MIN_RECORDS:
-            break
-        taken.append(one)
-        records += one.profile["records"]
-    return taken
-
-
-def _redefined_fields(earlier: StoredProfile, terms: RunTerms) -> set[str]:
-    """Return the fields that the manifest of an earlier run read differently, or not at all."""
-    before = earlier.profile.get("definitions")
-    if before is None:
-        return set()
-    now = terms.definitions
-    return {name for name in {*before, *now} if before.get(name) != now.get(name)}
-
-
-def _scope_hash(source: Source, job: Job) -> str:
     # Parsed by the source, so that 50 from a file and "50" from a shell are the same.
     options = source.options.model_dump(mode="json", exclude_defaults=True, fallback=str)
     params = job.settings.get("params") or {}
-    return _hash([options, params]) if options or params else ""
+    scope = _hash([options, params]) if options or params else ""
+    return RunTerms(
+        f"{_LIST}{scope}" if is_list else scope,
+        _field_definitions(source),
+        found - skipped,
+        is_cut=is_limited or is_list or bool(skipped) or is_short,
+    )
 
 
 def _field_definitions(source: Source) -> dict[str, str]:
@@ -185,17 +91,48 @@ def _field_definitions(source: Source) -> dict[str, str]:
     for part in (manifest, getattr(manifest, "items", None), *endpoints.values()):
         fields = getattr(part, "fields", None)
         for name, one in fields.items() if isinstance(fields, Mapping) else ():
-            found.setdefault(name, []).append(_definition(one))
+            is_model = isinstance(one, BaseModel)
+            rule = one.model_dump(mode="json", fallback=str) if is_model else one
+            found.setdefault(name, []).append(rule)
     return {name: _hash(several) for name, several in found.items()}
-
-
-def _definition(one: Any) -> Any:
-    return one.model_dump(mode="json", fallback=str) if isinstance(one, BaseModel) else one
 
 
 def _hash(value: Any) -> str:
     text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS, default=str)
     return hashlib.sha256(text).hexdigest()[:16]
+
+
+async def _baseline_for(store: Store, source: str, job: str, terms: RunTerms) -> Baseline:
+    found = await store.profiles.baselines(
+        source, scope=terms.scope, but=job, is_comparable=terms.fits
+    )
+    same = [one for one in found if not _redefined_fields(one, terms.definitions)]
+    return _merge_profiles(same or found, terms.definitions)
+
+
+def _merge_profiles(found: Iterable[StoredProfile], definitions: Mapping[str, str]) -> Baseline:
+    """Merge the newest of these profiles, without fields that are read differently now."""
+    kept: list[StoredProfile] = []
+    whole = Profile()
+    for one in found:
+        if len(kept) >= _MIN_RUNS and whole.records >= _MIN_RECORDS:
+            break
+        kept.append(one)
+        whole.merge(Profile.from_json(one.profile))
+    if not kept:
+        return Baseline(whole)
+    redefined = {name for one in kept for name in _redefined_fields(one, definitions)}
+    whole.forget(redefined)
+    uncut = [one for one in kept if not one.profile.get("is_cut")] or kept
+    fewest = min(one.profile.get("items", 0) for one in uncut)
+    empty = frozenset(kept[0].profile.get("empty", ())) - redefined
+    return Baseline(whole, tuple(one.job for one in kept), fewest, empty)
+
+
+def _redefined_fields(earlier: StoredProfile, now: Mapping[str, str]) -> set[str]:
+    """Return the fields that the manifest of an earlier run read differently, or not at all."""
+    before = earlier.profile.get("definitions", now)
+    return {name for name in {*before, *now} if before.get(name) != now.get(name)}
 
 
 # ---------------- The monitor
@@ -213,7 +150,10 @@ _AT_FAULT = (FailureKind.INVALID, FailureKind.BUG)
 
 
 class DriftMonitor:
-    """Checks the committed outcomes of one run of a job."""
+    """Checks the committed outcomes of one run of a job.
+
+    A bug in it must not stop the job: it becomes an event and a warning.
+    """
 
     def __init__(self, store: Store, source: Source, clock: Clock) -> None:
         self._store = store
@@ -229,20 +169,19 @@ class DriftMonitor:
         """Load the baseline from earlier runs and from what this job has committed."""
         self._job = job.id
         try:
-            await self._load_baseline(job)
+            terms = await _terms_so_far(self._store, self._source, job)
+            if not terms.scope.startswith(_LIST):  # how many items it will find is not known yet
+                terms = replace(terms, items=job.settings.get("limit") or sys.maxsize)
+            baseline = await _baseline_for(self._store, self._source.name, job.id, terms)
+            noticed = [one.data["field"] for one in await self._notices()]
+            self._detector = DriftDetector(baseline.profile, noticed)
+            for shape in await self._shapes(_RESUMED_SAMPLE):
+                self._count += 1
+                self._detector.add(shape, self._count)
         except LonglineError:
             raise
         except Exception as error:  # noqa: BLE001  # a bug here must not stop a job
             await self._report_problem(error)
-
-    async def _load_baseline(self, job: Job) -> None:
-        terms = await terms_at_start(self._store, self._source, job)
-        baseline = await baseline_for(self._store, self._source.name, job.id, terms)
-        noticed = await self._notices()
-        self._detector = DriftDetector(baseline.profile, (one.data["field"] for one in noticed))
-        for shape in await self._shapes(_RESUMED_SAMPLE):
-            self._count += 1
-            self._detector.add(shape, self._count)
 
     def on_commit(self, finish: Completion, state: ItemState | None) -> None:
         """Take a committed outcome; it is checked by `check`, so that this is cheap."""
@@ -257,39 +196,100 @@ class DriftMonitor:
 
     async def check(self) -> None:
         """Check what was committed since the last call; append an event for each drifted field."""
-        if not self._unchecked:
-            return
         waiting, self._unchecked = self._unchecked, []
         try:
-            facts = [
-                self._event(notice)
+            found = [
+                notice
                 for place, finish in waiting
                 for notice in self._detector.add(_shape_of_completion(finish), place)
             ]
         except Exception as error:  # noqa: BLE001  # a bug here must not stop a job
             await self._report_problem(error)
             return
-        if facts:
-            await self._store.events.append(*facts)
+        rows = [
+            event_row(
+                self._job,
+                self._clock.now(),
+                NOTICED,
+                key=one.since,
+                field=one.field,
+                before=one.before,
+                now=one.now,
+                item=one.place,
+                text=str(one),
+            )
+            for one in found
+        ]
+        if rows:
+            await self._store.events.append(*rows)
 
     async def result(self) -> DriftResult:
         """Judge the whole job by what is committed.
 
         A job that has ended before keeps its earlier result if a later job has stored its records
-        since. A bug in the check becomes a warning.
+        since.
         """
         await self.check()
+        noticed = {one.data["field"]: one.data["text"] for one in await self._notices()}
         try:
-            return await self._result()
+            return await self._result(noticed)
         except LonglineError:
             raise
         except Exception as error:  # noqa: BLE001  # the edge of a job, which must end
-            return await self._failed_result(await self._report_problem(error))
+            problem = await self._report_problem(error)
+            profile = {**Profile().as_json(), "drift": noticed}
+            return DriftResult(profile, tuple(noticed.values()), (problem,))
 
-    async def _failed_result(self, trouble: str) -> DriftResult:
-        drift = {one.data["field"]: one.data["text"] for one in await self._notices()}
-        profile = {**Profile().as_json(), "drift": drift}
-        return DriftResult(profile, tuple(drift.values()), (trouble,))
+    async def _result(self, noticed: dict[str, str]) -> DriftResult:
+        job = await self._store.jobs.get(self._job)
+        terms = await _terms_so_far(self._store, self._source, job)
+        baseline = await _baseline_for(self._store, self._source.name, job.id, terms)
+        kept = await self._store.profiles.find(job.id)
+        history = baseline.profile
+        history.quiet.update(self._source.usually_empty)
+        if kept is not None and kept.is_accepted:
+            history.quiet.update(kept.profile["quiet"])
+        shapes = await self._shapes(_SAMPLE)
+        declared = _declared_fields(self._source)
+        verdict = await asyncio.to_thread(
+            lambda: judge_run(shapes, history, declared=declared, known_empty=baseline.empty)
+        )
+        if kept is not None and verdict.profile.records < kept.profile["records"]:
+            old: dict[str, str] = kept.profile.get("drift", {})
+            drift = old | {name: text for name, text in noticed.items() if name not in old}
+            return DriftResult({**kept.profile, "drift": drift}, tuple(drift.values()))
+        drift = {one.field: str(one) for one in verdict.drift}
+        drift |= {name: text for name, text in noticed.items() if name not in drift}
+        warnings = list(verdict.warnings)
+        may_be_empty = _may_be_empty(self._source)
+        few = None if terms.is_cut or may_be_empty else far_fewer(terms.items, baseline.fewest)
+        if problem := await self._no_records(verdict):
+            if history.records and not may_be_empty:
+                drift["@records"] = f"{problem}, earlier runs had records"
+            else:
+                warnings.insert(0, problem)
+        elif few:
+            drift[few.field] = str(few)
+        profile = {
+            **verdict.profile.as_json(),
+            **asdict(terms),
+            "measured_by": baseline.jobs,
+            "alike": list(verdict.alike),
+            "empty": list(verdict.empty),
+            "drift": drift,
+        }
+        return DriftResult(profile, tuple(drift.values()), tuple(warnings))
+
+    async def _no_records(self, verdict: RunVerdict) -> str | None:
+        """Return why there is no record; None when there is one, or failures explain it."""
+        if verdict.profile.records:
+            return None
+        counts = await self._store.queue.counts(self._job)
+        if not sum(counts.values()):
+            return "nothing was found"
+        if any(counts[state] for state in (*_BAD, *_STORED)):
+            return None
+        return f"none of {sum(counts.values())} items became a record"
 
     async def _report_problem(self, error: Exception) -> str:
         """Append an event that drift could not be judged; return that as a sentence."""
@@ -301,84 +301,8 @@ class DriftMonitor:
             await self._store.events.append(event)
         return f"drift could not be judged: {problem}"
 
-    async def _result(self) -> DriftResult:
-        job = await self._store.jobs.get(self._job)
-        terms = await terms_at_end(self._store, self._source, job)
-        baseline = await baseline_for(self._store, self._source.name, job.id, terms)
-        kept = await self._store.profiles.find(job.id)
-        judgement = await self._judge_run(terms, baseline, kept)
-        if kept is not None and judgement.profile.records < kept.profile["records"]:
-            return await self._earlier_result(kept)
-        drift = {one.field: str(one) for one in judgement.drift}
-        for event in await self._notices():
-            drift.setdefault(event.data["field"], event.data["text"])
-        warnings = list(judgement.warnings)
-        if problem := await self._no_records(judgement):
-            if baseline.profile and baseline.profile.records and not _may_be_empty(self._source):
-                drift["@records"] = f"{problem}, earlier runs had records"
-            else:
-                warnings.insert(0, problem)
-        elif few := self._too_few_items(terms, baseline):
-            drift[few.field] = str(few)
-        profile = {**judgement.profile.as_json(), **terms.as_json(), "measured_by": baseline.jobs}
-        profile |= {"alike": list(judgement.alike), "empty": list(judgement.empty), "drift": drift}
-        return DriftResult(profile, tuple(drift.values()), tuple(warnings))
-
-    async def _judge_run(
-        self, terms: RunTerms, baseline: Baseline, kept: StoredProfile | None
-    ) -> RunVerdict:
-        history = baseline.profile
-        quiet = set(self._source.usually_empty)
-        if kept is not None and kept.is_accepted:
-            quiet.update(kept.profile["quiet"])
-        if quiet:
-            history = history or Profile()
-            history.quiet |= quiet
-        shapes = await self._shapes(_SAMPLE)
-        records = sum(one.is_valid for one in shapes)
-        known = await fields_empty_before(self._store, self._source.name, self._job, terms, records)
-        return await asyncio.to_thread(
-            lambda: judge_run(
-                shapes,
-                history,
-                declared=_declared_fields(self._source),
-                runs=len(baseline.jobs),
-                known_empty=known,
-            )
-        )
-
     async def _shapes(self, most: int) -> list[Shape]:
-        read = partial(_shape_of_item, shared=ShapeCache())
-        return await self._store.profiles.committed(self._job, read, most=most)
-
-    async def _earlier_result(self, kept: StoredProfile) -> DriftResult:
-        """Return the result of a job when it ended before, and what was noticed since."""
-        drift: dict[str, str] = dict(kept.profile.get("drift", {}))
-        is_untold = "drift" not in kept.profile and not kept.is_sound
-        events = await self._store.events.list(self._job, kind=NOTICED)
-        for event in events if is_untold else await self._notices():
-            drift.setdefault(event.data["field"], event.data["text"])
-        if is_untold and not drift:
-            drift["@before"] = "as reported when the job ended before"
-        return DriftResult({**kept.profile, "drift": drift}, tuple(drift.values()))
-
-    def _too_few_items(self, terms: RunTerms, baseline: Baseline) -> FieldDrift | None:
-        """Return drift when far fewer items were found than before, unless that was chosen."""
-        if terms.is_cut or _may_be_empty(self._source):
-            return None
-        return far_fewer(terms.items, baseline.fewest)
-
-    async def _no_records(self, judgement: RunVerdict) -> str | None:
-        """Return why there is no record; None when there is one, or failures explain it."""
-        if judgement.profile.records:
-            return None
-        counts = await self._store.queue.counts(self._job)
-        if not sum(counts.values()):
-            return "nothing was found"
-        if counts[ItemState.FAILED] or counts[ItemState.QUARANTINED]:
-            return None
-        made = counts[ItemState.STORED] + counts[ItemState.UNCHANGED]
-        return None if made else f"none of {sum(counts.values())} items became a record"
+        return await self._store.profiles.committed(self._job, _shape_of_item, most=most)
 
     async def _notices(self) -> list[Event]:
         """Return what any process has noticed since the job last ended."""
@@ -389,20 +313,6 @@ class DriftMonitor:
             for event in await self._store.events.list(self._job, kind=kind)
         ]
         return [event for event in events if event.id > max(over, default=0)]
-
-    def _event(self, notice: DriftNotice) -> EventRow:
-        difference = notice.difference
-        return event_row(
-            self._job,
-            self._clock.now(),
-            NOTICED,
-            key=notice.since,
-            field=notice.field,
-            before=difference.before,
-            now=difference.now,
-            item=notice.place,
-            text=str(notice),
-        )
 
 
 async def accept_profile(store: Store, job: str, at: float) -> StoredProfile:
@@ -424,10 +334,10 @@ async def accept_profile(store: Store, job: str, at: float) -> StoredProfile:
     return kept
 
 
-def _shape_of_item(sighting: CommittedItem, *, shared: ShapeCache) -> Shape:
-    if sighting.data is None:
-        return shape_of_failure(sighting.key, sighting.reason, site=sighting.site)
-    return shape_of(sighting.key, sighting.data, sighting.score, site=sighting.site, shared=shared)
+def _shape_of_item(item: CommittedItem) -> Shape:
+    if item.data is None:
+        return shape_of_failure(item.key, item.reason, site=item.site)
+    return shape_of(item.key, item.data, item.score, site=item.site)
 
 
 def _shape_of_completion(finish: Completion) -> Shape:
@@ -476,9 +386,10 @@ async def drift_of(store: Store, source: str) -> Row:
     if last is None:
         listed = ", ".join(sorted(await store.profiles.sources())) or "none"
         raise BadOption("SOURCE", f"no run of {source!r} has ended; known sources: {listed}")
-    baseline = await _baseline_of(store, last)
-    before, now = baseline.profile or Profile(), Profile.from_json(last.profile)
-    names = dict.fromkeys([*now.fields, *before.fields])
+    found = [await store.profiles.find(job) for job in last.profile.get("measured_by", ())]
+    measured_by = [one for one in found if one is not None]
+    baseline = _merge_profiles(measured_by, last.profile.get("definitions", {}))
+    before, now = baseline.profile, Profile.from_json(last.profile)
     return {
         **await _run_row(store, last),
         "baseline": {"runs": len(baseline.jobs), "records": before.records},
@@ -488,18 +399,9 @@ async def drift_of(store: Store, source: str) -> Row:
                 "before": _field_statistics(before, name),
                 "now": _field_statistics(now, name),
             }
-            for name in names
+            for name in dict.fromkeys([*now.fields, *before.fields])
         ],
     }
-
-
-async def _baseline_of(store: Store, last: StoredProfile) -> Baseline:
-    """Return the baseline of a run at its end, whatever has ended since."""
-    terms = RunTerms.from_json(last.profile)
-    if "measured_by" not in last.profile:
-        return await baseline_for(store, last.source, last.job, terms)
-    found = [await store.profiles.find(job) for job in last.profile["measured_by"]]
-    return merge_profiles([one for one in found if one is not None], terms)
 
 
 async def _run_row(store: Store, kept: StoredProfile) -> Row:
@@ -523,7 +425,7 @@ def _field_statistics(profile: Profile, name: str) -> Row | None:
     known = profile.fields.get(name)
     if known is None or not profile.seen(name):
         return None
-    kind = max(known.kinds, key=lambda one: known.kinds[one]) if known.kinds else None
+    kind = known.kinds.most_common(1)[0][0] if known.kinds else None
     sketch = known.sizes.get(kind) if kind else None
     return {
         "filled": round(profile.share(name), 4),

@@ -8,6 +8,8 @@ one block has shown before is normal in the next.
 from __future__ import annotations
 
 import re
+import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, lgamma
@@ -26,7 +28,6 @@ _MAX_NUMBER = 1e300  # JSON has no infinity and no NaN
 _MAX_TEXT = 200  # characters of a text
 _MAX_NAMES = 30  # of an object; a larger one is a table and is not entered
 _NAMED = re.compile(r"\bfield ([\w.-]+) is (?:missing|unreadable|of type)|(?:^|: |; )([\w.-]+): ")
-_MISSING = re.compile(r"\b(?:missing|required|finds nothing|is empty|not None|not null)\b")
 
 
 class Cell(NamedTuple):
@@ -44,31 +45,13 @@ class Cell(NamedTuple):
 class Shape:
     """The shape of one item. An item without a record has only the fields it failed on.
 
-    `refused` are those of them with a wrong value instead of none. `site` is the host: each site
-    has its own layout.
+    `site` is the host: each site has its own layout.
     """
 
     key: str
     cells: dict[str, Cell | None] = field(default_factory=dict)
     is_valid: bool = True
     site: str = ""
-    refused: frozenset[str] = frozenset()
-
-
-class ShapeCache:
-    """Lets shapes share equal names and equal short cells, which saves two thirds of the memory."""
-
-    def __init__(self) -> None:
-        self._names: dict[str, str] = {}
-        self._cells: dict[Cell, Cell] = {}
-
-    def name(self, name: str) -> str:
-        """Return the first equal name."""
-        return self._names.setdefault(name, name)
-
-    def cell(self, cell: Cell) -> Cell:
-        """Return the first equal cell; texts mostly differ and are not shared."""
-        return cell if cell.kind == "text" else self._cells.setdefault(cell, cell)
 
 
 class RecordKinds:
@@ -87,41 +70,26 @@ class RecordKinds:
         if not shape.is_valid:
             return 0
         names = frozenset(name for name in shape.cells if "." not in name and name != SCORE)
-        kind = self._known.get((shape.site, names))
-        if kind is None:
-            kind = self._assign_kind(self._sites.setdefault(shape.site, []), names)
-            if len(self._known) < _MAX_NAME_SETS:
-                self._known[shape.site, names] = kind
-        return kind
-
-    def _assign_kind(self, kinds: list[set[str]], names: frozenset[str]) -> int:
+        if (shape.site, names) in self._known:
+            return self._known[shape.site, names]
+        kinds = self._sites.setdefault(shape.site, [])
         unknown = [len(names - known) for known in kinds]
-        best = min(range(len(kinds)), key=unknown.__getitem__, default=0)
-        if not kinds or (3 * unknown[best] >= max(len(names), 1) and len(kinds) < _MAX_KINDS):
-            kinds.append(set(names))
-            return len(kinds) - 1
-        kinds[best] |= names
-        return best
+        kind = min(range(len(kinds)), key=unknown.__getitem__, default=0)
+        if not kinds or (3 * unknown[kind] >= max(len(names), 1) and len(kinds) < _MAX_KINDS):
+            kind = len(kinds)
+            kinds.append(set())
+        kinds[kind] |= names
+        if len(self._known) < _MAX_NAME_SETS:
+            self._known[shape.site, names] = kind
+        return kind
 
 
 def shape_of(
-    key: str,
-    data: Mapping[str, Any],
-    score: float | None = None,
-    *,
-    site: str = "",
-    shared: ShapeCache | None = None,
+    key: str, data: Mapping[str, Any], score: float | None = None, *, site: str = ""
 ) -> Shape:
-    """Return the shape of a record's data; the cell of an empty field is None.
-
-    Pass the same `shared` for shapes that are in memory together.
-    """
+    """Return the shape of a record's data; the cell of an empty field is None."""
     shape = Shape(key, site=site)
     _add_cells(shape.cells, "", data, _MAX_DEPTH)
-    if shared is not None:
-        shape.cells = {
-            shared.name(name): cell and shared.cell(cell) for name, cell in shape.cells.items()
-        }
     if score is not None:
         shape.cells[SCORE] = Cell("number", score, score)
     return shape
@@ -129,21 +97,15 @@ def shape_of(
 
 def shape_of_failure(key: str, reason: str | None, *, site: str = "") -> Shape:
     """Return the shape of an item without a record; its reason may name the fields at fault."""
-    text = reason or ""
-    found = list(_NAMED.finditer(text))
-    ends = [*(one.start() for one in found[1:]), len(text)]
-    parts = {
-        one[1] or one[2]: text[one.start() : end] for one, end in zip(found, ends, strict=False)
-    }
-    refused = frozenset(name for name, words in parts.items() if not _MISSING.search(words))
-    return Shape(key, dict.fromkeys(parts), is_valid=False, site=site, refused=refused)
+    names = [found[1] or found[2] for found in _NAMED.finditer(reason or "")]
+    return Shape(key, dict.fromkeys(names), is_valid=False, site=site)
 
 
 def _add_cells(
     cells: dict[str, Cell | None], path: str, data: Mapping[str, Any], depth: int
 ) -> None:
     for name, value in data.items():
-        place = f"{path}{name}"
+        place = sys.intern(f"{path}{name}")  # the same text in all shapes
         cell = cells[place] = _make_cell(value)
         if cell is not None and cell.kind == "object" and depth > 1 and cell.size <= _MAX_NAMES:
             _add_cells(cells, f"{place}.", value, depth - 1)
@@ -175,101 +137,51 @@ def _shortened(text: str) -> str:
 BLOCK = 20  # consecutive records whose statistics become extremes
 _MAX_FIELDS = 200
 _MAX_VALUES = 64  # of a sketch; more are thinned out evenly
-MEASURED = ("number", "text", "list")
+_MEASURED = ("number", "text", "list")
 
 
 @dataclass(slots=True)
 class FieldTally:
     """One field over a few records: how many have it, its kinds, sizes and values.
 
-    `mentions` counts items without a record that failed on this field, `refused` those of them
-    with a wrong value.
+    `mentions` counts items without a record that failed on this field.
     """
 
     filled: int = 0
     mentions: int = 0
-    refused: int = 0
-    kinds: dict[str, int] = field(default_factory=dict)
+    kinds: Counter[str] = field(default_factory=Counter)
     sizes: dict[str, list[float]] = field(default_factory=dict)
     values: set[Any] = field(default_factory=set)
-
-    def merge(self, other: FieldTally) -> None:
-        """Add more records."""
-        self.filled += other.filled
-        self.mentions += other.mentions
-        self.refused += other.refused
-        for kind, count in other.kinds.items():
-            self.kinds[kind] = self.kinds.get(kind, 0) + count
-        for kind, sizes in other.sizes.items():
-            self.sizes.setdefault(kind, []).extend(sizes)
-        self.values |= other.values
-
-
-def _is_nested(name: str, fields: Mapping[str, FieldTally | FieldProfile]) -> bool:
-    """Return whether a field is inside an object; its name may also contain a dot itself."""
-    whole, dot, _ = name.rpartition(".")
-    if not dot or whole not in fields:
-        return False
-    one = fields.get(name)
-    # A field that is filled more often than there are objects is next to them, not inside.
-    return one is None or one.filled <= _parent_objects(name, fields)
-
-
-def _parent_objects(name: str, fields: Mapping[str, FieldTally | FieldProfile]) -> int:
-    return fields[name.rpartition(".")[0]].kinds.get("object", 0)
 
 
 @dataclass(slots=True)
 class BlockTally:
     """All fields over a few consecutive records."""
 
-    valid: int
-    invalid: int
-    fields: dict[str, FieldTally]
-
-    def seen(self, name: str, *, may_be_nested: bool = True) -> int:
-        """Return how many items a field could be in: for a nested one, those with its object."""
-        one = self.fields.get(name)
-        is_part = may_be_nested and _is_nested(name, self.fields)
-        having = _parent_objects(name, self.fields) if is_part else self.valid
-        return having + (one.mentions if one else 0)
+    valid: int = 0
+    invalid: int = 0
+    fields: dict[str, FieldTally] = field(default_factory=dict)
 
 
 def tally_block(shapes: Iterable[Shape]) -> BlockTally:
     """Count the fields of these records."""
-    fields: dict[str, FieldTally] = {}
-    valid = invalid = 0
+    tally = BlockTally()
     for shape in shapes:
-        if shape.is_valid:
-            valid += 1
-        else:
-            invalid += 1
+        tally.valid += shape.is_valid
+        tally.invalid += not shape.is_valid
         for name, cell in shape.cells.items():
-            one = fields.get(name)
+            one = tally.fields.get(name)
             if one is None:
-                one = fields[name] = FieldTally()
+                one = tally.fields[name] = FieldTally()
             if cell is None:
                 one.mentions += not shape.is_valid
-                one.refused += name in shape.refused
                 continue
-            kind = cell.kind
             one.filled += 1
-            one.kinds[kind] = one.kinds.get(kind, 0) + 1
-            if kind in MEASURED:
-                one.sizes.setdefault(kind, []).append(cell.size)
+            one.kinds[cell.kind] += 1
+            if cell.kind in _MEASURED:
+                one.sizes.setdefault(cell.kind, []).append(cell.size)
                 one.values.add(cell.value)
-    return BlockTally(valid, invalid, fields)
-
-
-def merge_tallies(several: Iterable[BlockTally]) -> BlockTally:
-    """Return the sum of several tallies."""
-    whole = BlockTally(0, 0, {})
-    for part in several:
-        whole.valid += part.valid
-        whole.invalid += part.invalid
-        for name, one in part.fields.items():
-            whole.fields.setdefault(name, FieldTally()).merge(one)
-    return whole
+    return tally
 
 
 @dataclass(slots=True)
@@ -327,7 +239,7 @@ class FieldProfile:
 
     filled: int = 0
     mentions: int = 0
-    kinds: dict[str, int] = field(default_factory=dict)
+    kinds: Counter[str] = field(default_factory=Counter)
     sizes: dict[str, Sketch] = field(default_factory=dict)
     extremes: dict[str, tuple[float, float]] = field(default_factory=dict)
 
@@ -335,41 +247,53 @@ class FieldProfile:
         """Add a block, in which the field could be in `seen` items."""
         self.filled += one.filled
         self.mentions += one.mentions
-        for kind, count in one.kinds.items():
-            self.kinds[kind] = self.kinds.get(kind, 0) + count
+        self.kinds.update(one.kinds)
         for kind, sizes in one.sizes.items():
             self.sizes.setdefault(kind, Sketch()).add(sizes)
-        if seen >= BLOCK // 2:  # fewer are not representative
-            self._widen(one, seen)
+        if seen < BLOCK // 2:  # too few to be representative
+            return
+        self.extend("filled", one.filled / seen)
+        for kind in self.kinds if one.filled >= BLOCK // 4 else ():
+            self.extend(f"kind {kind}", one.kinds[kind] / one.filled)
+        for kind, sizes in one.sizes.items():
+            self.extend(f"size {kind}", median(sizes))
+        if one.filled >= BLOCK // 2:
+            self.extend("distinct", len(one.values) / one.filled)
 
     def merge(self, other: FieldProfile) -> None:
         """Add another run."""
         self.filled += other.filled
         self.mentions += other.mentions
-        for kind, count in other.kinds.items():
-            self.kinds[kind] = self.kinds.get(kind, 0) + count
+        self.kinds.update(other.kinds)
         for kind, sketch in other.sizes.items():
             self.sizes.setdefault(kind, Sketch()).merge(sketch)
-        for name, (low, high) in other.extremes.items():
-            self.extend(name, low, high)
+        for name, ends in other.extremes.items():
+            self.extend(name, *ends)
 
-    def extend(self, statistic: str, low: float, high: float) -> None:
+    def extend(self, statistic: str, *values: float) -> None:
         """Extend the extremes of a statistic."""
-        before = self.extremes.get(statistic, (low, high))
-        self.extremes[statistic] = (min(before[0], low), max(before[1], high))
+        every = (*self.extremes.get(statistic, ()), *values)
+        self.extremes[statistic] = (min(every), max(every))
 
-    def _widen(self, one: FieldTally, seen: int) -> None:
-        share = one.filled / seen
-        self.extend("filled", share, share)
-        for kind in {*self.kinds, *one.kinds} if one.filled >= BLOCK // 4 else ():
-            share = one.kinds.get(kind, 0) / one.filled
-            self.extend(f"kind {kind}", share, share)
-        for kind, sizes in one.sizes.items():
-            middle = median(sizes)
-            self.extend(f"size {kind}", middle, middle)
-        if one.filled >= BLOCK // 2:
-            share = len(one.values) / one.filled
-            self.extend("distinct", share, share)
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        return {
+            "filled": self.filled,
+            "mentions": self.mentions,
+            "kinds": dict(self.kinds),
+            "sizes": {
+                kind: [one.count, one.low, one.high, one.stride, one.values]
+                for kind, one in self.sizes.items()
+            },
+            "extremes": {name: list(ends) for name, ends in self.extremes.items()},
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> FieldProfile:
+        """Return what `as_json` has written."""
+        sizes = {kind: Sketch(*one) for kind, one in value["sizes"].items()}
+        extremes = {name: (ends[0], ends[1]) for name, ends in value["extremes"].items()}
+        return cls(value["filled"], value["mentions"], Counter(value["kinds"]), sizes, extremes)
 
 
 @dataclass(slots=True)
@@ -388,22 +312,21 @@ class Profile:
 
     def add(self, block: BlockTally) -> None:
         """Add a block of consecutive records."""
-        for name, one in block.fields.items():
-            if name in self.fields or len(self.fields) < _MAX_FIELDS:
-                self._field(name).add(one, self.seen_in(block, name))
+        for name in block.fields:
+            if len(self.fields) < _MAX_FIELDS:
+                self._add_field(name)
         nothing = FieldTally()
         for name, known in self.fields.items():
-            if name not in block.fields:
-                known.add(nothing, self.seen_in(block, name))
+            known.add(block.fields.get(name, nothing), self.seen_in(block, name))
         self.records += block.valid
         self.invalid += block.invalid
 
     def merge(self, other: Profile) -> None:
         """Add another run of the source."""
         for name, one in other.fields.items():
-            self._field(name).merge(one)
+            self._add_field(name).merge(one)
         for name in self.fields.keys() - other.fields.keys() if other.records else ():
-            self.fields[name].extend("filled", 0.0, 0.0)
+            self.fields[name].extend("filled", 0.0)
         self.records += other.records
         self.invalid += other.invalid
         self.quiet |= other.quiet
@@ -416,40 +339,27 @@ class Profile:
 
     def seen(self, name: str) -> int:
         """Return how many items a field could be in: for a nested one, those with its object."""
-        known = self.fields.get(name)
-        is_part = not self._is_top_level(name) and _is_nested(name, self.fields)
-        having = _parent_objects(name, self.fields) if is_part else self.records
+        known, parent = self.fields.get(name), self._parent(name)
+        having = parent.kinds["object"] if parent else self.records
         return having + (known.mentions if known else 0)
 
     def seen_in(self, block: BlockTally, name: str) -> int:
         """Return how many items of a block a field could be in, as it is known here."""
-        return block.seen(name, may_be_nested=not self._is_top_level(name))
-
-    def _is_top_level(self, name: str) -> bool:
-        """Return whether a name with a dot is not nested: its parent was never an object."""
-        whole = self.fields.get(name.rpartition(".")[0])
-        if whole is None:
-            return False
-        is_plain = whole.filled > 0 and "object" not in whole.kinds
-        return is_plain or not _is_nested(name, self.fields)
+        nothing = FieldTally()
+        having = block.valid
+        if self._parent(name):
+            having = block.fields.get(name.rpartition(".")[0], nothing).kinds["object"]
+        return having + block.fields.get(name, nothing).mentions
 
     def share(self, name: str) -> float:
         """Return the share of items that have a field; 0 when there are none."""
         known, seen = self.fields.get(name), self.seen(name)
         return known.filled / seen if known and seen else 0.0
 
-    def _field(self, name: str) -> FieldProfile:
-        known = self.fields.get(name)
-        if known is None:
-            known = self.fields[name] = FieldProfile()
-            if self.seen(name):
-                known.extend("filled", 0.0, 0.0)  # all records so far lack it
-        return known
-
     def steady(self, share: float) -> dict[str, str]:
         """Return the kinds of the fields that at least this share of the records has."""
         return {
-            name: max(one.kinds, key=lambda kind: one.kinds[kind])
+            name: one.kinds.most_common(1)[0][0]
             for name, one in self.fields.items()
             if self.share(name) >= share and one.kinds
         }
@@ -460,14 +370,28 @@ class Profile:
             "records": self.records,
             "invalid": self.invalid,
             "quiet": sorted(self.quiet),
-            "fields": {name: _field_json(one) for name, one in self.fields.items()},
+            "fields": {name: one.as_json() for name, one in self.fields.items()},
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Profile:
         """Return the profile that `as_json` has written."""
-        fields = {name: _field_from_json(one) for name, one in value["fields"].items()}
+        fields = {name: FieldProfile.from_json(one) for name, one in value["fields"].items()}
         return cls(value["records"], value["invalid"], fields, set(value["quiet"]))
+
+    def _parent(self, name: str) -> FieldProfile | None:
+        """Return the object that a field is in; a name may also contain a dot itself."""
+        parent, dot, _ = name.rpartition(".")
+        known = self.fields.get(parent) if dot else None
+        return known if known and known.kinds["object"] else None
+
+    def _add_field(self, name: str) -> FieldProfile:
+        known = self.fields.get(name)
+        if known is None:
+            known = self.fields[name] = FieldProfile()
+            if self.seen(name):
+                known.extend("filled", 0.0)  # all records so far lack it
+        return known
 
 
 def profile_of(shapes: Iterable[Shape]) -> Profile:
@@ -483,32 +407,6 @@ def profile_of(shapes: Iterable[Shape]) -> Profile:
         if block:
             profile.add(tally_block(block))
     return profile
-
-
-def _field_json(one: FieldProfile) -> dict[str, Any]:
-    return {
-        "filled": one.filled,
-        "mentions": one.mentions,
-        "kinds": one.kinds,
-        "sizes": {
-            kind: [sketch.count, sketch.low, sketch.high, sketch.stride, sketch.values]
-            for kind, sketch in one.sizes.items()
-        },
-        "extremes": {name: list(ends) for name, ends in one.extremes.items()},
-    }
-
-
-def _field_from_json(value: Mapping[str, Any]) -> FieldProfile:
-    return FieldProfile(
-        value["filled"],
-        value["mentions"],
-        dict(value["kinds"]),
-        {
-            kind: Sketch(one[0], one[1], one[2], one[3], list(one[4]))
-            for kind, one in value["sizes"].items()
-        },
-        {name: (ends[0], ends[1]) for name, ends in value["extremes"].items()},
-    )
 
 
 # ---------------- Statistics

@@ -9,7 +9,7 @@ from math import inf
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
 from longline.core.errors import FailureKind
 from longline.core.model import ItemState
@@ -85,15 +85,24 @@ class Profiles(Repository):
         `scope` selects runs with the same options; `but` excludes the job that is judged;
         `is_comparable` decides about each profile.
         """
-        query = _newest_first(source, but).where(profiles.c.is_sound)
-        return _choose(connection, query, scope, is_comparable)
-
-    @reads
-    def recent(
-        self, connection: Connection, source: str, *, scope: str = "", but: str = ""
-    ) -> list[StoredProfile]:
-        """Return the newest profiles of a source and scope, sound or not."""
-        return _choose(connection, _newest_first(source, but), scope, lambda _: True)
+        query = (
+            select(profiles)
+            .where(profiles.c.source == source, profiles.c.job_id != but, profiles.c.is_sound)
+            .order_by(profiles.c.at.desc(), profiles.c.job_id.desc())
+            .limit(_MAX_READ)
+        )
+        found: list[StoredProfile] = []
+        # A few at a time, since the first few are mostly enough.
+        with connection.execute(query.execution_options(yield_per=_MAX_CHOSEN)) as rows:
+            for one in (StoredProfile(*row) for row in rows):
+                if one.profile.get("scope", "") != scope:
+                    continue
+                if is_comparable(one.profile):
+                    found.append(one)
+                # An accepted profile replaces all before it.
+                if one.is_accepted or len(found) == _MAX_CHOSEN:
+                    break
+        return found
 
     @reads
     def last(self, connection: Connection, source: str) -> StoredProfile | None:
@@ -192,35 +201,6 @@ def _merge_results(old: Mapping[str, Any], result: DriftResult) -> DriftResult:
     quiet = sorted({*old.get("quiet", ()), *result.profile.get("quiet", ())})
     profile = {**result.profile, "accepted": True, "quiet": quiet, "drift": {}}
     return replace(result, profile=profile, drift=())
-
-
-def _newest_first(source: str, but: str) -> Select[Any]:
-    return (
-        select(profiles)
-        .where(profiles.c.source == source, profiles.c.job_id != but)
-        .order_by(profiles.c.at.desc(), profiles.c.job_id.desc())
-        .limit(_MAX_READ)
-    )
-
-
-def _choose(
-    connection: Connection,
-    query: Select[Any],
-    scope: str,
-    is_comparable: Callable[[Mapping[str, Any]], bool],
-) -> list[StoredProfile]:
-    found: list[StoredProfile] = []
-    # A few at a time, since the first few are mostly enough.
-    with connection.execute(query.execution_options(yield_per=_MAX_CHOSEN)) as rows:
-        for one in (StoredProfile(*row) for row in rows):
-            if one.profile.get("scope", "") != scope:
-                continue
-            if is_comparable(one.profile):
-                found.append(one)
-            # An accepted profile replaces all before it.
-            if one.is_accepted or len(found) == _MAX_CHOSEN:
-                break
-    return found
 
 
 def _read_committed(
