@@ -8,11 +8,11 @@ from longline.core.clock import Clock
 from longline.limits.backends.sqlite import SqliteStateBackend, SqliteStateFile
 from longline.limits.backends.state import MemoryStateBackend, State
 from longline.limits.breaker import BreakerBackend, BreakerState
-from longline.limits.concurrency import InFlight, StateConcurrencyBackend
-from longline.limits.rate_limit import BucketState, StateRateLimitBackend
+from longline.limits.concurrency import ConcurrencyBackend, InFlight
+from longline.limits.rate_limit import BucketState, RateLimitBackend
 
 
-class MemoryRateLimitBackend(StateRateLimitBackend):
+class MemoryRateLimitBackend(RateLimitBackend):
     def __init__(self, clock: Clock) -> None:
         super().__init__(MemoryStateBackend(clock))
 
@@ -22,12 +22,12 @@ class MemoryBreakerBackend(BreakerBackend):
         super().__init__(MemoryStateBackend(clock))
 
 
-class MemoryConcurrencyBackend(StateConcurrencyBackend):
+class MemoryConcurrencyBackend(ConcurrencyBackend):
     def __init__(self, clock: Clock) -> None:
         super().__init__(MemoryStateBackend(clock))
 
 
-class SqliteRateLimitBackend(StateRateLimitBackend):
+class SqliteRateLimitBackend(RateLimitBackend):
     def __init__(self, path: Path, clock: Clock) -> None:
         self._file = SqliteStateFile(path, clock)
         super().__init__(self._file.backend("pace", BucketState))
@@ -45,7 +45,7 @@ class SqliteBreakerBackend(BreakerBackend):
         await self._file.close()
 
 
-class SqliteConcurrencyBackend(StateConcurrencyBackend):
+class SqliteConcurrencyBackend(ConcurrencyBackend):
     def __init__(self, path: Path, clock: Clock) -> None:
         self._file = SqliteStateFile(path, clock)
         super().__init__(self._file.backend("crowd", InFlight))

@@ -38,15 +38,10 @@ from longline.limits.backends.sqlite import SqliteStateFile
 from longline.limits.backends.state import StateBackend
 from longline.limits.breaker import BreakerBackend, BreakerState, CircuitBreaker
 from longline.limits.budget import Budget, Budgets, BudgetUsage
-from longline.limits.concurrency import (
-    ConcurrencyBackend,
-    ConcurrencyLimiter,
-    InFlight,
-    StateConcurrencyBackend,
-)
+from longline.limits.concurrency import ConcurrencyBackend, ConcurrencyLimiter, InFlight
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter
-from longline.limits.rate_limit import BucketState, RateLimitBackend, StateRateLimitBackend
+from longline.limits.rate_limit import BucketState, RateLimitBackend
 from longline.limits.retry import DEFAULT_RETRY, RetryHandler, RetryPolicy
 from longline.sources.api.source import Bookmark, Bookmarks
 from longline.sources.base import Source
@@ -101,9 +96,9 @@ async def open_limit_backends(
             file = SqliteStateFile(settings.pace_file, clock)
             ends.push_async_callback(file.close)
             yield LimitBackends(
-                StateRateLimitBackend(file.backend("pace", BucketState)),
+                RateLimitBackend(file.backend("pace", BucketState)),
                 BreakerBackend(file.backend("breaker", BreakerState), freshness=_BREAKER_FRESHNESS),
-                StateConcurrencyBackend(file.backend("crowd", InFlight)),
+                ConcurrencyBackend(file.backend("crowd", InFlight)),
                 file.backend("limits", Learned),
                 file.backend("robots", RobotsText),
                 file.backend("budget", BudgetUsage),
@@ -429,7 +424,7 @@ def _budgets(
     spec: JobSpec, job: str, backends: LimitBackends, clock: Clock, since: float | None
 ) -> Budgets | None:
     total, per_domain = _budget(spec.budget), _budget(spec.budget_per_domain)
-    if total.is_empty and per_domain.is_empty:
+    if total == per_domain == Budget():
         return None
     return Budgets(job, backends.budgets, clock, total=total, per_domain=per_domain, since=since)
 

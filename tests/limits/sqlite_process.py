@@ -12,7 +12,7 @@ from pathlib import Path
 from longline.core.clock import SystemClock
 from longline.limits.backends.sqlite import SqliteStateFile
 from longline.limits.breaker import BreakerBackend, BreakerPolicy, BreakerState
-from longline.limits.rate_limit import BucketState, RateLimit, StateRateLimitBackend
+from longline.limits.rate_limit import BucketState, RateLimit, RateLimitBackend
 
 PACE = RateLimit(rate=0.1, capacity=5)
 POLICY = BreakerPolicy(threshold=1, recovery=60.0)
@@ -20,7 +20,7 @@ POLICY = BreakerPolicy(threshold=1, recovery=60.0)
 
 async def reserve(path: Path, count: int) -> None:
     file = SqliteStateFile(path, SystemClock())
-    backend = StateRateLimitBackend(file.backend("pace", BucketState))
+    backend = RateLimitBackend(file.backend("pace", BucketState))
     for _ in range(count):
         slot = await backend.reserve("a.test", PACE)
         print(repr(slot.at), flush=True)  # noqa: T201 - the answer of this program

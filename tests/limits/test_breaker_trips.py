@@ -20,7 +20,6 @@ from longline.limits.breaker import (
     Health,
     Phase,
     Ramp,
-    SuccessCounter,
     Window,
     admit_request,
     count_requests,
@@ -270,19 +269,6 @@ def test_a_window_holds_what_is_young_and_nothing_old(ends: list[tuple[float, bo
 
     assert sum(age <= 50 for age, _ in ends) <= requests <= sum(age < 60 for age, _ in ends)
     assert failed <= sum(age < 60 and not is_up for age, is_up in ends)
-
-
-@given(st.lists(st.floats(0, 300), max_size=60))
-def test_a_tally_hands_over_what_is_young_once(ages: list[float]) -> None:
-    tally = SuccessCounter(60.0)
-    for age in sorted(ages, reverse=True):
-        tally.count(NOW - age)
-
-    taken = tally.take(NOW)
-
-    assert sum(age <= 50 for age in ages) <= sum(count for _, count in taken)
-    assert sum(count for _, count in taken) <= sum(age < 60 for age in ages)
-    assert tally.take(NOW) == ()
 
 
 @given(st.lists(st.floats(0, 2), max_size=200))

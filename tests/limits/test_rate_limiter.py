@@ -8,6 +8,7 @@ from typing import Never
 import pytest
 
 from longline.core.errors import BadOption
+from longline.limits.backends.state import MemoryStateBackend
 from longline.limits.limiter import RateLimiter, Token
 from longline.limits.rate_limit import BucketState, RateLimit, RateLimitBackend, Slot
 from tests.limit_backends import MemoryRateLimitBackend
@@ -242,7 +243,7 @@ async def test_a_grant_says_when_it_was_due_and_how_long_it_took(
 
 
 async def test_without_a_limit_the_backend_is_rarely_called(clock: VirtualClock) -> None:
-    limiter = RateLimiter(rate=None, clock=clock, backend=SilentBackend())
+    limiter = RateLimiter(rate=None, clock=clock, backend=SilentBackend(MemoryStateBackend(clock)))
 
     await departures(limiter, clock, 1000)
     await limiter.confirm(Token("a.test", clock.now() - 5, 0.0, is_limited=True))

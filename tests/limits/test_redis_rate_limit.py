@@ -24,7 +24,6 @@ from longline.limits.rate_limit import (
     RateLimit,
     RateLimitBackend,
     Slot,
-    StateRateLimitBackend,
 )
 from tests.redis_connections import clocked_redis, new_prefix, settled_redis
 from tests.servers import RedisServer
@@ -99,7 +98,7 @@ async def played_in_python(moves: list[Move]) -> list[object]:
     states = MemoryStateBackend[BucketState](clock)
     empty = BucketState(EPOCH, PACES[0].slack + PACES[0].interval)
     await states.change(DOMAIN, lambda _state, _now: (empty, None))
-    return await play(moves, StateRateLimitBackend(states), clock)
+    return await play(moves, RateLimitBackend(states), clock)
 
 
 async def played_on_redis(moves: list[Move], url: str) -> list[object]:

@@ -13,7 +13,7 @@ import math
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from longline.core.clock import Clock, SystemClock, backoff
 from longline.core.errors import (
@@ -55,7 +55,7 @@ def count_requests(
     window: Window, at: float, length: float, *, succeeded: int = 0, failed: int = 0
 ) -> Window:
     """Return the window with these requests added at a time."""
-    since = _slot_start(at, length)
+    since = slot_start(at, length)
     slots = {counts.since: counts for counts in window}
     counts = slots.get(since, Counts(since))
     slots[since] = Counts(since, counts.succeeded + succeeded, counts.failed + failed)
@@ -67,33 +67,8 @@ def recent_counts(window: Window, now: float, length: float) -> Window:
     return tuple(counts for counts in window if counts.since > now - length)
 
 
-class SuccessCounter:
-    """The successes of one domain in this process that the backend does not have yet."""
-
-    def __init__(self, length: float) -> None:
-        self._length = length
-        self._slots: dict[float, int] = {}
-
-    def count(self, now: float) -> None:
-        """Count one success."""
-        since = _slot_start(now, self._length)
-        if since not in self._slots:
-            self._drop_old(now)
-        self._slots[since] = self._slots.get(since, 0) + 1
-
-    def take(self, now: float) -> Successes:
-        """Return what was counted within the window, and reset."""
-        self._drop_old(now)
-        taken = tuple((now - since, count) for since, count in self._slots.items())
-        self._slots = {}
-        return taken
-
-    def _drop_old(self, now: float) -> None:
-        oldest = now - self._length
-        self._slots = {since: count for since, count in self._slots.items() if since > oldest}
-
-
-def _slot_start(at: float, length: float) -> float:
+def slot_start(at: float, length: float) -> float:
+    """Return when the slot that a time falls into begins."""
     return at - at % (length / SLOTS)
 
 
@@ -280,6 +255,7 @@ class Admission:
     until: float = 0.0
     reason: str = ""
     is_ban: bool = False
+    is_ramping: bool = False
 
 
 def admit_request(
@@ -290,7 +266,8 @@ def admit_request(
     if state.ramp is not None:
         ramp, due = state.ramp.request(now)
         reason = "it is recovering, so requests are resumed slowly"
-        return replace(state, ramp=ramp), Admission(due <= now, until=due, reason=reason)
+        admission = Admission(due <= now, until=due, reason=reason, is_ramping=True)
+        return replace(state, ramp=ramp), admission
     if state.open_until is None:
         return state, Admission(is_allowed=True)
     if now < state.open_until:
@@ -327,11 +304,18 @@ def record_result(
     state = replace(state, window=recent_counts(window, now, policy.window))
     if health is Health.BANNED:
         return _trip(policy, state, now, reason, is_ban=True)
-    if health is Health.UP:
-        return _record_success(policy, state, phase, now)
-    state = replace(state, failures=state.failures + 1)
-    cause = _trip_cause(policy, state, phase, reason, now)
-    return state if cause is None else _trip(policy, state, now, cause)
+    if health is Health.DOWN:
+        return _record_failure(policy, state, phase, reason, now)
+    if phase is not Phase.HALF_OPEN:
+        return replace(state, failures=0)
+    new = Phase.RAMPING if policy.ramp else Phase.CLOSED
+    return BreakerState(
+        trips=state.trips,
+        trips_in_a_row=state.trips_in_a_row if policy.ramp else 0,
+        bans_in_a_row=state.bans_in_a_row if policy.ramp else 0,
+        ramp=Ramp(policy.ramp) if policy.ramp else None,
+        history=_with_transition(state, now, phase, new, "responded again"),
+    )
 
 
 def reset_breaker(state: BreakerState, now: float) -> BreakerState:
@@ -381,38 +365,22 @@ def _after_ramp(state: BreakerState, now: float) -> BreakerState:
     )
 
 
-def _record_success(
-    policy: BreakerPolicy, state: BreakerState, phase: Phase, now: float
-) -> BreakerState:
-    if phase is not Phase.HALF_OPEN:
-        return replace(state, failures=0)
-    if policy.ramp == 0:
-        history = _with_transition(state, now, phase, Phase.CLOSED, "responded again")
-        return BreakerState(trips=state.trips, history=history)
-    return BreakerState(
-        trips=state.trips,
-        trips_in_a_row=state.trips_in_a_row,
-        bans_in_a_row=state.bans_in_a_row,
-        ramp=Ramp(policy.ramp),
-        history=_with_transition(state, now, phase, Phase.RAMPING, "responded again"),
-    )
-
-
-def _trip_cause(
+def _record_failure(
     policy: BreakerPolicy, state: BreakerState, phase: Phase, reason: str, now: float
-) -> str | None:
-    """Return why the last failure opens the breaker; None when it does not."""
-    last = f", the last: {reason}" if reason else ""
-    if phase is Phase.HALF_OPEN:
-        return f"still failing{last}"
-    if phase is Phase.RAMPING:
-        return f"failed again while recovering{last}"
-    if state.failures >= policy.threshold:
-        return f"{state.failures} failures in a row{last}"
+) -> BreakerState:
+    state = replace(state, failures=state.failures + 1)
     rate = state.rate(policy, now)
-    if rate is not None and rate >= policy.failure_rate:
-        return f"{rate:.0%} of the requests of {policy.window:g} s failed{last}"
-    return None
+    if phase is Phase.HALF_OPEN:
+        cause = "still failing"
+    elif phase is Phase.RAMPING:
+        cause = "failed again while recovering"
+    elif state.failures >= policy.threshold:
+        cause = f"{state.failures} failures in a row"
+    elif rate is not None and rate >= policy.failure_rate:
+        cause = f"{rate:.0%} of the requests of {policy.window:g} s failed"
+    else:
+        return state
+    return _trip(policy, state, now, f"{cause}, the last: {reason}" if reason else cause)
 
 
 def _trip(
@@ -486,7 +454,7 @@ class BreakerBackend:
         return await self._states.change(domain, update)
 
     async def reset(self, domain: str) -> BreakerState:
-        """Close the breaker."""
+        """Close the breaker manually; the number of trips is kept."""
 
         def update(state: BreakerState | None, now: float) -> tuple[BreakerState, BreakerState]:
             closed = reset_breaker(state or BreakerState(), now)
@@ -564,7 +532,7 @@ class CircuitBreaker:
         self._clock = clock or SystemClock()
         self._backend = backend or BreakerBackend(MemoryStateBackend(self._clock))
         self._seen: dict[str, tuple[BreakerState, float]] = {}
-        self._successes: dict[str, SuccessCounter] = {}
+        self._successes: dict[str, dict[float, int]] = {}
         self._probes: set[str] = set()
         self._turned_away = 0
 
@@ -583,10 +551,13 @@ class CircuitBreaker:
 
     def count_success(self, domain: str) -> None:
         """Count a success in this process; it is recorded with the next result."""
-        counter = self._successes.get(domain)
-        if counter is None:
-            counter = self._successes[domain] = SuccessCounter(self._policy.window)
-        counter.count(self._clock.now())
+        now, window = self._clock.now(), self._policy.window
+        slots = self._successes.setdefault(domain, {})
+        since = slot_start(now, window)
+        if since not in slots:
+            slots = {start: slots[start] for start in slots if start > now - window}
+            self._successes[domain] = slots
+        slots[since] = slots.get(since, 0) + 1
 
     async def admit(self, domain: str, url: str | None = None) -> None:
         """Return when a request may go; its result has to be passed to `record`.
@@ -599,8 +570,11 @@ class CircuitBreaker:
         """
         while not (admission := await self._admission(domain)).is_allowed:
             wait = admission.until - self._clock.now()
-            if wait > _LONGEST_WAIT or not await self._is_ramping(domain):
-                self._turn_away(url or domain, admission)
+            if wait > _LONGEST_WAIT or not admission.is_ramping:
+                self._turned_away += 1
+                _LOG.debug("breaker turned away %s: %s", url or domain, admission.reason)
+                kind = FailureKind.BLOCKED if admission.is_ban else FailureKind.NETWORK
+                raise CircuitOpen(url or domain, admission.until, admission.reason, kind)
             await self._clock.sleep(wait + _SPARE)
         if admission.is_probe:
             self._probes.add(domain)
@@ -618,13 +592,16 @@ class CircuitBreaker:
         if health is Health.UP and (await self._state(domain)).is_healthy:
             self.count_success(domain)
             return None
-        counter = self._successes.pop(domain, None)
+        now = self._clock.now()
+        successes = self._successes.pop(domain, {})
+        text = error.evidence if isinstance(error, Blocked) else str(error or "")
+        reason = text or (type(error).__name__ if error else "")
         change = await self._backend.record(
             domain,
             self._policy,
             health,
-            reason=_failure_text(error),
-            successes=counter.take(self._clock.now()) if counter else (),
+            reason=reason[:_LONGEST_REASON],
+            successes=tuple((now - since, count) for since, count in successes.items()),
         )
         self._remember(domain, change.after)
         if (moved := change.transition) is not None:
@@ -675,7 +652,7 @@ class CircuitBreaker:
     async def _admission(self, domain: str) -> Admission:
         """Decide on one request; the backend is called only when it matters."""
         state = await self._state(domain)
-        if state.phase(self._clock.now()) is Phase.OPEN:
+        if not state.is_closed:
             # A user may just have closed it; an outdated state would defer the item, or its whole
             # domain, until the breaker half-opens.
             self._seen.pop(domain, None)
@@ -686,9 +663,6 @@ class CircuitBreaker:
         admission = await self._backend.admit(domain, self._policy)
         self._seen.pop(domain, None)
         return admission
-
-    async def _is_ramping(self, domain: str) -> bool:
-        return (await self._state(domain)).phase(self._clock.now()) is Phase.RAMPING
 
     async def _state(self, domain: str) -> BreakerState:
         """Return the state; one that was read recently is reused."""
@@ -701,12 +675,6 @@ class CircuitBreaker:
 
     def _remember(self, domain: str, state: BreakerState) -> None:
         self._seen[domain] = (state, self._clock.now())
-
-    def _turn_away(self, url: str, admission: Admission) -> NoReturn:
-        self._turned_away += 1
-        _LOG.debug("breaker turned away %s: %s", url, admission.reason)
-        kind = FailureKind.BLOCKED if admission.is_ban else FailureKind.NETWORK
-        raise CircuitOpen(url, admission.until, admission.reason, kind)
 
 
 def status_of_breaker(state: BreakerState, policy: BreakerPolicy, now: float) -> BreakerStatus:
@@ -722,10 +690,3 @@ def status_of_breaker(state: BreakerState, policy: BreakerPolicy, now: float) ->
         is_ban=state.is_ban,
         history=state.history,
     )
-
-
-def _failure_text(error: BaseException | None) -> str:
-    if error is None:
-        return ""
-    text = error.evidence if isinstance(error, Blocked) else str(error)
-    return (text or type(error).__name__)[:_LONGEST_REASON]

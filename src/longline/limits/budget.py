@@ -21,11 +21,6 @@ class Budget:
     received_bytes: int | None = None
     seconds: float | None = None
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is limited."""
-        return self == Budget()
-
 
 @dataclass(frozen=True, slots=True)
 class BudgetUsage:
@@ -80,10 +75,9 @@ class Budgets:
         self._job = job
         self._backend = backend
         self._clock = clock
-        self._total = total
         self._per_domain = per_domain
         self._started = clock.now() if since is None else since
-        self._accounts: dict[str, _Account] = {}
+        self._whole = _Account(job, total, "")
         self._by_domain: dict[str, tuple[_Account, ...]] = {}
 
     def check(self, domain: str, url: str) -> None:
@@ -109,7 +103,13 @@ class Budgets:
         while not self.try_spend(domain):  # another task may use what was reserved
             for account in self._accounts_of(domain):
                 if not account.reserved:
-                    await self._reserve(account, url)
+                    reserve = partial(_reserve_requests, account.budget)
+                    before, count = await self._backend.change(account.name, reserve)
+                    account.seen = BudgetUsage(before.requests + count, before.received_bytes)
+                    if not count:
+                        limit = exceeded_limit(account.budget, before, 0.0)
+                        raise BudgetSpent(url, f"{limit}{account.suffix}")
+                    account.reserved += count
 
     def try_spend(self, domain: str) -> bool:
         """Use one request if the backend need not be called; return whether it was used."""
@@ -137,9 +137,8 @@ class Budgets:
         for account in self._accounts_of(domain):
             if account.unreported_bytes:
                 size_bytes, account.unreported_bytes = account.unreported_bytes, 0
-                account.seen = await self._backend.change(
-                    account.name, partial(_add_bytes, size_bytes)
-                )
+                add = partial(_add_bytes, size_bytes)
+                account.seen = await self._backend.change(account.name, add)
 
     async def forget(self) -> None:
         """Delete the stored usage, once the job has ended."""
@@ -147,29 +146,15 @@ class Budgets:
             if name == self._job or name.startswith(f"{self._job} "):
                 await self._backend.forget(name)
 
-    async def _reserve(self, account: _Account, url: str) -> None:
-        before, count = await self._backend.change(
-            account.name, partial(_reserve_requests, account.budget)
-        )
-        account.seen = BudgetUsage(before.requests + count, before.received_bytes)
-        if not count:
-            limit = exceeded_limit(account.budget, before, 0.0)
-            raise BudgetSpent(url, f"{limit}{account.suffix}")
-        account.reserved += count
-
     def _accounts_of(self, domain: str) -> tuple[_Account, ...]:
         """Return the accounts that a request to a domain is charged to."""
         found = self._by_domain.get(domain)
         if found is None:
             # The domain's first: when the job's own refuses, no more requests are sent anyway.
-            each = self._account(f"{self._job} {domain}", self._per_domain, f" for {domain}")
-            whole = self._account(self._job, self._total, "")
-            found = tuple(one for one in (each, whole) if not one.budget.is_empty)
+            own = _Account(f"{self._job} {domain}", self._per_domain, f" for {domain}")
+            found = tuple(one for one in (own, self._whole) if one.budget != Budget())
             self._by_domain[domain] = found
         return found
-
-    def _account(self, name: str, budget: Budget, suffix: str) -> _Account:
-        return self._accounts.setdefault(name, _Account(name, budget, suffix))
 
 
 @dataclass(slots=True)

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 from uuid import uuid4
 
 from longline.core.clock import Clock, SystemClock, backoff, sleep_or_wake
@@ -62,38 +61,28 @@ def remove_request(state: InFlight, token: str) -> InFlight:
     return InFlight({one: until for one, until in state.leases.items() if one != token})
 
 
-class ConcurrencyBackend(Protocol):
+class ConcurrencyBackend:
     """The requests in flight at all domains; each call is one atomic step."""
-
-    async def acquire(self, domain: str, limit: int, lease: float = LEASE) -> InFlightSlot:
-        """Take a slot for `lease` seconds while fewer than `limit` are taken, in all processes."""
-
-    async def renew(self, domain: str, tokens: Sequence[str], lease: float = LEASE) -> None:
-        """Renew leases for another `lease` seconds; lost ones are added again."""
-
-    async def release(self, domain: str, token: str) -> None:
-        """Free a slot; an unknown token is ignored, and one that cannot be released expires."""
-
-
-class StateConcurrencyBackend(ConcurrencyBackend):
-    """Requests in flight in a StateBackend."""
 
     def __init__(self, states: StateBackend[InFlight]) -> None:
         self._states = states
 
     async def acquire(self, domain: str, limit: int, lease: float = LEASE) -> InFlightSlot:
+        """Take a slot for `lease` seconds while fewer than `limit` are taken, in all processes."""
         token = uuid4().hex
         return await self._states.change(
             domain, lambda state, now: add_request(state or InFlight(), token, limit, lease, now)
         )
 
     async def renew(self, domain: str, tokens: Sequence[str], lease: float = LEASE) -> None:
+        """Renew leases for another `lease` seconds; lost ones are added again."""
         await self._states.change(
             domain,
             lambda state, now: (renew_requests(state or InFlight(), tokens, lease, now), None),
         )
 
     async def release(self, domain: str, token: str) -> None:
+        """Free a slot; an unknown token is ignored, and one that cannot be released expires."""
         await self._states.change(
             domain, lambda state, _now: (state and remove_request(state, token), None)
         )
@@ -124,7 +113,7 @@ class ConcurrencyLimiter:
         check_range("max_in_flight", limit, "a whole number from 1", at_least=1, is_whole=True)
         self._limit = limit
         self._clock = clock or SystemClock()
-        self._backend = backend or StateConcurrencyBackend(MemoryStateBackend(self._clock))
+        self._backend = backend or ConcurrencyBackend(MemoryStateBackend(self._clock))
         self._domains: dict[str, _DomainSlots] = {}
         self._renewal: asyncio.Task[None] | None = None
 
@@ -145,7 +134,12 @@ class ConcurrencyLimiter:
             yield self._clock.now() - started
         finally:
             slots.held.discard(token)
-            await self._release(domain, token)
+            try:
+                # The response is there: it is not lost because the backend is not reachable.
+                with contextlib.suppress(StoreError):
+                    await self._backend.release(domain, token)
+            finally:
+                slots.released.set()
 
     async def close(self) -> None:
         """Stop renewing; further calls do nothing."""
@@ -167,14 +161,6 @@ class ConcurrencyLimiter:
             polls += 1
             pause = backoff(polls, base=_FIRST_POLL, ceiling=_LONGEST_POLL)
             await sleep_or_wake(pause, slots.released)
-
-    async def _release(self, domain: str, token: str) -> None:
-        try:
-            # The response is there: it is not lost because the backend is not reachable.
-            with contextlib.suppress(StoreError):
-                await self._backend.release(domain, token)
-        finally:
-            self._domains[domain].released.set()
 
     async def _renew(self) -> None:
         """Renew all leases of this process until it holds none."""

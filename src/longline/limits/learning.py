@@ -106,14 +106,25 @@ def start_run(state: Learned | None, now: float) -> Learned:
         return known
     is_old = known.ceiling is not None and now - known.refused_at > _FRESH
     ceiling = known.ceiling and _bounded(known.ceiling * (_LIFTED if is_old else 1.0))
+    if known.refusals:
+        rate = _SHADE * known.proven or min(known.rate, _CUT * (known.ceiling or known.rate))
+    elif known.published is not None:
+        rate = BELOW * known.published
+    else:
+        rate = max(START, min(known.rate, known.proven))
+    caution = Caution.NONE
+    if ceiling is not None:
+        # A proven rate far below the refused one: search between the two.
+        is_far = is_old or known.proven < ceiling / 2
+        caution = Caution.SOME if is_far else Caution.MUCH
     return replace(
         known,
-        rate=_first_rate(known),
+        rate=_bounded(rate),
         burst=known.burst if known.is_learned else _PROBE,
         is_learned=True,
         ceiling=ceiling,
         refused_at=now if is_old else known.refused_at,
-        caution=_first_caution(ceiling, 0.0 if is_old else known.proven),
+        caution=caution,
         since=now,
         # Unlike after a refusal, the bucket may be full now: one second of traffic is not counted.
         accepted=-max(_BURST, math.ceil(ceiling or 0.0)),
@@ -141,13 +152,13 @@ def count_accepted(
         state,
         accepted=state.accepted + fresh,
         window_count=state.window_count + fresh,
-        is_burst_proven=state.is_burst_proven or _has_pair(sent),
+        is_burst_proven=state.is_burst_proven
+        or any(after - before < _PAIR for before, after in pairwise(sorted(sent))),
     )
     proven = min(_mean_rate(counted, max(sent)), counted.rate)
     counted = replace(counted, proven=max(counted.proven, proven))
-    return (
-        _measure(counted, now, is_eager=is_eager) if now - counted.window_at >= _WINDOW else counted
-    )
+    is_due = now - counted.window_at >= _WINDOW
+    return _measure(counted, now, is_eager=is_eager) if is_due else counted
 
 
 def count_refused(state: Learned, sent_at: float, now: float) -> Learned:
@@ -250,22 +261,17 @@ def _measure(state: Learned, now: float, *, is_eager: bool) -> Learned:
     """Let the rate grow by the used share of the time since the last measurement."""
     seconds = now - state.window_at
     used = state.window_count / state.rate  # seconds that this traffic takes at our rate
-    measured_state = replace(state, window_at=now, window_count=0)
+    measured = replace(state, window_at=now, window_count=0)
     if not is_eager or used < _BUSY * seconds:
-        return measured_state
-    rate = _grown(state, min(used, seconds))
-    return (
-        replace(measured_state, rate=rate, changed_at=now) if rate > state.rate else measured_state
-    )
-
-
-def _grown(state: Learned, seconds: float) -> float:
+        return measured
+    seconds = min(used, seconds)
     if state.ceiling is None:
         highest = _bounded(FASTEST if state.published is None else BELOW * state.published)
-        return min(state.rate + _STEP * seconds, max(highest, state.rate))
-    approach = _APPROACH[Caution(state.caution)]
-    step = (state.ceiling - state.rate) * min(1.0, seconds / approach)
-    return max(state.rate, min(state.rate + step, _HIGHEST * state.ceiling))
+        rate = min(state.rate + _STEP * seconds, highest)
+    else:
+        step = (state.ceiling - state.rate) * min(1.0, seconds / _APPROACH[Caution(state.caution)])
+        rate = min(state.rate + step, _HIGHEST * state.ceiling)
+    return replace(measured, rate=rate, changed_at=now) if rate > state.rate else measured
 
 
 def _mean_rate(state: Learned, until: float) -> float:
@@ -274,27 +280,6 @@ def _mean_rate(state: Learned, until: float) -> float:
     if state.accepted < _ENOUGH or seconds <= 0:
         return 0.0
     return state.accepted / seconds
-
-
-def _has_pair(sent: Sequence[float]) -> bool:
-    return any(after - before < _PAIR for before, after in pairwise(sorted(sent)))
-
-
-def _first_rate(state: Learned) -> float:
-    if state.refusals:
-        return _bounded(
-            _SHADE * state.proven or min(state.rate, _CUT * (state.ceiling or state.rate))
-        )
-    if state.published is not None:
-        return _bounded(BELOW * state.published)
-    return _bounded(max(START, min(state.rate, state.proven)))
-
-
-def _first_caution(ceiling: float | None, proven: float) -> Caution:
-    if ceiling is None:
-        return Caution.NONE
-    # The proven rate is far below the refused one: search between the two.
-    return Caution.SOME if proven < ceiling / 2 else Caution.MUCH
 
 
 def _bounded(rate: float) -> float:
@@ -349,7 +334,7 @@ class DomainLimit:
         """Load the known limit; a learning process starts its run with it."""
         self._synced_at = now
         if self.is_learning:
-            self._set_learned(await self._change(start_run))
+            await self._change(start_run)
             self._reported_rate = self.rate
         else:
             self._set_learned((await self._backend.read(self._domain))[0])
@@ -375,28 +360,14 @@ class DomainLimit:
         if not self.is_learning:
             self._set_learned((await self._backend.read(self._domain))[0])
             return
-        sent, self._accepted = self._accepted, []
         is_eager, self._outstanding = self._outstanding <= _MANY_OUTSTANDING, 0
-
-        def update(state: Learned | None, now: float) -> Learned:
-            known = state or start_run(state, now)
-            return count_accepted(known, sent, now, is_eager=is_eager)
-
-        self._set_learned(await self._change(update))
+        await self._share(is_eager=is_eager)
 
     async def record_refused(self, sent_at: float, now: float) -> None:
         """Share immediately that a request was refused."""
-        if not self.is_learning:
-            return
-        self._synced_at = now
-        sent, self._accepted = self._accepted, []
-
-        def update(state: Learned | None, now: float) -> Learned:
-            known = state or start_run(state, now)
-            counted = count_accepted(known, sent, now, is_eager=False)
-            return count_refused(counted, sent_at, now)
-
-        self._set_learned(await self._change(update))
+        if self.is_learning:
+            self._synced_at = now
+            await self._share(is_eager=False, refused_at=sent_at)
 
     async def set_published(self, rate: float) -> bool:
         """Record a limit that the site declares; return True when it had declared none before.
@@ -407,18 +378,14 @@ class DomainLimit:
             return False
         self._published = rate
         is_first = self._learned is None or self._learned.published is None
-        self._set_learned(
-            await self._change(lambda state, now: set_published(state or Learned(), rate, now))
-        )
+        await self._change(lambda state, now: set_published(state or Learned(), rate, now))
         return is_first
 
     async def store_cap(self) -> None:
         """Store the cap, so that `longline limits` shows it."""
         rate = self._cap
         if rate is not None:
-            self._set_learned(
-                await self._change(lambda state, now: set_restraint(state or Learned(), rate, now))
-            )
+            await self._change(lambda state, now: set_restraint(state or Learned(), rate, now))
 
     def changed_rate(self) -> float | None:
         """Return the learned rate if it has changed by a fifth since the last call."""
@@ -430,12 +397,22 @@ class DomainLimit:
         self._reported_rate = rate
         return rate
 
-    async def _change(self, update: Callable[[Learned | None, float], Learned]) -> Learned:
+    async def _share(self, *, is_eager: bool, refused_at: float | None = None) -> None:
+        sent, self._accepted = self._accepted, []
+
+        def update(state: Learned | None, now: float) -> Learned:
+            known = state or start_run(state, now)
+            counted = count_accepted(known, sent, now, is_eager=is_eager)
+            return counted if refused_at is None else count_refused(counted, refused_at, now)
+
+        await self._change(update)
+
+    async def _change(self, update: Callable[[Learned | None, float], Learned]) -> None:
         def change(state: Learned | None, now: float) -> tuple[Learned, Learned]:
             changed = update(state, now)
             return changed, changed
 
-        return await self._backend.change(self._domain, change)
+        self._set_learned(await self._backend.change(self._domain, change))
 
     def _set_learned(self, state: Learned | None) -> None:
         self._learned = state

@@ -8,9 +8,8 @@ import heapq
 import logging
 import math
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from longline.core.clock import Clock, SystemClock
 from longline.core.errors import Deferred, FailureKind, StoreError, check_range
@@ -20,8 +19,6 @@ from longline.limits.rate_limit import (
     BucketState,
     RateLimit,
     RateLimitBackend,
-    Slot,
-    StateRateLimitBackend,
     available_tokens,
     is_void,
     observe_lateness,
@@ -46,19 +43,18 @@ class PriorityLock:
         """Return the number of waiters."""
         return sum(not turn.done() for _, _, turn in self._waiters)
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def acquire(self, priority: int = 0) -> AsyncIterator[None]:
         """Hold the lock during the block."""
-        await self._wait_for_turn(priority)
+        if self._is_held:
+            await self._wait_for_turn(priority)
+        self._is_held = True
         try:
             yield
         finally:
             self._release()
 
     async def _wait_for_turn(self, priority: int) -> None:
-        if not self._is_held:
-            self._is_held = True
-            return
         self._arrivals += 1
         turn = asyncio.get_running_loop().create_future()
         place = self._arrivals - _PRIORITY_STEP * priority
@@ -170,7 +166,7 @@ class RateLimiter:
         )
         self._limits = dict(limits or {})
         self._clock = clock or SystemClock()
-        self._backend = backend or StateRateLimitBackend(MemoryStateBackend(self._clock))
+        self._backend = backend or RateLimitBackend(MemoryStateBackend(self._clock))
         self._learned = learned or MemoryStateBackend[Learned](self._clock)
         self._domains: dict[str, _Domain] = {}
 
@@ -183,11 +179,11 @@ class RateLimiter:
         return self._domain(domain).known.rate
 
     def try_acquire(self, domain: str) -> bool:
-        """Count a request that may go at once; return False when `acquire` has to decide."""
+        """Count a request that may go immediately; return False when `acquire` has to decide."""
         known = self._domains.get(domain)
         if known is None or known.is_limited or known.is_outdated(self._clock.now()):
             return False
-        known.waits.add(0.0)
+        known.requests += 1
         return True
 
     async def acquire(self, domain: str, url: str | None = None, *, priority: int = 0) -> Token:
@@ -206,9 +202,11 @@ class RateLimiter:
             async with known.queue.acquire(priority):
                 due = await self._wait_for_slot(known, url or domain)
             waited = self._clock.now() - started
-            if waited >= _SHORTEST_WAIT:
-                _LOG.debug("waited %.3f s for the rate limit of %s", waited, domain)
-        known.waits.add(waited)
+        known.requests += 1
+        if waited >= _SHORTEST_WAIT:
+            known.waits += 1
+            known.total_wait += waited
+            _LOG.debug("waited %.3f s for the rate limit of %s", waited, domain)
         return Token(domain, due, waited, is_limited)
 
     async def penalise(self, domain: str, seconds: float) -> None:
@@ -276,24 +274,28 @@ class RateLimiter:
 
     def get_statistics(self) -> LimiterStatistics:
         """Return the statistics since the start or the last reset."""
-        total = _Waits()
-        for known in self._domains.values():
-            total.merge(known.waits)
+        now = self._clock.now()
+        domains = {
+            name: known.statistics(now) for name, known in self._domains.items() if known.requests
+        }
+        requests = sum(one.requests for one in domains.values())
+        waits = sum(one.waits for one in domains.values())
+        total_wait = sum(one.total_wait for one in domains.values())
         return LimiterStatistics(
-            **total.as_dict(),
-            rate=self._default.rate if self._default else None,
-            capacity=self._default.capacity if self._default else None,
-            domains={
-                name: self._statistics_of(known)
-                for name, known in self._domains.items()
-                if known.waits.requests
-            },
+            requests,
+            waits,
+            total_wait,
+            total_wait / waits if waits else 0.0,
+            self._default.rate if self._default else None,
+            self._default.capacity if self._default else None,
+            domains,
         )
 
     def reset_statistics(self) -> None:
         """Start counting from zero; the buckets keep their state."""
         for known in self._domains.values():
-            known.waits = _Waits()
+            known.requests = known.waits = 0
+            known.total_wait = 0.0
 
     def _domain(self, domain: str) -> _Domain:
         known = self._domains.get(domain)
@@ -342,54 +344,19 @@ class RateLimiter:
                 problem = f"{known.domain} asked for a pause"
                 until = self._clock.now() + penalty
                 raise Deferred(url, until, problem, FailureKind.OVERLOAD, is_for_domain=True)
-            if slot.wait == 0 or await self._sleep_until(known.domain, limit, slot):
+            left: float | None = slot.wait
+            try:
+                while left:
+                    await self._clock.sleep(left)
+                    left = await self._backend.check(known.domain, limit, slot)
+            except asyncio.CancelledError:
+                # The cancellation goes through even when the backend is not reachable.
+                with contextlib.suppress(StoreError):
+                    await self._backend.cancel(known.domain, slot)
+                raise
+            if left is not None:
                 return due
-            await self._backend.cancel(known.domain, slot)
-
-    async def _sleep_until(self, domain: str, limit: RateLimit, slot: Slot) -> bool:
-        """Wait for a slot; return False when it has become void."""
-        left: float | None = slot.wait
-        try:
-            while left:
-                await self._clock.sleep(left)
-                left = await self._backend.check(domain, limit, slot)
-        except asyncio.CancelledError:
-            # The cancellation goes through even when the backend is not reachable.
-            with contextlib.suppress(StoreError):
-                await self._backend.cancel(domain, slot)
-            raise
-        return left is not None
-
-    def _statistics_of(self, known: _Domain) -> DomainStatistics:
-        limit, waits = known.known.limit, known.waits.as_dict()
-        if limit is None:
-            return DomainStatistics(**waits, rate=None, capacity=None, tokens=None)
-        left = available_tokens(limit, known.state, self._clock.now())
-        return DomainStatistics(
-            **waits, rate=known.known.rate, capacity=limit.capacity, tokens=left
-        )
-
-
-@dataclass(slots=True)
-class _Waits:
-    requests: int = 0
-    waits: int = 0
-    total_wait: float = 0.0
-
-    def add(self, waited: float) -> None:
-        self.requests += 1
-        if waited >= _SHORTEST_WAIT:
-            self.waits += 1
-            self.total_wait += waited
-
-    def merge(self, other: _Waits) -> None:
-        self.requests += other.requests
-        self.waits += other.waits
-        self.total_wait += other.total_wait
-
-    def as_dict(self) -> dict[str, Any]:
-        mean = self.total_wait / self.waits if self.waits else 0.0
-        return {**asdict(self), "mean_wait": mean}
+            await self._backend.cancel(known.domain, slot)  # it has become void
 
 
 @dataclass(slots=True)
@@ -399,7 +366,9 @@ class _Domain:
     domain: str
     known: DomainLimit
     queue: PriorityLock = field(default_factory=PriorityLock)
-    waits: _Waits = field(default_factory=_Waits)
+    requests: int = 0
+    waits: int = 0
+    total_wait: float = 0.0
     state: BucketState | None = None
     barred_until: float = 0.0
     is_loaded: bool = False
@@ -417,3 +386,15 @@ class _Domain:
     @property
     def limit(self) -> RateLimit:
         return self.known.limit or _UNLIMITED
+
+    def statistics(self, now: float) -> DomainStatistics:
+        limit = self.known.limit
+        return DomainStatistics(
+            self.requests,
+            self.waits,
+            self.total_wait,
+            self.total_wait / self.waits if self.waits else 0.0,
+            self.known.rate if limit else None,
+            limit.capacity if limit else None,
+            available_tokens(limit, self.state, now) if limit else None,
+        )

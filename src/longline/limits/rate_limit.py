@@ -18,7 +18,6 @@ have to be spread further apart.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from longline.core.errors import check_range
 from longline.limits.backends.state import StateBackend
@@ -156,11 +155,6 @@ def observe_lateness(limit: RateLimit, state: BucketState, seconds: float) -> Bu
     return replace(state, margin=max(state.margin, min(_GROWTH * seconds, LONGEST_MARGIN)))
 
 
-def cancel_slot(state: BucketState, slot: Slot) -> BucketState:
-    """Undo an unused reservation, if no other was made since."""
-    return slot.before if state == slot.after else state
-
-
 def available_tokens(limit: RateLimit, state: BucketState | None, now: float) -> float:
     """Return how many requests could go now."""
     if state is None:
@@ -190,42 +184,24 @@ def _certainly_full_at(limit: RateLimit, state: BucketState) -> float:
 # ---------------- Backends
 
 
-class RateLimitBackend(Protocol):
+class RateLimitBackend:
     """The buckets of all domains; each call is one atomic step."""
-
-    async def reserve(self, domain: str, limit: RateLimit) -> Slot:
-        """Reserve the next slot; no other caller in any process gets the same."""
-
-    async def check(self, domain: str, limit: RateLimit, slot: Slot) -> float | None:
-        """Return the seconds still to wait for a slot, or None when it is void."""
-
-    async def penalise(self, domain: str, limit: RateLimit, seconds: float) -> BucketState:
-        """Bar the domain for this many seconds from now, in all processes."""
-
-    async def observe_lateness(self, domain: str, limit: RateLimit, seconds: float) -> None:
-        """Record that a request left this many seconds after its slot."""
-
-    async def cancel(self, domain: str, slot: Slot) -> None:
-        """Return an unused slot; it is lost when another was reserved since."""
-
-    async def state(self, domain: str) -> BucketState | None:
-        """Return the bucket of a domain; None when it had no requests."""
-
-
-class StateRateLimitBackend(RateLimitBackend):
-    """Buckets in a StateBackend."""
 
     def __init__(self, states: StateBackend[BucketState]) -> None:
         self._states = states
 
     async def reserve(self, domain: str, limit: RateLimit) -> Slot:
+        """Reserve the next slot; no other caller in any process gets the same."""
         return await self._states.change(domain, lambda state, now: reserve_slot(limit, state, now))
 
     async def check(self, domain: str, limit: RateLimit, slot: Slot) -> float | None:
+        """Return the seconds still to wait for a slot, or None when it is void."""
         state, now = await self._states.read(domain)
         return None if state is None else check_slot(limit, state, slot, now)
 
     async def penalise(self, domain: str, limit: RateLimit, seconds: float) -> BucketState:
+        """Bar the domain for this many seconds from now, in all processes."""
+
         def update(state: BucketState | None, now: float) -> tuple[BucketState, BucketState]:
             barred = bar(limit, state, now + seconds, now)
             return barred, barred
@@ -233,16 +209,18 @@ class StateRateLimitBackend(RateLimitBackend):
         return await self._states.change(domain, update)
 
     async def observe_lateness(self, domain: str, limit: RateLimit, seconds: float) -> None:
+        """Record that a request left this many seconds after its slot."""
         await self._states.change(
             domain,
             lambda state, _now: (state and observe_lateness(limit, state, seconds), None),
         )
 
     async def cancel(self, domain: str, slot: Slot) -> None:
+        """Return an unused slot; it is lost when another was reserved since."""
         await self._states.change(
-            domain, lambda state, _now: (state and cancel_slot(state, slot), None)
+            domain, lambda state, _now: (slot.before if state == slot.after else state, None)
         )
 
     async def state(self, domain: str) -> BucketState | None:
-        state, _now = await self._states.read(domain)
-        return state
+        """Return the bucket of a domain; None when it had no requests."""
+        return (await self._states.read(domain))[0]
