@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, permutations
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -28,16 +28,10 @@ from longline.devtools.propose.selectors import (
     own_selectors,
 )
 from longline.devtools.propose.structure import (
-    AD_CLASS,
-    ALIKE,
     FEWEST,
     HEADING_TAGS,
     INVISIBLE_TAGS,
-    MAX_AD_SHARE,
-    MIN_KIND_SHARE,
-    MIXED,
     MOSTLY,
-    SAME_KIND,
     SAMPLED,
     Group,
     PageLinks,
@@ -49,191 +43,119 @@ from longline.devtools.propose.structure import (
     has_headings,
     header_and_total_rows,
     ids_of,
-    inner_class_names,
-    is_advert,
-    is_same_kind,
-    kinds_among,
-    likeness,
     shape_of,
-    shared_class_names,
     spread_sample,
-    table_columns,
     visible_text_sizes,
     without_nodes,
 )
 from longline.http.messages import Page
 from longline.sources.html.content import node_text
 
-# ---------------- Rank groups of elements by how likely they are the list of items
+MOST = 6
+"""Groups that are returned, the most likely first."""
+_EXAMINED = 80  # groups whose elements are compared; the others cover too little of the page
+_MOST_ELEMENTS = 3000
+_HIGHEST = 20  # levels above an element that its selector may start at: nested layout tables
+_NEVER_ITEMS_TAGS = """
+    html body head script style template noscript svg path g br hr b i em strong small code img
+    picture source input label button select option optgroup thead tbody tfoot colgroup col td th
+    caption nav meta link time sup sub use wbr iframe video audio canvas h1 figure figcaption abbr
+"""
+_NEVER_ITEMS = frozenset(_NEVER_ITEMS_TAGS.split())
+_MOST_INNER = 60  # inner selectors that are tried to distinguish elements
+_MOST_TRIED = 30  # selectors that are tried to separate some elements of a group from the others
+_COMPARED = 10  # groups, the most likely ones, whose surroundings are examined
+_ALIKE = 0.55  # an element with less of the common structure is odd
+_SAME_KIND = 0.8  # an element with so much of it, outside of the group, is left out
+_AD_CLASS = re.compile(
+    r"^(?!tag-|category-)(?:[\w-]*(?:--|__))?(?:is-|has-)?(?:ads?|ad-?(?:slot|unit|box|item|container)|"
+    r"advert\w*|sponsor\w*|promoted|promo)$",
+    re.IGNORECASE,
+)
+_MAX_AD_SHARE = 0.4  # of the elements of a list; more are items that happen to be called so
 
-_COUNTED = re.compile(r"\(\s*\d[\d.,\s]*\)\s*$")
-_ITEM_TYPES = re.compile(r'itemtype\$="/(?:WebPage|BreadcrumbList|ListItem|SiteNavigation)')
-_SLOTS = {0: 0.05, 1: 0.35, 2: 0.85, 3: 1.0, 4: 1.06, 5: 1.1}
-_MOST_SLOTS_FACTOR = 1.13
+# ---------------- Rank groups by how likely they are the list of items
+
+_SLOT_FACTORS = (0.05, 0.35, 0.85, 1.0)  # by texts that differ; the last for three and more
 _SHORT, _LONG = 12, 4000  # characters of an element; less is a button, more a whole page
-_ALL_ALIKE = 0.98
 
 
-def selector_rank(selector: str) -> tuple[float, int]:
-    """Return a sort key: the most stable and shortest selector first."""
-    return 1 / _quality(selector), len(selector)
-
-
-def _quality(selector: str) -> float:
-    """Return how likely a selector is to hold on another page, as a factor."""
-    parts = re.split(r" > ", selector)
-    factor = 1.0 if len(parts) == 1 else 0.985
+def _selector_rank(selector: str) -> tuple[bool, int, int]:
+    """Return a sort key: selectors by name first, then the shortest."""
     names = re.findall(r"\.([\w-]+)", selector)
-    if names and all(is_utility(name) for name in names):
-        factor *= 0.95
-    if selector.startswith("body >"):
-        factor *= 0.93
-    return factor * 0.995 ** (len(parts) - 1)
+    is_by_look = bool(names) and all(map(is_utility, names))
+    return is_by_look or selector.startswith("body >"), selector.count(" > "), len(selector)
 
 
-def score_group(group: Group) -> float:
-    """Return how likely a group is the list of items; a good one has about 100."""
-    count = len(group.nodes)
+def _score_group(group: Group) -> float:
+    """Return how likely a group is the list of items; a good one has about 100.
+
+    A list is much of the page's text, in many elements of the same structure with different texts.
+    """
     texts = group.texts
-    score = 25.0 * math.pow(group.coverage, 0.6) * math.log2(1 + min(count, 100))
-    score *= _SLOTS.get(group.slots, _MOST_SLOTS_FACTOR)
-    score *= group.homogeneity**2 * _quality(group.selector)
-    score *= (len(set(texts)) / len(texts)) ** 2
-    if not _SHORT < sum(map(len, texts)) / len(texts) < _LONG:
-        score *= 0.5
-    if group.link is not None:
+    score = 25.0 * math.pow(group.coverage, 0.6) * math.log2(1 + min(len(texts), 100))
+    score *= _SLOT_FACTORS[min(group.slots, len(_SLOT_FACTORS) - 1)]
+    score *= (group.homogeneity * len(set(texts)) / len(texts)) ** 2
+    if group.link is not None or group.has_headings:
         score *= 1.2
-    if group.has_headings:
-        score *= 1.1
-    if group.has_several_tables:
-        score *= 0.7
-    return score * _unlikely(group)
-
-
-def _unlikely(group: Group) -> float:
-    """Return a factor below 1 for menus, texts, advertisements and page numbers."""
-    score = 1.0
     if group.is_aside:
         score *= 0.15
-    if group.nodes[0].tag == "p" and group.link is None:
-        score *= 0.4  # paragraphs of a text
-    if _is_menu(group):
-        score *= 0.4
-    if group.slots <= 1 and all(_is_link_alone(node) for node in spread_sample(group.nodes, 10)):
-        score *= 0.5  # nothing but links: a menu, unless the page has nothing else
-    if sum(bool(_COUNTED.search(text)) for text in group.texts) > len(group.texts) / 2:
-        score *= 0.3  # filters, each with the number of its items
-    if group.followers and group.link is None and group.nodes[0].tag != "dt":
-        score *= 0.6  # headings of a text, each with its first paragraph
-    if any(AD_CLASS.search(name) for name in re.findall(r"(?<!:not\()\.([\w-]+)", group.selector)):
-        score *= 0.2
-    if _ITEM_TYPES.search(group.selector):
+    if not _SHORT < sum(map(len, texts)) / len(texts) < _LONG:
         score *= 0.5
-    if sum(text.strip().isdecimal() for text in group.texts) > len(group.texts) / 2:
-        score *= 0.01  # page numbers
+    is_text = group.nodes[0].tag == "p" and group.link is None
+    if is_text or _is_links_alone(group):
+        score *= 0.4
     return score
 
 
-def _is_link_alone(node: LexborNode) -> bool:
-    links = [node] if node.tag == "a" else node.css("a[href]")
-    return len(links) == 1 and len(node_text(links[0])) >= len(node_text(node))
+def _is_links_alone(group: Group) -> bool:
+    """Return True if the elements are links with short texts, or several links each: a menu."""
+    text = linked = several = short = 0
+    for node in spread_sample([*group.nodes, *group.followers], SAMPLED):
+        own = node_text(node)
+        links = [node] if node.tag == "a" else node.css("a[href]")
+        # A title with icons next to it is one link to read.
+        named = {link.attributes.get("href"): len(node_text(link)) for link in links}
+        named = {href: size for href, size in named.items() if size}
+        text += len(own)
+        linked += sum(named.values())
+        several += len(named) >= FEWEST
+        short += len(own) < _MENU_TEXT and node.css_first("img, time, h2, h3, h4, td") is None
+    sampled = min(len(group.nodes) + len(group.followers), SAMPLED)
+    return max(several, short) > _MOST * sampled and linked > _LINKED * max(1, text)
 
 
-def _is_menu(group: Group) -> bool:
-    """Return True if the elements hold little but several links each: menus, filters."""
-    sample = spread_sample(group.nodes, 10)
-    parts = [
-        [node, after]
-        for node, after in zip(sample, spread_sample(group.followers, 10), strict=False)
-    ]
-    text = linked = links = 0
-    for some in parts or [[node] for node in sample]:
-        for node in some:
-            text += len(node_text(node))
-            found = [node] if node.tag == "a" else node.css("a[href]")
-            linked += sum(len(node_text(link)) for link in found)
-            # A title with icons next to it is one link to read.
-            links += len({link.attributes.get("href") for link in found if node_text(link)})
-    return links >= 3 * len(sample) and linked > 0.85 * max(1, text)
-
-
-def distinct_groups(groups: Sequence[Group]) -> list[Group]:
-    """Keep one selector for each set of elements: without empty ones first, then by its quality."""
-    best: dict[frozenset[int], Group] = {}
-    for group in sorted(groups, key=lambda one: (len(one.odd), *selector_rank(one.selector))):
-        best.setdefault(group.ids, group)
-    return list(best.values())
-
-
-def compare_nested(groups: Sequence[Group]) -> None:
-    """Settle which of two groups that are inside each other is the list of items."""
+def _compare_nested(groups: Sequence[Group]) -> None:
+    """Lower the score of groups that are parts of items, or hold several items each."""
     ids = [group.ids for group in groups]
-    factors = [_without_odd_factor(group, ids) for group in groups]
-    for place, inner in enumerate(groups):
-        within: Counter[int] = Counter()
-        for node in inner.nodes:
-            around = {one.mem_id for one in ancestors(node)}
-            within.update(n for n, outer in enumerate(ids) if n != place and outer & around)
-        for other, count in within.items():
-            if count >= MOSTLY * len(inner.nodes):
-                own, outer = _nested_factors(inner, groups[other])
-                if _is_under_headings(inner, groups[other]):
-                    own, outer = 1.0, 0.9 * min(1.0, inner.score / groups[other].score)
-                factors[place] = min(factors[place], own)
-                factors[other] = min(factors[other], outer)
+    factors = [1.0] * len(groups)
+    for place, other in permutations(range(len(groups)), 2):
+        inner, outer = groups[place], groups[other]
+        if ids[place] < ids[other]:
+            is_regular = not outer.odd and outer.homogeneity >= _ALL_ALIKE
+            if is_regular and outer.slots >= inner.slots:
+                factors[place] = min(factors[place], 0.9 * outer.score / max(inner.score, 0.01))
+        elif count_inside(inner.nodes, ids[other]) >= MOSTLY * len(inner.nodes):
+            if _is_list_inside(inner, outer) and inner.score >= 0.5 * outer.score:
+                factors[other] = min(factors[other], 0.7 * inner.score / max(outer.score, 0.01))
+            elif outer.score >= MOSTLY * inner.score:
+                factors[place] = min(factors[place], 0.6)
     for group, factor in zip(groups, factors, strict=True):
-        group.score *= factor
-    for place, group in enumerate(groups):
-        for larger, whole in zip(ids, groups, strict=True):
-            is_part = ids[place] < larger and not whole.odd and whole.homogeneity >= _ALL_ALIKE
-            if (
-                is_part
-                and whole.slots >= group.slots
-                and bool(whole.followers) == bool(group.followers)
-            ):
-                group.score = min(group.score, MIXED * whole.score)
+        group.score *= min(1.0, factor)
 
 
-def _without_odd_factor(group: Group, others: Sequence[frozenset[int]]) -> float:
-    """Return a factor below 1 when another group is this one without its odd elements."""
-    odd, ids = ids_of(group.odd), group.ids
-    return 0.7 if odd and any(ids - other and ids - other <= odd for other in others) else 1.0
-
-
-def _nested_factors(inner: Group, outer: Group) -> tuple[float, float]:
-    """Return the factors of a group and of one that its elements are inside of."""
-    is_whole = inner.coverage >= 0.75 * outer.coverage
-    is_many = len(inner.nodes) >= 1.7 * len(outer.nodes)
-    if is_many and is_whole:
-        is_row = inner.slots > 1 and inner.score > MOSTLY * outer.score
-        return 1.0, 0.7 if is_row else 1.0  # a row of cards
-    if outer.score < MOSTLY * inner.score:
-        return 1.0, 1.0  # a column of the page, not an item
-    if is_many:
-        return 0.6, 1.0  # tags of an item
-    return 0.95 if is_whole else 0.8, 1.0  # a part of an item
-
-
-def _is_under_headings(inner: Group, outer: Group) -> bool:
-    """Return True if the inner elements are the items, and the outer ones headed parts of a list.
-
-    The parts hold little besides, and not all of them hold the same number of items.
-    """
+def _is_list_inside(inner: Group, outer: Group) -> bool:
+    """Return True if elements hold little but further elements, and not always as many."""
     if inner.slots < 2 or inner.coverage < 0.75 * outer.coverage:  # noqa: PLR2004
         return False
-    if not 1.2 * len(outer.nodes) <= len(inner.nodes) or inner.score < 0.5 * outer.score:
-        return False
-    counted = dict.fromkeys(outer.ids, 0)
-    for node in inner.nodes:
-        for one in ancestors(node):
-            if one.mem_id in counted:
-                counted[one.mem_id] += 1
-                break
-    counts = set(counted.values())
-    return 0 not in counts and len(counts) > 1
+    owners = Counter(
+        next((one.mem_id for one in ancestors(node) if one.mem_id in outer.ids), 0)
+        for node in inner.nodes
+    )
+    return len(inner.nodes) >= 1.2 * len(outer.nodes) and len(set(owners.values())) > 1
 
 
-def without_echoes(groups: Sequence[Group]) -> list[Group]:
+def _without_echoes(groups: Sequence[Group]) -> list[Group]:
     """Leave out groups that are parts, wrappers or subsets of one that is more likely."""
     kept: list[Group] = []
     for group in groups:
@@ -248,32 +170,14 @@ def _is_echo(group: Group, better: Group) -> bool:
         return True
     if count_inside(group.nodes, others) > len(ids) / 2:
         return len(ids) < 1.3 * len(others) or group.score < better.score / 3
-    owners = [
-        next((one.mem_id for one in ancestors(node) if one.mem_id in ids), None)
-        for node in better.nodes
-    ]
-    around = len(owners) - owners.count(None)
-    if around == len(others) == len(ids) == len(set(owners)):
-        return True  # each wraps one
-    return around > len(others) / 2 and group.score < better.score / 2
+    around = count_inside(better.nodes, ids)
+    is_wrapper = len(ids) == len(others) or group.score < better.score / 2
+    return around > len(others) / 2 and is_wrapper
 
 
-MOST = 6
-"""Groups that are returned, the most likely first."""
-_EXAMINED = 80  # groups whose elements are compared; the others cover too little of the page
-_MOST_ELEMENTS = 3000
-_HIGHEST = 20  # levels above an element that its selector may start at: nested layout tables
-_NEVER_ITEMS_TAGS = """
-    html body head script style template noscript svg path g br hr b i em strong small code img
-    picture source input label button select option optgroup thead tbody tfoot colgroup col td th
-    caption nav meta link time sup sub use br wbr iframe video audio canvas h1 figure
-    figcaption abbr
-"""
-_NEVER_ITEMS = frozenset(_NEVER_ITEMS_TAGS.split())
-_MOST_INNER = 60  # inner selectors that are tried to distinguish elements
-_MOST_CELLS = 4  # cells that are tried to distinguish a row from other rows
-_MOST_TRIED = 30  # selectors that are tried to separate some elements of a group from the others
-_COMPARED = 10  # groups, the most likely ones, that elements of the same kind are looked for
+_ALL_ALIKE = 0.98
+
+# ---------------- Find groups
 
 
 class GroupFinder:
@@ -286,190 +190,154 @@ class GroupFinder:
         body = self._tree.body
         self._all = max(1, self._sizes.get(body.mem_id, 0) if body is not None else 1)
         self._sides = PageParts(body, self._sizes)
-        self._whole = max(1, self._all - self._sides.text_size)
-
-    @property
-    def text_size(self) -> int:
+        self.text_size = max(1, self._all - self._sides.text_size)
         """Characters of text outside of navigation, header and footer."""
-        return self._whole
+
+    def find(self) -> list[Group]:
+        """Return what may be the list of a page, the most likely first."""
+        found = (self._examine(selector, nodes) for selector, nodes in self._largest())
+        groups = [one for one in found if one is not None]
+        groups += [one for group in groups if (one := self._without_odd(group)) is not None]
+        best: dict[frozenset[int], Group] = {}
+        for group in sorted(groups, key=lambda one: (len(one.odd), _selector_rank(one.selector))):
+            best.setdefault(group.ids, group)
+        groups = list(best.values())
+        _compare_nested(groups)
+        groups.sort(key=lambda one: one.score, reverse=True)
+        for group in groups[:_COMPARED]:
+            self._look_around(group)
+        return _without_echoes(groups)[:MOST]
 
     def _size(self, *nodes: LexborNode) -> int:
         return sum(self._sizes.get(node.mem_id, 0) for node in nodes)
 
-    def find(self) -> list[Group]:
-        """Return what may be the list of a page, the most likely first."""
-        groups = self._examined()
-        groups += [one for group in groups for one in self._kind_groups(group)]
-        refined = [one for group in groups if group.odd for one in self._refined_groups(group)]
-        groups += refined
-        groups += [one for group in refined if group.odd for one in self._refined_groups(group)]
-        groups = distinct_groups(groups)
-        compare_nested(groups)
-        groups.sort(key=lambda one: one.score, reverse=True)
-        for group in groups[:_COMPARED]:
-            self._look_around(group)
-        groups.sort(key=lambda one: one.score, reverse=True)
-        return without_echoes(groups)[:MOST]
+    def _largest(self) -> list[tuple[str, list[LexborNode]]]:
+        """Return the selectors that find the most text, by a cheap estimate."""
 
-    def _examined(self) -> list[Group]:
-        collected = _collected(self._tree)
-
-        # A cheap estimate first: their text and their number.
-        def size(nodes: Sequence[LexborNode]) -> float:
+        def size(found: tuple[str, list[LexborNode]]) -> float:
+            nodes = found[1]
             factor = 0.1 if self._sides.has(nodes[0]) else 1.0
             return self._size(*nodes) * math.log2(1 + len(nodes)) * factor
 
-        largest = sorted(collected, key=lambda one: size(one[1]), reverse=True)[:_EXAMINED]
-        found = (Group(selector, nodes) for selector, nodes in largest)
-        return [judged for one in found if (judged := self._examine(one)) is not None]
+        return sorted(_collect_selectors(self._tree), key=size, reverse=True)[:_EXAMINED]
 
-    def _examine(self, group: Group) -> Group | None:
-        """Fill in what a group has in common; None when it is not a list."""
-        empty = [node for node in group.nodes if not self._size(node)]
-        group.nodes = without_nodes(group.nodes, empty)
-        if len(group.nodes) < FEWEST:
+    def _examine(self, selector: str, found: list[LexborNode]) -> Group | None:
+        """Return what the elements have in common; None when they are not a list."""
+        nodes = [node for node in found if self._size(node)]
+        if len(nodes) < FEWEST:
             return None
-        group.texts = [node_text(node) for node in group.nodes]
-        _examine_structure(group)
-        leading_up = [node for node in group.nodes if self._links.only_lead_up(node)]
-        group.odd += without_nodes(leading_up, group.odd)
-        group.odd += without_nodes(_without_class_and_link(group), group.odd)
+        group = Group(selector, nodes, [node_text(node) for node in nodes])
+        sample = spread_sample(nodes, SAMPLED)
+        shapes = [shape_of(node) for node in sample]
+        common = common_paths(shapes)
+        group.has_headings = has_headings(sample)
+        group.slots = count_slots(shapes, common)
+        group.odd = self._odd_nodes(group, common)
         # The selector finds elements without text, too, and each would be an empty record.
-        group.odd += empty
-        group.homogeneity *= len(group.nodes) / (len(group.nodes) + len(empty))
-        if followers := self._followers(group):
-            group.followers = followers
-            shapes = [shape_of(node) for node in spread_sample(followers, SAMPLED)]
-            group.slots += count_slots(shapes, common_paths(shapes))
-        group.is_aside = self._sides.has(group.nodes[0]) and self._sides.has(group.nodes[-1])
-        covered = self._size(*group.nodes, *group.followers)
-        group.coverage = min(1.0, covered / (self._all if group.is_aside else self._whole))
-        group.link = find_link(self._links, group.nodes)
-        group.score = score_group(group)
+        group.odd += without_nodes(found, nodes)
+        shares = [len(common & shape.keys()) / max(1, len(common)) for shape in shapes]
+        group.homogeneity = sum(shares) / len(shares) if common else 1.0
+        group.homogeneity *= 1 - len(group.odd) / len(found)
+        if nodes[0].tag == "dt":
+            after = [one for node in nodes if (one := following(node)) is not None]
+            if len(after) == len(nodes) and {one.tag for one in after} == {"dd"}:
+                group.followers = after
+                shapes = [shape_of(node) for node in spread_sample(after, SAMPLED)]
+                group.slots += count_slots(shapes, common_paths(shapes))
+        group.is_aside = self._sides.has(nodes[0]) and self._sides.has(nodes[-1])
+        covered = self._size(*nodes, *group.followers)
+        group.coverage = min(1.0, covered / (self._all if group.is_aside else self.text_size))
+        group.link = find_link(self._links, nodes)
+        group.score = _score_group(group)
         return group
 
-    def _followers(self, group: Group) -> list[LexborNode]:
-        """Return the element after each, when all of one tag follow and none is in the group."""
-        found = [after for node in group.nodes if (after := following(node)) is not None]
-        followers = without_nodes(found, group.nodes)
-        is_regular = len(followers) == len(group.nodes) and len({n.tag for n in followers}) == 1
-        if not is_regular or len(ids_of(followers)) < len(followers):
+    def _odd_nodes(self, group: Group, common: set[str]) -> list[LexborNode]:
+        """Return the elements that are probably not items: they lack most of the structure."""
+        if not common:
             return []
-        if self._sides.has(followers[0]) or not all(map(self._size, followers)):
-            return []
-        if is_same_kind(group.nodes, followers):
-            return []  # every second item of a list, by a class that alternates
-        return followers
+        ads = [node for node in group.nodes if _is_advert(node)]
+        if len(ads) > _MAX_AD_SHARE * len(group.nodes):
+            ads = []
+        certain = ids_of([*ads, *header_and_total_rows(group.nodes)])
+        names = Counter(name for node in group.nodes for name in classes_of(node))
+        usual = {name for name, count in names.items() if count >= MOSTLY * len(group.nodes)}
+        odd = []
+        for node in group.nodes:
+            is_named = not usual or bool(usual.intersection(classes_of(node)))
+            share = len(common & shape_of(node).keys()) / len(common)
+            # With the title of an item, it is one that lacks other parts.
+            is_titled = group.has_headings and node.css_first(HEADING_TAGS) is not None
+            is_like = is_named and (share >= _ALIKE or is_titled)
+            if node.mem_id in certain or not is_like:
+                odd.append(node)
+        return odd
 
-    def _kind_groups(self, group: Group) -> Iterator[Group]:
-        """Yield the parts of a group whose elements are of several kinds, in turn."""
-        if group.has_several_tables:
-            yield from self._largest_table(group)
-        if group.homogeneity >= MIXED or all(node.css_first(HEADING_TAGS) for node in group.nodes):
-            return
-        for kind in kinds_among(group.nodes):
-            yield from self._group_apart(group.selector, kind, without_nodes(group.nodes, kind))
-
-    def _largest_table(self, group: Group) -> Iterator[Group]:
-        """Yield the rows of the table with the most of them."""
-        tables: defaultdict[int, list[LexborNode]] = defaultdict(list)
-        for row in group.nodes:
-            tables[next(one.mem_id for one in ancestors(row) if one.tag == "table")].append(row)
-        largest = max(tables.values(), key=len)
-        yield from self._group_apart(group.selector, largest, without_nodes(group.nodes, largest))
+    def _without_odd(self, group: Group) -> Group | None:
+        """Return the group without its odd elements, or the empty ones, by another selector."""
+        empty = [node for node in group.odd if not self._size(node)]
+        for odd in (group.odd, empty):
+            regular = without_nodes(group.nodes, odd)
+            if not odd or len(regular) < FEWEST:
+                continue
+            wanted = ids_of(regular)
+            for one in islice(_separating_selectors(group.selector, regular, odd), _MOST_TRIED):
+                nodes = self._tree.css(one)
+                if ids_of(filter(self._size, nodes)) == wanted:
+                    return self._examine(one, nodes)
+        return None
 
     def _look_around(self, group: Group) -> None:
         """Fill in what a group leaves out: elements of its structure, and text between its own."""
-        ids = ids_of(group.nodes) | ids_of(group.followers)
+        ids = ids_of([*group.nodes, *group.followers])
         parents = {node.parent.mem_id: node.parent for node in group.nodes if node.parent}
         near = [one for parent in parents.values() for one in children_of(parent)]
         others = [one for one in near if one.mem_id not in ids and one.tag not in INVISIBLE_TAGS]
-        own = self._size(*group.nodes, *group.followers)
-        group.between = self._size(*others) / max(1, own)
+        group.between = self._size(*others) / max(1, self._size(*group.nodes, *group.followers))
         sample = spread_sample(group.nodes, SAMPLED)
         common = common_paths([shape_of(node) for node in sample])
         if len(common) < FEWEST:
             return
-        around = {one.mem_id for node in sample for one in ancestors(node)}
-        kinds = {(node.tag, *classes_of(node)) for node in sample}
-        same = [
-            one
-            for one in self._tree.css(f"body {group.nodes[0].tag}")
-            if one.mem_id not in ids
-            and one.mem_id not in around
-            and (one.parent is not None and one.parent.mem_id in parents)
-            | ((one.tag, *classes_of(one)) in kinds)
-            and self._size(one)
-            and not any(outer.mem_id in ids for outer in ancestors(one))
-            and not self._sides.has(one)
-            and not is_advert(one)
-        ]
-        same = without_nodes(same, group.odd)
-        names = set.intersection(*(set(classes_of(node)) for node in sample))
-        is_named = all(len(kind) > 1 for kind in kinds)
+        names = {name for node in sample for name in classes_of(node)}
+        excluded = ids | ids_of(group.odd) | {one.mem_id for n in sample for one in ancestors(n)}
 
         def is_left_out(one: LexborNode) -> bool:
-            shape = shape_of(one)
-            if is_named and (one.tag, *classes_of(one)) in kinds:
-                return True
-            if names.intersection(classes_of(one)):  # it may have more to it
-                return len(common & shape.keys()) >= SAME_KIND * len(common)
-            return likeness(common, shape) >= SAME_KIND
+            is_near = one.parent is not None and one.parent.mem_id in parents
+            if one.mem_id in excluded or not (is_near or names.intersection(classes_of(one))):
+                return False
+            if not self._size(one) or self._sides.has(one) or _is_advert(one):
+                return False
+            is_inside = any(outer.mem_id in ids for outer in ancestors(one))
+            is_same = len(common & shape_of(one).keys()) >= _SAME_KIND * len(common)
+            return is_same and not is_inside
 
-        group.left_out = sum(map(is_left_out, spread_sample(same, 3 * SAMPLED)))
-        if group.left_out >= max(2, MIN_KIND_SHARE * len(group.nodes)):
-            group.score *= 0.85
-
-    def _refined_groups(self, group: Group) -> Iterator[Group]:
-        """Yield the group without its odd elements, or some, where a selector separates them."""
-        empty = [node for node in group.odd if not self._size(node)]
-        for odd in (group.odd, empty, without_nodes(group.odd, empty)):
-            regular = without_nodes(group.nodes, odd)
-            apart = self._group_apart(group.selector, regular, odd)
-            if len(regular) >= FEWEST and (found := list(apart)):
-                yield from found
-                return
-
-    def _group_apart(
-        self, selector: str, chosen: Sequence[LexborNode], others: Sequence[LexborNode]
-    ) -> Iterator[Group]:
-        """Yield the group of chosen elements, if a selector separates them from the others."""
-        if not others:
-            return
-        wanted = ids_of(chosen)
-        for one in islice(_telling_apart(selector, chosen, others), _MOST_TRIED):
-            nodes = self._tree.css(one)
-            if ids_of(filter(self._size, nodes)) == wanted:
-                if (judged := self._examine(Group(one, nodes))) is not None:
-                    yield judged
-                return
+        group.left_out = sum(map(is_left_out, self._tree.css(f"body {group.nodes[0].tag}")))
 
 
-def _collected(tree: LexborHTMLParser) -> list[tuple[str, list[LexborNode]]]:
+def _is_advert(node: LexborNode) -> bool:
+    """Return True if a class marks an element as an advertisement."""
+    return any(_AD_CLASS.search(name) for name in (node.attributes.get("class") or "").split())
+
+
+def _collect_selectors(tree: LexborHTMLParser) -> list[tuple[str, list[LexborNode]]]:
     """Return selectors with three matches and more that are not inside each other."""
     found: dict[str, list[LexborNode]] = defaultdict(list)
     for node in tree.css("body *"):
-        if (node.tag in _NEVER_ITEMS and not _is_card(node)) or not is_plain(node.tag):
+        if node.tag in _NEVER_ITEMS or not is_plain(node.tag):
             continue
         for selector in _selectors_of(node):
             found[selector].append(node)
     collected: dict[frozenset[int], tuple[str, list[LexborNode]]] = {}
     for selector, nodes in found.items():
-        if not FEWEST <= len(nodes) <= _MOST_ELEMENTS or _is_nested(nodes):
+        some = nodes[:200]
+        if not FEWEST <= len(nodes) <= _MOST_ELEMENTS:
             continue
         ids = ids_of(nodes)
+        if count_inside(some, ids) > len(some) / 20:
+            continue
         known = collected.get(ids)
-        if known is None or selector_rank(selector) < selector_rank(known[0]):
+        if known is None or _selector_rank(selector) < _selector_rank(known[0]):
             collected[ids] = selector, nodes
     return list(collected.values())
-
-
-def _is_card(node: LexborNode) -> bool:
-    """Return True if a cell of a table may be an item: an image that is a link, and its name."""
-    if node.tag != "td" or not classes_of(node):
-        return False
-    is_pictured = node.css_first("a[href] img") is not None
-    return is_pictured and any(node_text(link) for link in node.css("a[href]"))
 
 
 def _selectors_of(node: LexborNode) -> Iterator[str]:
@@ -478,8 +346,6 @@ def _selectors_of(node: LexborNode) -> Iterator[str]:
     yield from (f"{tag}.{name}" for name in classes_of(node))
     yield from data_selectors(node)
     yield from module_selectors(node)
-    if node.attributes.get("itemprop") == "itemListElement":
-        yield "[itemprop=itemListElement]"
     steps = [f"{tag}:has(td)" if tag == "tr" else tag]
     here, named = node.parent, 0
     for _ in range(_HIGHEST):
@@ -508,89 +374,27 @@ def _containers(node: LexborNode) -> Iterator[str]:
         yield tag
 
 
-def _is_nested(nodes: Sequence[LexborNode]) -> bool:
-    """Return True if elements of a group are inside others of it."""
-    return count_inside(nodes[:200], ids_of(nodes)) > len(nodes[:200]) / 20
-
-
-def _examine_structure(group: Group) -> None:
-    """Compare the elements of a group: what most have in common, and which lack it."""
-    sample = spread_sample(group.nodes, SAMPLED)
-    shapes = [shape_of(node) for node in sample]
-    common = common_paths(shapes)
-    names = [inner_class_names(node) for node in sample]
-    shared = shared_class_names(names)
-    ads = ids_of(filter(is_advert, group.nodes))
-    if len(ads) > MAX_AD_SHARE * len(group.nodes):
-        ads = frozenset()
-    if common:
-        shares = [len(common & shape.keys()) / len(common) for shape in shapes]
-        group.homogeneity = sum(
-            0.0 if node.mem_id in ads else share for node, share in zip(sample, shares, strict=True)
-        ) / len(shares)
-        heads = header_and_total_rows(group.nodes)
-        is_headed = has_headings(sample)
-        for node in group.nodes:
-            share = len(common & shape_of(node).keys()) / len(common)
-            if is_headed and node.css_first(HEADING_TAGS) is not None:
-                share = max(share, ALIKE)  # it has the title of an item, and lacks other parts
-            if shared:
-                # Where the parts of an item have names, those count for more than their place.
-                named = len(shared & inner_class_names(node)) / len(shared)
-                share = max(share, named if named >= MOSTLY else 0.0)
-            if share < ALIKE or node.mem_id in ads or node.mem_id in heads:
-                group.odd.append(node)
-    group.slots = count_slots(shapes, common)
-    group.has_headings = has_headings(sample)
-    group.has_several_tables = len(table_columns(group.nodes)) > 1
-
-
-def _without_class_and_link(group: Group) -> list[LexborNode]:
-    """Return the few elements that have neither the class nor any link of the others."""
-    usual = MOSTLY * len(group.nodes)
-    names = Counter(name for node in group.nodes for name in classes_of(node))
-    shared = {name for name, count in names.items() if count >= usual}
-    linked = [n for n in group.nodes if n.tag == "a" or n.css_first("a[href]") is not None]
-    if not shared or len(linked) < usual:
-        return []
-    unlinked = without_nodes(group.nodes, linked)
-    return [node for node in unlinked if not shared.intersection(classes_of(node))]
-
-
-def _telling_apart(
+def _separating_selectors(
     selector: str, regular: Sequence[LexborNode], odd: Sequence[LexborNode]
 ) -> Iterator[str]:
     """Yield selectors that may find the regular elements of a group and not the odd ones."""
-    shared = set.intersection(*(set(classes_of(node)) for node in regular))
+    of_regular = [set(classes_of(node)) for node in regular]
     of_odd = [set(classes_of(node)) for node in odd]
-    for name in sorted(shared - set().union(*of_odd)):
+    for name in sorted(set.intersection(*of_regular).difference(*of_odd)):
         yield f"{selector}.{name}"
-    of_regular = set().union(*(set(classes_of(node)) for node in regular))
-    for name in sorted(set.intersection(*of_odd) - of_regular):
+    for name in sorted(set.intersection(*of_odd).difference(*of_regular)):
         yield f"{selector}:not(.{name})"
-    inner = Counter(one for node in spread_sample(regular, 10) for one in _inner_selectors(node))
-    needed = min(10, len(regular))
-    fitting = [one for one, count in inner.items() if count == needed]
+    sample = spread_sample(regular, 10)
+    inner = Counter(one for node in sample for one in _inner_selectors(node))
+    fitting = [one for one, count in inner.items() if count == len(sample)]
     # Names that people chose first, and always the same one.
     fitting.sort(key=lambda one: ("." not in one, len(one), one))
     for one in fitting[:_MOST_INNER]:
         if not any(node.css_first(one) for node in odd):
             yield f"{selector}:has({one})"
-    if regular[0].tag == "tr":
-        for place in range(1, min(_MOST_CELLS, len(children_of(regular[0]))) + 1):
-            yield f"{selector}:has(> td:nth-child({place}):not(:empty))"
-            yield f"{selector}:has(> td:nth-child({place}) a)"
-        columns = len(children_of(regular[0]))
-        last = f":has(> td:nth-child({columns}))"
-        yield f"{selector}{last}:not(:has(> td:nth-child({columns + 1})))"
     yield f"{selector}:not(:first-child)"
     yield f"{selector}:not(:last-child)"
-    links = [link for node in odd if (link := node.css_first("a[href]")) is not None]
-    hrefs = dict.fromkeys((link.attributes.get("href") or "").replace('"', "%22") for link in links)
-    if 0 < len(hrefs) <= _MOST_CELLS:
-        without = "".join(f':not(:has([href="{href}"]))' for href in hrefs)
-        yield f"{selector}{without}"
-        yield f"{selector}:has(td){without}"
+    yield f"{selector}:not(:first-child):not(:last-child)"
 
 
 def _inner_selectors(node: LexborNode) -> set[str]:
@@ -609,10 +413,9 @@ _MENU_TEXT = 40  # characters of an element; less, and all of it a link, is an e
 _MOST = 0.85
 _LINKED = 0.75  # of the text of menus is in links
 _FEW = 5
-_ALIKE = 0.85  # of their structure is shared by the items of most lists
-_SOME = 0.2  # share of more elements inside the items from which these may be the items
+_REGULAR = 0.85  # of their structure is shared by the items of most lists
+_OF_ONE_KIND = 0.6  # of the structure of an item is that of most others
 _LEFT_OUT = 0.1  # share of further elements of the same structure from which a warning is given
-_INSIDE = 0.6  # of the text of the list; repeated elements inside with more may be the items
 _MOST_SAID = 500  # characters of an element that states the number of items
 _AMOUNT = r"\d{1,3}(?:[.,\s]\d{3})+|\d+"
 _RANGE = re.compile(
@@ -624,51 +427,87 @@ _RANGE = re.compile(
 
 def find_doubts(page: Page, group: Group, others: Sequence[Group]) -> Iterator[tuple[str, str]]:
     """Yield a code and a sentence for each reason to doubt the choice of a group."""
-    count, odd, left_out = len(group.nodes), len(group.odd), group.left_out
+    nodes, count, odd, left_out = group.nodes, len(group.nodes), len(group.odd), group.left_out
+    stated = _stated_count(page)
+    inner = next((one for one in others if _may_be_items(one, group)), None)
     is_cut = left_out >= max(2, _LEFT_OUT * count)
-    inner, stated = _list_inside(group, others), _stated_count(page)
-    mixed = f"The items share only {group.homogeneity:.0%} of their structure."
-    if odd:
-        mixed = f"{odd} of {count} elements differ from the others: they may not be items."
-    doubts = {
-        "side_list": group.is_aside
-        and "The items are in a menu, a header, a footer or a side column.",
-        "only_links": _is_links_alone(group.nodes)
-        and "The items hold links and no further text: they may be a menu or categories.",
-        "part_of_rows": _is_part_of_rows(group.nodes)
-        and "The items are parts of table rows: each row may be an item.",
-        "several_tables": group.has_several_tables
-        and "The items are rows of tables whose columns have different names.",
-        "few_items": count < _FEW and f"Only {count} elements of the same structure were found.",
-        "small_part": group.coverage < _SMALL_PART
-        and f"The items hold {group.coverage:.0%} of the page's text: the list may be another.",
-        "mixed_items": (odd or group.homogeneity < _ALIKE) and mixed,
-        "left_out": is_cut
-        and f"{left_out} or more elements of the same structure are not among the items.",
-        "text_between": not is_cut
-        and group.between > _MUCH_BETWEEN
-        and "Other elements next to the items hold as much text: the items may be incomplete.",
-        "list_inside": inner is not None
-        and f"The items contain {len(inner.nodes)} elements {inner.selector}: they may be items.",
-        "stated_count": stated not in (None, count)
-        and f"The page states {stated} items, {count} were found.",
-    }
-    yield from ((code, text) for code, text in doubts.items() if isinstance(text, str))
+    is_mixed = group.homogeneity < _REGULAR or _common_share(group) < _OF_ONE_KIND
+    doubts = [
+        (
+            "side_list",
+            group.is_aside,
+            "The items are in a menu, a header, a footer or a side column.",
+        ),
+        (
+            "only_links",
+            _is_links_alone(group),
+            "The items hold links and no further text: they may be a menu or categories.",
+        ),
+        (
+            "part_of_rows",
+            _is_part_of_rows(nodes),
+            "The items are parts of table rows: each row may be an item.",
+        ),
+        (
+            "several_tables",
+            _has_several_tables(nodes),
+            "The items are rows of tables whose columns have different names.",
+        ),
+        (
+            "few_items",
+            count < _FEW,
+            f"Only {count} elements of the same structure were found.",
+        ),
+        (
+            "small_part",
+            group.coverage < _SMALL_PART,
+            f"The items hold {group.coverage:.0%} of the page's text: the list may be another.",
+        ),
+        (
+            "mixed_items",
+            odd or is_mixed,
+            f"{odd or 'Some'} of {count} elements differ from the others: they may not be items.",
+        ),
+        (
+            "left_out",
+            is_cut,
+            f"{left_out} or more elements of the same structure are not among the items.",
+        ),
+        (
+            "text_between",
+            not is_cut and group.between > _MUCH_BETWEEN,
+            "Other elements next to the items hold as much text: the items may be incomplete.",
+        ),
+        (
+            "list_inside",
+            inner is not None or _has_equal_parts(group),
+            "The items consist of several elements of the same structure, which may be the items.",
+        ),
+        (
+            "stated_count",
+            stated not in (None, count),
+            f"The page states {stated} items, {count} were found.",
+        ),
+    ]
+    yield from ((code, text) for code, holds, text in doubts if holds)
 
 
-def _is_links_alone(nodes: Sequence[LexborNode]) -> bool:
-    """Return True if the elements are links with short texts, or several links each."""
-    text = linked = several = short = 0
-    for node in nodes:
-        own = len(node_text(node))
-        links = [node] if node.tag == "a" else node.css("a[href]")
-        named = [link for link in links if node_text(link)]
-        text += own
-        linked += sum(len(node_text(link)) for link in named)
-        several += len(named) >= FEWEST
-        short += own < _MENU_TEXT and node.css_first("img, time, h2, h3, h4, td") is None
-    is_menu = max(several, short) > _MOST * len(nodes)
-    return is_menu and linked > _LINKED * max(1, text)
+def _common_share(group: Group) -> float:
+    """Return the mean share of an item's structure that most others have, too."""
+    shapes = [shape_of(node) for node in spread_sample(group.nodes, SAMPLED)]
+    common = common_paths(shapes)
+    shares = [len(common & own) / len(own) for one in shapes if (own := one.keys() - {"."})]
+    return sum(shares) / len(shares) if shares else 1.0
+
+
+def _has_equal_parts(group: Group) -> bool:
+    """Return True if the children of most elements have one structure, of several elements."""
+    sample = spread_sample(group.nodes, SAMPLED)
+    count = 0
+    for node in sample:
+        shapes = [frozenset(shape_of(child)) for child in children_of(node)]
+        count += len(shapes) > 1 and len(set(shapes)) == 1 and len(shapes[0]) >= FEWEST
+    return count > MOSTLY * len(sample)
 
 
 def _is_part_of_rows(nodes: Sequence[LexborNode]) -> bool:
@@ -678,16 +517,22 @@ def _is_part_of_rows(nodes: Sequence[LexborNode]) -> bool:
     return len({row.mem_id for row in rows if row is not None}) > len(nodes) / 3
 
 
-def _list_inside(group: Group, others: Sequence[Group]) -> Group | None:
-    """Return a group inside the elements that holds most of their text, with several in some."""
-    ids = group.ids
-    for other in others:
-        if other.slots < 2 or other.coverage < _INSIDE * group.coverage:  # noqa: PLR2004
-            continue
-        inside = count_inside(other.nodes, ids)
-        if inside >= len(other.nodes) * _MOST and len(other.nodes) > (1 + _SOME) * len(ids):
-            return other
-    return None
+def _has_several_tables(nodes: Sequence[LexborNode]) -> bool:
+    """Return True if these are rows of tables with different columns."""
+    tables: dict[int, LexborNode] = {}
+    for row in nodes if nodes[0].tag == "tr" else ():
+        table = next((one for one in ancestors(row) if one.tag == "table"), row)
+        tables[table.mem_id] = table
+    columns = {tuple(map(node_text, table.css("th"))) for table in tables.values()}
+    return len([one for one in columns if len(one) > 1]) > 1
+
+
+def _may_be_items(inner: Group, outer: Group) -> bool:
+    """Return True if further elements hold most of the text of a group, several in some of it."""
+    count = len(inner.nodes)
+    is_inside = count_inside(inner.nodes, outer.ids) >= _MOST * count
+    is_whole = inner.slots > 1 and inner.coverage >= 0.6 * outer.coverage
+    return is_whole and count > 1.2 * len(outer.nodes) and is_inside
 
 
 def _stated_count(page: Page) -> int | None:
@@ -700,10 +545,10 @@ def _stated_count(page: Page) -> int | None:
         found = _RANGE.search(text)
         if found is None:
             continue
-        if len(text) <= _MOST_SAID:
-            first, last, total = (int(re.sub(r"\D", "", one)) for one in found.groups())
-            if first <= last <= total and last - first + 1 >= FEWEST and first % 5 in {0, 1}:
-                return last - first + 1
+        if len(text) > _MOST_SAID:
+            stack.extend(reversed(children_of(node)))
             continue
-        stack.extend(reversed(children_of(node)))
+        first, last, total = (int(re.sub(r"\D", "", one)) for one in found.groups())
+        if first <= last <= total and last - first + 1 >= FEWEST and first % 5 in {0, 1}:
+            return last - first + 1
     return None
