@@ -47,7 +47,7 @@ class _Sitemap:
         self.type = "sitemapindex" if self._found.is_index else "urlset"
 
     def __iter__(self) -> Iterator[_Entry]:
-        return iter([_Entry(loc=one) for one in self._found.addresses])
+        return iter([_Entry(loc=one) for one in self._found.urls])
 
 
 def _sitemap_urls_from_robots(text: bytes, base_url: str) -> Iterator[str]:

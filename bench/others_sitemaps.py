@@ -58,7 +58,7 @@ def _verdict(name: str, text: str, parse: Callable[[str], Any], *, is_cut: bool)
     expected = _addresses(parse(text))
     try:
         page = Page("http://site.test/", 200, {}, text.encode())
-        found = list(dict.fromkeys(read_sitemap(page).addresses))
+        found = list(dict.fromkeys(read_sitemap(page).urls))
     except UnexpectedShape:
         found = []
     if found == expected:

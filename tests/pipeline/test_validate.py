@@ -70,7 +70,7 @@ def test_a_model_makes_of_data_what_it_understands() -> None:
         ({"price": True}, "price", "number"),
         ({"link": "no address"}, "link", "uri"),
         ({"day": "31.01.2026"}, "day", "date"),
-        ({"rooms": [{"m2": 5}, {"m2": "x"}]}, "rooms[1].m2", "number"),
+        ({"rooms": [{"m2": 5}, {"m2": "x"}]}, "rooms[1].m2", "integer"),
     ],
 )
 def test_a_broken_rule_is_reported_with_its_place(
@@ -100,7 +100,7 @@ def test_a_missing_field_is_reported_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("rule", "value", "datum"),
     [
-        ({"enum": ["a", "b"]}, "c", "a, b"),
+        ({"enum": ["a", "b"]}, "c", "a"),
         ({"const": 1}, 2, "1"),
         ({"minimum": 3}, 2, "3"),
         ({"maximum": 3}, 4, "3"),

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
@@ -16,8 +16,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from longline.config.documents import read_content, read_json_file
 from longline.config.plugins import ENRICHERS, load_plugin, plugin_names
@@ -55,10 +61,7 @@ def _empty(field: str, why: str, origin: str) -> Addition:
     return Addition({field: None}, (Note(field, why),), origin)
 
 
-# ---------------- Currency
-
 Code = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Currency(StrictModel):
@@ -75,7 +78,7 @@ class Currency(StrictModel):
     to: Code
     into: str | None = None
     """The new field; without it `price_eur` for `price` and EUR."""
-    rates: dict[Code, Positive] = Field(min_length=1)
+    rates: dict[Code, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(min_length=1)
     """What one unit of each currency is worth in `to`."""
     date: date
     """The day of the rates."""
@@ -83,7 +86,6 @@ class Currency(StrictModel):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The fields that it reads."""
         return (self.field, self.currency) if self.currency else (self.field,)
 
     @property
@@ -93,23 +95,27 @@ class Currency(StrictModel):
 
     @property
     def version(self) -> str:
-        """The date of the rates."""
         return f"rates of {self.date}"
 
     def enrich(self, data: Mapping[str, Any]) -> Addition:
-        """Return the converted amount; None for an unknown currency."""
         target = self.into or f"{self.field}_{self.to.lower()}"
         origin = f"currency, {self.field} by the {self.version}"
-        amount, code = self._money(data)
-        if amount is None:
+        value: Any = data.get(self.field)
+        code = data.get(self.currency) if self.currency else None
+        if isinstance(value, Mapping):
+            value, code = value.get("amount"), value.get("currency") or code
+        is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+        amount = Decimal(str(value)) if is_number else Decimal("NaN")
+        if not amount.is_finite():
             return _empty(target, f"{self.field} is not an amount", origin)
+        code = code if isinstance(code, str) and code else self.assume
         if code is None:
             return _empty(target, f"{self.field} names no currency", origin)
+        code = code.strip().upper()
         rate = 1 if code == self.to else self.rates.get(code)
         if rate is None:
-            return _empty(
-                target, f"there is no rate for {code} in the table of {self.date}", origin
-            )
+            why = f"there is no rate for {code} in the table of {self.date}"
+            return _empty(target, why, origin)
         try:
             step = Decimal(1).scaleb(-self.digits)
             worth = (amount * Decimal(str(rate))).quantize(step, ROUND_HALF_UP)
@@ -117,23 +123,22 @@ class Currency(StrictModel):
             return _empty(target, f"{self.field} is too large", origin)
         return Addition({target: float(worth)}, (), origin)
 
-    def _money(self, data: Mapping[str, Any]) -> tuple[Decimal | None, str | None]:
-        value: Any = data.get(self.field)
-        code = data.get(self.currency) if self.currency else None
-        if isinstance(value, Mapping):
-            value, code = value.get("amount"), value.get("currency") or code
-        is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-        amount = Decimal(str(value)) if is_number else None
-        if amount is not None and not amount.is_finite():
-            amount = None
-        code = code if isinstance(code, str) and code else self.assume
-        return amount, code.strip().upper() if code else None
 
+class PlaceRow(BaseModel):
+    """A row of a table of places; an empty cell of a CSV file is null."""
 
-# ---------------- Geocode
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False, hide_input_in_errors=True)
 
-_BOUNDS = {"lat": 90.0, "lon": 180.0}
-PlaceName = tuple[str, ...]
+    lat: float | None = Field(default=None, ge=-90, le=90)
+    lon: float | None = Field(default=None, ge=-180, le=180)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_cells(cls, row: Any) -> Any:
+        # Extra cells of a line that is too long are under None.
+        if not isinstance(row, Mapping):
+            return row
+        return {name: None if cell == "" else cell for name, cell in row.items() if name}
 
 
 class Geocode(StrictModel):
@@ -154,119 +159,89 @@ class Geocode(StrictModel):
     """The new field: an object of all other columns."""
 
     @model_validator(mode="after")
-    def _one_table(self) -> Self:
+    def _check_table(self) -> Self:
         if (self.table is None) == (self.file is None):
             raise invalid("write the rows under table, or the name of a file under file")
-        for row in self.table or ():
-            _check_row(row, self.by)
+        if self.table is not None:
+            _ = self.places
         return self
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The fields that it reads."""
         return tuple(self.by.values())
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The fields without which it adds nothing: all of them."""
+        """The fields without which it adds nothing."""
         return self.reads
 
     @cached_property
-    def places(self) -> dict[PlaceName, Mapping[str, Any] | None]:
+    def places(self) -> dict[tuple[str, ...], Mapping[str, Any] | None]:
         """The rows by name; None for a name of several places.
 
         Raises:
             BadFile: the table cannot be read.
+            PydanticCustomError: a row of `table` is invalid.
         """
-        places: dict[PlaceName, Mapping[str, Any] | None] = {}
-        for row in _read_table(Path(self.file), self.by) if self.file else self.table or ():
-            name = _place_name(row[column] for column in self.by)
-            place = {column: value for column, value in row.items() if column not in self.by}
-            if places.setdefault(name, place) != place:
+        places: dict[tuple[str, ...], Mapping[str, Any] | None] = {}
+        rows = _read_table(Path(self.file)) if self.file else self.table or ()
+        for number, written in enumerate(rows, start=1):
+            try:
+                row = PlaceRow.model_validate(written).model_dump(exclude_unset=True)
+                problem = next(
+                    (f"{name} is empty" for name in self.by if row.get(name) is None), None
+                )
+            except ValidationError as error:
+                row, first = {}, error.errors(include_url=False)[0]
+                problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            if problem and self.file:
+                raise BadFile(self.file, f"row {number}: {problem}")
+            if problem:
+                raise invalid(f"row {number}: {problem}")
+            name = _place_name(row.pop(column) for column in self.by)
+            if places.setdefault(name, row) != row:
                 places[name] = None
         return places
 
     @property
     def version(self) -> str:
-        """A hash of the table."""
         written = json.dumps(list(self.places.items()), default=str)
         return f"table {sha256(written.encode()).hexdigest()[:12]}"
 
     def enrich(self, data: Mapping[str, Any]) -> Addition:
-        """Return the place; None for an unknown or ambiguous name."""
         origin = f"geocode, by {', '.join(self.reads)}"
         missing = [field for field in self.reads if data.get(field) in (None, "")]
         if missing:
             return _empty(self.into, f"{missing[0]} is empty", origin)
         name = _place_name(data[field] for field in self.reads)
-        if name not in self.places:
-            return _empty(self.into, f"the table has no {', '.join(name)}", origin)
-        if (place := self.places[name]) is None:
-            return _empty(
-                self.into, f"the table has several places called {', '.join(name)}", origin
-            )
-        return Addition({self.into: place}, (), origin)
+        if (place := self.places.get(name)) is not None:
+            return Addition({self.into: place}, (), origin)
+        count = "several places called" if name in self.places else "no"
+        return _empty(self.into, f"the table has {count} {', '.join(name)}", origin)
 
 
-def _place_name(parts: Iterable[Any]) -> PlaceName:
+def _place_name(parts: Iterable[Any]) -> tuple[str, ...]:
     return tuple(" ".join(str(part).split()).casefold() for part in parts)
 
 
-def _check_row(row: Mapping[str, Any], by: Mapping[str, str]) -> None:
-    if missing := [name for name in by if row.get(name) in (None, "")]:
-        raise invalid(f"a row has no {missing[0]}: {str(dict(row))[:80]}")
-    for name, most in _BOUNDS.items():
-        value = row.get(name)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is not None and not (is_number and -most <= value <= most):
-            raise invalid(f"{name} must be a number from -{most:g} to {most:g}, not {value!r:.40}")
-
-
-def _read_table(path: Path, by: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
-    rows = _json_rows(path) if path.suffix == ".json" else _csv_rows(path)
-    for number, row in enumerate(rows, start=1):
-        try:
-            _check_row(row, by)
-        except PydanticCustomError as error:
-            raise BadFile(str(path), f"row {number}: {error}") from None
-        yield row
-
-
-def _json_rows(path: Path) -> list[Mapping[str, Any]]:
-    rows = read_json_file(path)
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise BadFile(str(path), "a table in JSON is a list of objects")
-    return rows
-
-
-def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+def _read_table(path: Path) -> Sequence[Any]:
+    if path.suffix == ".json":
+        rows = read_json_file(path)
+        if not isinstance(rows, list):
+            raise BadFile(str(path), "a table in JSON is a list of objects")
+        return rows
     try:
         text = read_content(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise BadFile(str(path), "it is not UTF-8 text; save it as UTF-8") from None
-    for row in csv.DictReader(io.StringIO(text, newline="")):
-        # Missing cells of a short line are None; extra cells of a long one are under None.
-        yield {name: _parse_cell(name, cell) for name, cell in row.items() if name is not None}
+    return list(csv.DictReader(io.StringIO(text, newline="")))
 
-
-def _parse_cell(name: str, text: str | None) -> Any:
-    if not text or name not in _BOUNDS:
-        return text or None
-    try:
-        return float(text)
-    except ValueError:
-        return text  # `_check_row` reports it
-
-
-# ---------------- Language
 
 _LIBRARY = "py3langid"
 # Addresses have no language, and look English by their letters. The pattern of a mail address
 # starts at a word boundary; inside a long word it would take quadratic time.
 _ADDRESSES = re.compile(r"(?:https?://|www\.)\S+|(?<!\S)\S[^\s@]*+@\S+")
 _MAX_LENGTH = 2_000  # characters; more do not improve the result
-_NO_LANGUAGE = "zxx"
-_TWO_LETTERS = 2
 _CERTAIN = 0.6  # when all languages are possible
 _CERTAIN_AMONG = 0.9  # with few candidates, a high certainty means less
 
@@ -292,14 +267,13 @@ class Language(StrictModel):
     """Minimum certainty; by default 0.6, and 0.9 with `among`."""
 
     @model_validator(mode="after")
-    def _several_languages(self) -> Self:
+    def _check_among(self) -> Self:
         if len(set(self.among)) == 1:  # every text would be in it
             raise invalid("among: write at least two languages")
         return self
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The fields that it reads."""
         return self.fields
 
     @property
@@ -309,23 +283,25 @@ class Language(StrictModel):
 
     @cached_property
     def identifier(self) -> Any:
-        """The library.
+        """The model of the library.
 
         Raises:
             ConfigError: it is not installed, or does not know a language in `among`.
         """
-        identifier = _load_identifier()
+        try:
+            from py3langid import langid  # type: ignore[import-untyped]  # noqa: PLC0415  # ships no types; an extra
+        except ImportError as error:
+            raise MissingExtra("language", "language detection") from error
+        identifier = _load_model(langid.LanguageIdentifier, langid.MODEL_FILE)
         if unknown := sorted(set(self.among) - set(identifier.labels)):
             raise BadOption("among", f"{_LIBRARY} knows no language {unknown[0]!r}")
         return identifier
 
     @cached_property
     def version(self) -> str:
-        """The version of the library."""
         return f"{_LIBRARY} {version(_LIBRARY)}"
 
     def enrich(self, data: Mapping[str, Any]) -> Addition:
-        """Return the language; None for a short or ambiguous text."""
         origin = f"language, machine-made of {', '.join(self.fields)} by {self.version}"
         texts = (data.get(field) for field in self.fields)
         whole = "\n".join(one for one in texts if isinstance(one, str))
@@ -343,31 +319,19 @@ class Language(StrictModel):
         """Return the most likely language, and why it is not accepted."""
         likely: dict[str, float] = dict(self.identifier.rank(text))
         code, share = next(iter(likely.items()))
-        among, least = self.among, self.least
-        least = least or (_CERTAIN_AMONG if among else _CERTAIN)
-        is_other = bool(among) and code not in among and share >= _CERTAIN
-        if among and not is_other:
-            shares = {one: likely.get(one, 0.0) for one in among}
+        least = self.least or (_CERTAIN_AMONG if self.among else _CERTAIN)
+        if self.among and code not in self.among and share >= _CERTAIN:
+            return code, f"it looks like {code}, which is not among {', '.join(self.among)}"
+        if self.among:
+            shares = {one: likely.get(one, 0.0) for one in self.among}
             code = max(shares, key=shares.__getitem__)
             share = shares[code] / (sum(shares.values()) or 1.0)
-        if share < least and not is_other:
+        if share < least:
             shown = f"{share:.2f} of at least {least:g}"
             return code, f"no language is certain: {code} is most likely, {shown}"
-        if code == _NO_LANGUAGE:
-            return code, "it is not in a language"
-        if len(code) != _TWO_LETTERS:
-            return code, f"it looks like {code}, which has no code of two letters"
-        if is_other:
-            return code, f"it looks like {code}, which is not among {', '.join(among)}"
+        if len(code) != len("en"):  # zxx is no language at all
+            return code, f"it looks like {code}, which is not a language with a code of two letters"
         return code, None
-
-
-def _load_identifier() -> Any:
-    try:
-        from py3langid import langid  # type: ignore[import-untyped]  # noqa: PLC0415  # ships no types; an extra
-    except ImportError as error:
-        raise MissingExtra("language", "language detection") from error
-    return _load_model(langid.LanguageIdentifier, langid.MODEL_FILE)
 
 
 @lru_cache(maxsize=1)
@@ -375,8 +339,6 @@ def _load_model(kind: Any, file: str) -> Any:
     """Load the model once per process; it takes a second."""
     return kind.from_model_file(file, norm_probs=True)
 
-
-# ---------------- The stage
 
 _BUILT_IN: dict[str, type[Currency | Geocode | Language]] = {
     "currency": Currency,
@@ -451,16 +413,12 @@ class Enrich:
 
     def __call__(self, draft: Draft) -> Draft:
         for enricher in self._enrichers:
-            draft = _add_fields(draft, enricher)
+            addition = enricher.enrich(draft.data)
+            kept = [name for name in addition.fields if draft.data.get(name) is not None]
+            fields = {name: value for name, value in addition.fields.items() if name not in kept}
+            notes = [note for note in addition.notes if note.field not in kept]
+            notes += [Note(name, f"{enricher.name} does not replace it") for name in kept]
+            origins = dict.fromkeys(fields, addition.origin or enricher.name)
+            provenance = {**draft.provenance, **origins}
+            draft = draft.with_data({**draft.data, **fields}, *notes, provenance=provenance)
         return draft
-
-
-def _add_fields(draft: Draft, enricher: Enricher) -> Draft:
-    addition = enricher.enrich(draft.data)
-    taken = [name for name in addition.fields if draft.data.get(name) is not None]
-    fields = {name: value for name, value in addition.fields.items() if name not in taken}
-    notes = [note for note in addition.notes if note.field not in taken]
-    notes += [Note(name, f"{enricher.name} does not replace it") for name in taken]
-    origins = dict.fromkeys(fields, addition.origin or enricher.name)
-    provenance = {**draft.provenance, **origins}
-    return draft.with_data({**draft.data, **fields}, *notes, provenance=provenance)

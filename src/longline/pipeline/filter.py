@@ -54,7 +54,12 @@ class Filter:
 def _failed_condition(condition: Condition, data: Mapping[str, Any]) -> str | None:
     """Return why data fails a condition; None when it passes."""
     if condition.field is None:
-        return _untrue(condition.when or "", data)
+        path = condition.when or ""
+        found = find_in_data(path, data)
+        if found is None:
+            return f"{path} is unknown, since a value is missing"
+        # As in jmespath: 0 is a value like others.
+        return f"{path} is not true" if found is False or found in _EMPTY else None
     value, test = find_in_data(condition.field, data), condition.tests[0]
     wanted, is_empty = getattr(condition, test), value in _EMPTY
     if test == "filled":
@@ -65,14 +70,6 @@ def _failed_condition(condition: Condition, data: Mapping[str, Any]) -> str | No
     if _TESTS[test](value, wanted):
         return None
     return f"{condition.field} {_WORDS[test]} {wanted if test != 'one_of' else list(wanted)}"
-
-
-def _untrue(path: str, data: Mapping[str, Any]) -> str | None:
-    found = find_in_data(path, data)
-    if found is None:
-        return f"{path} is unknown, since a value is missing"
-    # As in jmespath: 0 is a value like others.
-    return f"{path} is not true" if found is False or found in _EMPTY else None
 
 
 def _contains(value: Any, wanted: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, time
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,40 +24,26 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _NOT_SCHEMAS = frozenset({"const", "enum", "default", "examples"})
 _DURATION = re.compile(r"P(?=.)(\d+W|(\d+Y)?(\d+M)?(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?)")
 _LABEL = r"[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+_TYPES = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
 _HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
 
 FORMATS = FormatChecker(("date", "email", "idn-email", "ipv4", "ipv6", "regex", "uuid"))
 """The values of `format` that are checked; others are refused."""
+_MORE_FORMATS: Mapping[str, Callable[[str], object]] = {
+    "date-time": lambda text: "T" in text.upper() and datetime.fromisoformat(text).tzinfo,
+    "time": lambda text: time.fromisoformat(text).tzinfo,
+    "duration": _DURATION.fullmatch,
+    "hostname": _HOST.fullmatch,
+    "uri": lambda text: re.fullmatch(r"\S+", text) and urlsplit(text).scheme,
+}
 
 
-@FORMATS.checks("date-time", raises=ValueError)
-def _is_date_time(value: object) -> bool:
-    if not isinstance(value, str):
-        return True  # `type` checks types
-    return "T" in value.upper() and datetime.fromisoformat(value).tzinfo is not None
+def _has_format(is_valid: Callable[[str], object], value: object) -> bool:
+    return not isinstance(value, str) or bool(is_valid(value))  # `type` checks types
 
 
-@FORMATS.checks("time", raises=ValueError)
-def _is_time(value: object) -> bool:
-    return not isinstance(value, str) or time.fromisoformat(value).tzinfo is not None
-
-
-@FORMATS.checks("duration")
-def _is_duration(value: object) -> bool:
-    return not isinstance(value, str) or _DURATION.fullmatch(value) is not None
-
-
-@FORMATS.checks("hostname")
-def _is_host(value: object) -> bool:
-    return not isinstance(value, str) or _HOST.fullmatch(value) is not None
-
-
-@FORMATS.checks("uri", raises=ValueError)
-def _is_address(value: object) -> bool:
-    if not isinstance(value, str):
-        return True
-    parts = urlsplit(value)
-    return bool(parts.scheme and (parts.netloc or parts.path)) and not re.search(r"\s", value)
+for _name, _is_valid in _MORE_FORMATS.items():
+    FORMATS.checks(_name, raises=ValueError)(partial(_has_format, _is_valid))
 
 
 def _pattern(validator: Any, wanted: str, value: Any, _schema: Any) -> Iterator[ValidationError]:
@@ -149,16 +136,7 @@ def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
             yield from _parts(value)
 
 
-_NAMES = {
-    "object": "an object",
-    "array": "a list",
-    "string": "a text",
-    "number": "a number",
-    "integer": "a whole number",
-    "boolean": "true or false",
-    "null": "null",
-}
-_MAX_LENGTH = 120
+_MAX_LENGTH = 120  # characters of a rule that a sentence repeats
 
 
 class SchemaCheck:
@@ -169,80 +147,26 @@ class SchemaCheck:
 
     def problems(self, data: Any) -> tuple[str, ...]:
         """Return all violations with their paths; empty for valid data."""
-        # Without the values, so that the same violation has the same sentence in all records.
         try:
-            found = sorted(self._validator.iter_errors(data), key=_error_path)
+            found = sorted(self._validator.iter_errors(data), key=lambda error: error.json_path)
         except RecursionError:
             return ("the schema refers to itself in an endless circle",)
         return tuple(dict.fromkeys(sentence for one in found for sentence in _describe_error(one)))
 
 
 def _describe_error(error: ValidationError) -> list[str]:
-    path, wanted, found = _error_path(error), error.validator_value, error.instance
-    if error.validator == "required" and isinstance(wanted, list) and isinstance(found, dict):
+    """Return sentences without values, so that they are the same for all records."""
+    path = error.json_path.removeprefix("$").removeprefix(".")
+    wanted, found, rule = error.validator_value, error.instance, str(error.validator)
+    if rule == "required" and isinstance(wanted, list) and isinstance(found, dict):
         missing = [name for name in wanted if name not in found]
-        return [f"{_join_path(path, name)}: is missing" for name in missing]
-    sentence = _SENTENCES.get(str(error.validator), _other)(wanted, error)
+        return [f"{path}.{name}: is missing".removeprefix(".") for name in missing]
+    sentence = f"does not satisfy {rule} {wanted}"
+    if rule == "type":
+        kinds = " or ".join(wanted) if isinstance(wanted, list) else wanted
+        sentence = f"must be of type {kinds}, not {_TYPES.get(type(found), 'number')}"
+    elif rule in {"additionalProperties", "unevaluatedProperties"} and isinstance(found, dict):
+        known = error.schema.get("properties", ()) if isinstance(error.schema, Mapping) else ()
+        unknown = sorted(str(name) for name in found if name not in known)
+        sentence = f"has fields that are not allowed: {', '.join(unknown)}"
     return [f"{path or 'the record'}: {sentence[:_MAX_LENGTH]}"]
-
-
-def _error_path(error: ValidationError) -> str:
-    path = ""
-    for part in error.absolute_path:
-        path = f"{path}[{part}]" if isinstance(part, int) else _join_path(path, str(part))
-    return path
-
-
-def _join_path(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
-
-
-def _kind_of(value: Any) -> str:
-    kinds = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
-    return _NAMES[kinds.get(type(value), "number")]
-
-
-def _wrong_type(wanted: Any, error: ValidationError) -> str:
-    kinds = [wanted] if isinstance(wanted, str) else wanted
-    return f"must be {' or '.join(_NAMES[kind] for kind in kinds)}, not {_kind_of(error.instance)}"
-
-
-def _unknown_fields(_wanted: Any, error: ValidationError) -> str:
-    known = set(error.schema.get("properties", ())) if isinstance(error.schema, Mapping) else set()
-    found = error.instance if isinstance(error.instance, dict) else {}
-    strangers = sorted(str(name) for name in found if name not in known)
-    return f"has fields that are not allowed: {', '.join(strangers)}"
-
-
-def _other(_wanted: Any, error: ValidationError) -> str:
-    return f"does not satisfy {error.validator}"
-
-
-_Describe = Callable[[Any, ValidationError], str]
-_SENTENCES: Mapping[str, _Describe] = {
-    "type": _wrong_type,
-    "additionalProperties": _unknown_fields,
-    "unevaluatedProperties": _unknown_fields,
-    "enum": lambda wanted, _: f"must be one of {', '.join(map(str, wanted))}",
-    "const": lambda wanted, _: f"must be {wanted}",
-    "minimum": lambda wanted, _: f"must be {wanted} or more",
-    "maximum": lambda wanted, _: f"must be {wanted} or less",
-    "exclusiveMinimum": lambda wanted, _: f"must be more than {wanted}",
-    "exclusiveMaximum": lambda wanted, _: f"must be less than {wanted}",
-    "multipleOf": lambda wanted, _: f"must be a multiple of {wanted}",
-    "minLength": lambda wanted, _: f"must have {wanted} characters or more",
-    "maxLength": lambda wanted, _: f"must have {wanted} characters or fewer",
-    "pattern": lambda wanted, _: f"must match {wanted}",
-    "format": lambda wanted, _: f"must be a {wanted}",
-    "minItems": lambda wanted, _: f"must have {wanted} entries or more",
-    "maxItems": lambda wanted, _: f"must have {wanted} entries or fewer",
-    "uniqueItems": lambda _wanted, _: "must not have the same entry twice",
-    "contains": lambda _wanted, _: "has no entry of the kind it must have",
-    "minProperties": lambda wanted, _: f"must have {wanted} fields or more",
-    "maxProperties": lambda wanted, _: f"must have {wanted} fields or fewer",
-    "propertyNames": lambda _wanted, _: "has a field whose name is not allowed",
-    "dependentRequired": lambda _wanted, _: "lacks a field that goes with another",
-    "anyOf": lambda _wanted, _: "matches none of the allowed forms",
-    "oneOf": lambda _wanted, _: "must match exactly one of the allowed forms",
-    "not": lambda _wanted, _: "has a form that is not allowed",
-}

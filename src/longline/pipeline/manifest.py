@@ -1,4 +1,4 @@
-"""The pipeline of a source in a manifest: what becomes of the fields before they are a record."""
+"""The pipeline of a source in a manifest: its stages between the layers and the record."""
 
 from __future__ import annotations
 
@@ -22,14 +22,6 @@ _TESTS = (
 )
 
 
-def _path(value: Any) -> Any:
-    if value is not None and not isinstance(value, str | Mapping | Pick):
-        raise invalid(
-            "write a path such as price.amount, {value: …} for a constant, null to drop it"
-        )
-    return {"path": value} if isinstance(value, str) else value
-
-
 class Pick(StrictModel):
     """The origin of a field: a path (jmespath), or a constant."""
 
@@ -37,10 +29,18 @@ class Pick(StrictModel):
     value: Any = None
 
     @model_validator(mode="after")
-    def _one_way(self) -> Self:
+    def _check_pick(self) -> Self:
         if ("value" in self.model_fields_set) == (self.path is not None):
             raise invalid("write path or value")
         return self
+
+
+def _expand_pick(value: Any) -> Any:
+    if value is not None and not isinstance(value, str | Mapping | Pick):
+        raise invalid(
+            "write a path such as price.amount, {value: …} for a constant, null to drop it"
+        )
+    return {"path": value} if isinstance(value, str) else value
 
 
 class Condition(StrictModel):
@@ -65,7 +65,7 @@ class Condition(StrictModel):
     filled: bool | None = None
 
     @model_validator(mode="after")
-    def _one_test(self) -> Self:
+    def _check_tests(self) -> Self:
         is_plain = self.when is not None and self.field is None and not self.tests
         is_test = self.when is None and self.field is not None and len(self.tests) == 1
         if not (is_plain or is_test):
@@ -76,19 +76,18 @@ class Condition(StrictModel):
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """The tests of the condition."""
         return tuple(name for name in _TESTS if name in self.model_fields_set)
 
 
-def _condition(value: Any) -> Any:
-    return {"when": value} if isinstance(value, str) else value
+def _expand_conditions(value: Any) -> Any:
+    """Accept one condition without a list, and a text as `when`."""
+    several = [value] if isinstance(value, str | Mapping) else value
+    if not isinstance(several, list | tuple):
+        return several
+    return [{"when": one} if isinstance(one, str) else one for one in several]
 
 
-def _conditions(value: Any) -> Any:
-    return [value] if isinstance(value, str | Mapping) else value
-
-
-def _schema(value: dict[str, Any]) -> dict[str, Any]:
+def _check_schema(value: dict[str, Any]) -> dict[str, Any]:
     if set(value) == {"file"}:
         return value  # read when the source is made
     # jsonschema is slow to import.
@@ -112,23 +111,22 @@ def _check_stage(value: Any) -> Any:
     return stage
 
 
+_KEEP_REST = Pick(path=REST)
+
+
 class Step(StrictModel):
     """One stage of the pipeline."""
 
-    map: dict[str, Annotated[Pick | None, BeforeValidator(_path)]] | None = Field(
+    map: dict[str, Annotated[Pick | None, BeforeValidator(_expand_pick)]] | None = Field(
         default=None, min_length=1
     )
     """The fields of the record by name, each with the path it is found at."""
-    filter: (
-        Annotated[
-            tuple[Annotated[Condition, BeforeValidator(_condition)], ...],
-            BeforeValidator(_conditions),
-        ]
-        | None
-    ) = Field(default=None, min_length=1)
+    filter: Annotated[tuple[Condition, ...], BeforeValidator(_expand_conditions)] | None = Field(
+        default=None, min_length=1
+    )
     """Conditions that must all hold; other records are skipped, with the reason."""
     # Under another name, since pydantic's models have a `validate` of their own.
-    rules: Annotated[dict[str, Any], AfterValidator(_schema)] | None = Field(
+    rules: Annotated[dict[str, Any], AfterValidator(_check_schema)] | None = Field(
         default=None, alias="validate"
     )
     """A JSON Schema, or `file` with the name of one; what does not fit is quarantined."""
@@ -137,12 +135,11 @@ class Step(StrictModel):
     """A stage of a plugin by its name, with its options."""
 
     @model_validator(mode="after")
-    def _one_kind(self) -> Self:
+    def _check_kind(self) -> Self:
         kinds = [name for name in type(self).model_fields if getattr(self, name) is not None]
         if len(kinds) != 1:
             raise invalid(f"a stage is one of {', '.join(_KINDS)}; write the next with a new dash")
-        rest = None if self.map is None or REST not in self.map else self.map[REST]
-        if self.map is not None and REST in self.map and (rest is None or rest.path != REST):
+        if self.map is not None and self.map.get(REST, _KEEP_REST) != _KEEP_REST:
             raise invalid('"*" means all other fields; write "*": "*" to keep them')
         return self
 

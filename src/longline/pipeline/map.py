@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -29,33 +30,28 @@ def find_in_data(path: str, data: Mapping[str, Any]) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def roots_of(path: str) -> frozenset[str]:
-    """Return the fields of a record at which a path begins."""
-    return frozenset(_path_roots(compile_path(path).parsed))
-
-
-@lru_cache(maxsize=4096)
 def _has_function(path: str) -> bool:
-    return any(node["type"] == "function_expression" for node in _nodes(compile_path(path).parsed))
+    return _contains_function(compile_path(path).parsed)
 
 
-def _nodes(node: Any) -> Iterator[Mapping[str, Any]]:
-    if isinstance(node, Mapping):
-        yield node
-        for child in node["children"]:
-            yield from _nodes(child)
+def _contains_function(node: Any) -> bool:
+    if not isinstance(node, Mapping):
+        return False
+    is_function = node["type"] == "function_expression"
+    return is_function or any(map(_contains_function, node["children"]))
 
 
-def _path_roots(node: Any) -> Iterator[str]:
+def _roots_of(node: Any) -> Iterator[str]:
+    """Yield the fields of a record at which a parsed path begins."""
     if not isinstance(node, Mapping):
         return  # a number of a slice
     if node["type"] == "field":
         yield node["value"]
     elif node["type"] in _OF_FIRST:
-        yield from _path_roots(node["children"][0])
+        yield from _roots_of(node["children"][0])
     elif node["type"] != "expref":  # an expression about the entries of a list, not the record
         for child in node["children"]:
-            yield from _path_roots(child)
+            yield from _roots_of(child)
 
 
 class Map:
@@ -72,8 +68,8 @@ class Map:
         written = checked_step(Step, map=dict(fields)).map or {}
         self._keeps_rest = REST in written
         self._picks = {name: pick for name, pick in written.items() if name != REST}
-        self._path_roots = {
-            name: roots_of(pick.path)
+        self._roots = {
+            name: frozenset(_roots_of(compile_path(pick.path).parsed))
             for name, pick in self._picks.items()
             if pick is not None and pick.path is not None
         }
@@ -81,24 +77,13 @@ class Map:
     def __call__(self, draft: Draft) -> Draft:
         data = draft.data
         rest = {n: v for n, v in data.items() if self._keeps_rest and n not in self._picks}
-        picked = {
-            name: self._picked_value(draft, name) for name in self._picks if not self._drops(name)
-        }
+        picked = {name: self._pick(draft, name) for name, pick in self._picks.items() if pick}
         origins = {name: origin for name in picked if (origin := self._origin(draft, name))}
         kept = {name: origin for name, origin in draft.provenance.items() if name in rest}
-        return Draft(
-            draft.key,
-            draft.url,
-            draft.source,
-            {**rest, **picked},
-            (*self._renamed_notes(draft, picked), *self._gap_notes(draft, picked)),
-            {**kept, **origins},
-        )
+        notes = (*self._renamed_notes(draft, picked), *self._gap_notes(draft, picked))
+        return replace(draft, data={**rest, **picked}, notes=notes, provenance={**kept, **origins})
 
-    def _drops(self, name: str) -> bool:
-        return self._picks[name] is None
-
-    def _picked_value(self, draft: Draft, name: str) -> Any:
+    def _pick(self, draft: Draft, name: str) -> Any:
         pick = self._picks[name]
         if pick is None or pick.path is None:
             return pick and pick.value
@@ -108,15 +93,15 @@ class Map:
             raise UnexpectedShape(f"item {draft.key}", f"{name}: {error}") from error
 
     def _origin(self, draft: Draft, name: str) -> str:
-        if name not in self._path_roots:
+        if name not in self._roots:
             return "map, a constant"
-        found = (draft.provenance.get(root) for root in sorted(self._path_roots[name]))
+        found = (draft.provenance.get(root) for root in sorted(self._roots[name]))
         return "; ".join(dict.fromkeys(origin for origin in found if origin))
 
     def _renamed_notes(self, draft: Draft, picked: Iterable[str]) -> Iterator[Note]:
         """Yield the notes under the new names of their fields, without those of dropped fields."""
         new_names = {
-            root: [name for name in picked if self._path_roots.get(name) == frozenset({root})]
+            root: [name for name in picked if self._roots.get(name) == frozenset({root})]
             for root in {note.field for note in draft.notes if note.field in draft.data}
         }
         for note in draft.notes:
@@ -129,7 +114,7 @@ class Map:
         """Yield a note for each field that was not found and has no note yet."""
         noted = {note.field for note in draft.notes}
         for name, value in picked.items():
-            roots = self._path_roots.get(name)
+            roots = self._roots.get(name)
             if value is None and roots is not None and not (len(roots) == 1 and roots <= noted):
                 pick = self._picks[name]
                 yield Note(name, f"{pick and pick.path!r} finds nothing")

@@ -84,16 +84,12 @@ def _encode_value(value: Any) -> Any:
     try:
         return json.loads(to_json(value))
     except TypeError:
-        return {_NO_DATA: kind_of_value(value), _SHOWN: _safe_repr(value)}
-
-
-def _safe_repr(value: Any) -> str:
-    if isinstance(value, NoData):
-        return value.shown
+        pass
     try:
-        return repr(value)
+        shown = value.shown if isinstance(value, NoData) else repr(value)
     except Exception:  # noqa: BLE001  # the code of a source, which may do anything
-        return object.__repr__(value)
+        shown = object.__repr__(value)
+    return {_NO_DATA: kind_of_value(value), _SHOWN: shown}
 
 
 def _decode_object(found: dict[str, Any]) -> Any:

@@ -65,7 +65,7 @@ class Pipeline:
 
     def __init__(self, source: PipelineSource) -> None:
         self._source = source
-        self._stages = stages_of(source)
+        self._stages = _stages_of(source)
         self._layers = tuple(layer.name for layer in source.layers())
 
     def record(self, item: Item, material: Material) -> Record:
@@ -83,16 +83,26 @@ class Pipeline:
         if self._stages:
             draft = Draft(item.key, item.url, source.name, data, notes, origins)
             for stage in self._stages:
-                draft = _run_stage(stage, draft)
+                try:
+                    draft = stage(draft)
+                except LonglineError:
+                    raise
+                except Exception as error:
+                    problem = f"{type(error).__name__}: {error_text(error)}"
+                    raise StageFailed(stage.name, problem) from error
             data, notes, origins = draft.data, draft.notes, dict(draft.provenance)
         else:
             data = validated(source.Record, data, f"item {item.key}")
+        try:
+            print_of_data = fingerprint(data, volatile=source.volatile)
+        except TypeError as error:
+            raise ValidationFailed("it cannot be stored", (str(error),)) from error
         return Record(
             source=source.name,
             key=item.key,
             url=item.url,
             data=data,
-            fingerprint=_fingerprint_of(source, data),
+            fingerprint=print_of_data,
             provenance={name: origin for name, origin in origins.items() if name in data},
             notes=notes,
             layers=dict(material.layers),
@@ -100,29 +110,25 @@ class Pipeline:
         )
 
 
-def stages_of(source: PipelineSource) -> tuple[Stage, ...]:
+def _stages_of(source: PipelineSource) -> list[Stage]:
     """Return the stages of a source, with the validation of its `Record`.
 
     It is validated after the leading maps and filters, from where on the data has its shape.
-
-    Raises:
-        ConfigError: a stage is invalid.
     """
-    stages = [_make_stage(source, one) for one in source.pipeline]
-    if not stages or source.Record is None:
-        return tuple(stages)
-    place = next((n for n, one in enumerate(stages) if not isinstance(one, Map | Filter)), None)
-    stages.insert(len(stages) if place is None else place, Validate(source.Record))
-    return tuple(stages)
+    stages: list[Stage] = []
+    for one in source.pipeline:
+        stage = _from_step(one) if isinstance(one, Step) else one
+        if not _is_stage(stage):
+            raise BadSource(source.name, f"{one!r:.60} in pipeline is not a stage: it has no name")
+        stages.append(stage)
+    if stages and source.Record is not None:
+        others = (n for n, one in enumerate(stages) if not isinstance(one, Map | Filter))
+        stages.insert(next(others, len(stages)), Validate(source.Record))
+    return stages
 
 
-def _make_stage(source: PipelineSource, one: Any) -> Stage:
-    if isinstance(one, Step):
-        return _from_step(one)
-    if not callable(one) or not isinstance(getattr(one, "name", None), str):
-        raise BadSource(source.name, f"{one!r:.60} in pipeline is not a stage: it has no name")
-    stage: Stage = one
-    return stage
+def _is_stage(stage: Any) -> bool:
+    return callable(stage) and isinstance(getattr(stage, "name", None), str)
 
 
 def _from_step(step: Step) -> Stage:
@@ -132,12 +138,9 @@ def _from_step(step: Step) -> Stage:
         return Filter(step.filter)
     if step.rules is not None:
         return Validate(step.rules)
-    if step.stage is not None:
-        return _plugin_stage(*next(iter(step.stage.items())))
-    return Enrich.from_manifest(step.enrich) if step.enrich is not None else Enrich()
-
-
-def _plugin_stage(name: str, options: Mapping[str, Any]) -> Stage:
+    if step.enrich is not None:
+        return Enrich.from_manifest(step.enrich)
+    ((name, options),) = (step.stage or {}).items()
     make = load_plugin(STAGES, name)
     if make is None:
         raise BadOption("pipeline", f"there is no stage {name!r}")
@@ -145,23 +148,7 @@ def _plugin_stage(name: str, options: Mapping[str, Any]) -> Stage:
         stage: Any = make(**options)
     except TypeError as error:
         raise BadOption(f"stage {name}", str(error)) from error
-    if not callable(stage) or not isinstance(getattr(stage, "name", None), str):
+    if not _is_stage(stage):
         raise BadOption(f"stage {name}", "the plugin returned no stage: it is a callable with name")
     made: Stage = stage
     return made
-
-
-def _fingerprint_of(source: PipelineSource, data: Mapping[str, Any]) -> str:
-    try:
-        return fingerprint(data, volatile=source.volatile)
-    except TypeError as error:
-        raise ValidationFailed("it cannot be stored", (str(error),)) from error
-
-
-def _run_stage(stage: Stage, draft: Draft) -> Draft:
-    try:
-        return stage(draft)
-    except LonglineError:
-        raise
-    except Exception as error:
-        raise StageFailed(stage.name, f"{type(error).__name__}: {error_text(error)}") from error

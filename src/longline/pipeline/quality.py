@@ -22,11 +22,6 @@ def is_filled(value: Any) -> bool:
     return value is not None and value not in ([], {}, ())
 
 
-def always(_data: Mapping[str, Any]) -> bool:
-    """Expect a field of every record."""
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class Expect:
     """A field that a layer should fill.
@@ -42,12 +37,12 @@ class Expect:
     field: str
     weight: float = 1.0
     share: Callable[[Any], float] = is_filled
-    when: Callable[[Mapping[str, Any]], bool] = always
+    when: Callable[[Mapping[str, Any]], bool] = lambda _data: True
 
 
 @dataclass(frozen=True, slots=True)
 class CrossCheck:
-    """Two or more fields that must agree; not asked when one of them is empty.
+    """Two or more fields that must agree; skipped when one of them is empty.
 
     Attributes:
         agree: given the fields' values in order, whether they agree; None is unknown.
@@ -93,11 +88,27 @@ def score(
     if rules is None:
         return _score_by_gaps(names, data, layers)
     reasons = {note.field: note.text for note in notes}
-    parts = [_layer_part(rules, name, data, layers, reasons) for name in rules.layers]
-    disputes = [check for check in rules.checks if _agrees(check, data) is False]
-    conflicts = [_conflict(check, data) for check in disputes]
+    whole = math.fsum((*rules.layers.values(), rules.consistency))
+    parts = []
+    for name, share in rules.layers.items():
+        weight, end = 100.0 * share / whole, layers.get(name, "not run")
+        if end == _OK:
+            expects = [one for one in rules.expects if one.layer == name and one.when(data)]
+            parts.append(_layer_part(name, weight, expects, data, reasons))
+        else:
+            parts.append(QualityPart(name, weight, 0.0, (f"layer {name}: {end}",)))
+    disputes = [check for check in rules.checks if _is_dispute(check, data)]
+    conflicts = tuple(_conflict(check, data) for check in disputes)
     if rules.consistency:
-        parts.append(_consistency_part(rules, disputes, layers, conflicts))
+        weight = 100.0 * rules.consistency / whole
+        # All checks count, also those without values: a filled field never costs points unless it
+        # contradicts another.
+        possible = math.fsum(check.weight for check in rules.checks) or 1.0
+        lost = math.fsum(check.weight for check in disputes)
+        part = QualityPart("consistency", weight, weight * max(0.0, 1 - lost / possible), conflicts)
+        if not any(layers.get(name) == _OK for name in rules.layers):
+            part = QualityPart("consistency", weight, 0.0, ("no layer to compare with another",))
+        parts.append(part)
     return _quality(parts, conflicts)
 
 
@@ -106,68 +117,40 @@ def grade_of(points: float) -> str:
     return next(name for least, name in GRADES if points >= least)
 
 
-def _quality(parts: Sequence[QualityPart], conflicts: Sequence[str] = ()) -> Quality:
+def _quality(parts: Sequence[QualityPart], conflicts: tuple[str, ...] = ()) -> Quality:
     total = round(math.fsum(part.earned for part in parts), _DIGITS)
     points = min(100.0, max(0.0, total))
-    return Quality(points, grade_of(points), tuple(parts), tuple(conflicts))
-
-
-def _weight(rules: QualityRules, share: float) -> float:
-    return 100.0 * share / (math.fsum(rules.layers.values()) + rules.consistency)
+    return Quality(points, grade_of(points), tuple(parts), conflicts)
 
 
 def _layer_part(
-    rules: QualityRules,
     name: str,
+    weight: float,
+    expects: Sequence[Expect],
     data: Mapping[str, Any],
-    layers: Mapping[str, str],
     reasons: Mapping[str, str],
 ) -> QualityPart:
-    weight = _weight(rules, rules.layers[name])
-    if (end := layers.get(name, "not run")) != _OK:
-        return QualityPart(name, weight, 0.0, (f"layer {name}: {end}",))
-    expects = [expect for expect in rules.expects if expect.layer == name and expect.when(data)]
-    shares = [min(1.0, max(0.0, float(e.share(data.get(e.field))))) for e in expects]
-    possible = math.fsum(expect.weight for expect in expects)
-    if not possible:
+    earned, lacking = [], []
+    for expect in expects:
+        share = min(1.0, max(0.0, float(expect.share(data.get(expect.field)))))
+        earned.append(expect.weight * share)
+        if share < 1:
+            state = f"only {share:.0%} of what is expected" if share else "missing"
+            why = f" ({reasons[expect.field]})" if expect.field in reasons else ""
+            lacking.append(f"{expect.field}: {state}{why}")
+    if not (possible := math.fsum(expect.weight for expect in expects)):
         return QualityPart(name, weight, weight)
-    judged = list(zip(expects, shares, strict=True))
-    earned = math.fsum(expect.weight * share for expect, share in judged)
-    lacking = tuple(_lack(expect, share, reasons) for expect, share in judged if share < 1)
-    return QualityPart(name, weight, weight * earned / possible, lacking)
+    return QualityPart(name, weight, weight * math.fsum(earned) / possible, tuple(lacking))
 
 
-def _lack(expect: Expect, share: float, reasons: Mapping[str, str]) -> str:
-    state = "missing" if share == 0 else f"only {share:.0%} of what is expected"
-    why = f" ({reasons[expect.field]})" if expect.field in reasons else ""
-    return f"{expect.field}: {state}{why}"
-
-
-def _agrees(check: CrossCheck, data: Mapping[str, Any]) -> bool | None:
+def _is_dispute(check: CrossCheck, data: Mapping[str, Any]) -> bool:
     values = [data.get(field) for field in check.fields]
-    return check.agree(*values) if all(map(is_filled, values)) else None
+    return all(map(is_filled, values)) and check.agree(*values) is False
 
 
 def _conflict(check: CrossCheck, data: Mapping[str, Any]) -> str:
     values = ", ".join(f"{field} {data[field]!r:.60}" for field in check.fields)
     return f"{check.name}: {values} do not agree"
-
-
-def _consistency_part(
-    rules: QualityRules,
-    disputes: Sequence[CrossCheck],
-    layers: Mapping[str, str],
-    conflicts: Sequence[str],
-) -> QualityPart:
-    weight = _weight(rules, rules.consistency)
-    if not any(layers.get(name) == _OK for name in rules.layers):
-        return QualityPart("consistency", weight, 0.0, ("no layer to compare with another",))
-    # All checks count, also those without values: a filled field never costs points unless it
-    # contradicts another.
-    possible = math.fsum(check.weight for check in rules.checks)
-    lost = math.fsum(check.weight for check in disputes)
-    earned = weight * (1 - lost / possible) if possible else weight
-    return QualityPart("consistency", weight, max(0.0, earned), tuple(conflicts))
 
 
 _COMPLETE = _quality([QualityPart("layers", 50.0, 50.0), QualityPart("fields", 50.0, 50.0)])
@@ -183,15 +166,8 @@ def _score_by_gaps(
     ends = {name: layers.get(name, "not run") for name in names}
     failed = [f"layer {name}: {end}" for name, end in ends.items() if end != _OK]
     empty = [f"{field}: missing" for field, value in data.items() if value is None]
-    return _quality(
-        [
-            _completeness_part("layers", len(ends), failed),
-            _completeness_part("fields", len(data), empty),
-        ]
-    )
-
-
-def _completeness_part(name: str, count: int, lacking: Sequence[str]) -> QualityPart:
-    if not count:
-        return QualityPart(name, 50.0, 0.0, (f"no {name}",))
-    return QualityPart(name, 50.0, 50.0 * (count - len(lacking)) / count, tuple(lacking))
+    parts = []
+    for name, count, lacking in (("layers", len(ends), failed), ("fields", len(data), empty)):
+        earned = 50.0 * (count - len(lacking)) / count if count else 0.0
+        parts.append(QualityPart(name, 50.0, earned, tuple(lacking) if count else (f"no {name}",)))
+    return _quality(parts)

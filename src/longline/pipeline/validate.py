@@ -33,7 +33,12 @@ class Validate:
         where = f"item {draft.key}"
         if self._problems is None:
             return draft.with_data(validated(self._model, draft.data, where))
-        if problems := self._problems(_as_stored(draft.data, where)):
+        try:
+            # As the database stores it: a date is text there, NaN is null.
+            stored = orjson.loads(to_json(draft.data))
+        except TypeError as error:  # a lone surrogate, for example, or an object
+            raise ValidationFailed(where, (f"it cannot be stored: {error}",)) from error
+        if problems := self._problems(stored):
             raise ValidationFailed(where, problems)
         return draft
 
@@ -60,14 +65,6 @@ def _checker(rules: Mapping[str, Any] | Path) -> Callable[[Any], tuple[str, ...]
     # jsonschema is slow to import, and most sources have no schema.
     from longline.pipeline.json_schema import SchemaCheck, read_schema  # noqa: PLC0415
 
-    is_named = isinstance(rules, Mapping) and set(rules) == {"file"}
-    path = Path(rules["file"]) if is_named and isinstance(rules, Mapping) else rules
-    return SchemaCheck(read_schema(path) if isinstance(path, Path) else path).problems
-
-
-def _as_stored(data: Mapping[str, Any], where: str) -> Any:
-    """Return data as the database stores it: a date is text there, NaN is null."""
-    try:
-        return orjson.loads(to_json(data))
-    except TypeError as error:  # a lone surrogate, for example, or an object
-        raise ValidationFailed(where, (f"it cannot be stored: {error}",)) from error
+    if isinstance(rules, Mapping) and set(rules) == {"file"}:
+        rules = Path(rules["file"])
+    return SchemaCheck(read_schema(rules) if isinstance(rules, Path) else rules).problems
