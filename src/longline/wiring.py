@@ -117,7 +117,9 @@ async def open_limit_backends(
         )
         yield LimitBackends(
             shared.rate_limits,
-            shared.breakers,
+            BreakerBackend(
+                store.state_backend("breaker", BreakerState, clock), freshness=_BREAKER_FRESHNESS
+            ),
             shared.concurrency,
             store.state_backend("limits", Learned, clock),
             store.state_backend("robots", RobotsText, clock),

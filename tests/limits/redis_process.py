@@ -1,7 +1,6 @@
 """A process that shares Redis with others; started by test_redis_processes.py.
 
-Usage: redis_process.py URL PREFIX COUNT. Prints for each try the moment reserved and, 1 or 0,
-whether it may probe.
+Usage: redis_process.py URL PREFIX COUNT. Prints the time of each reserved slot.
 """
 
 from __future__ import annotations
@@ -11,20 +10,17 @@ import sys
 
 from longline.core.clock import SystemClock
 from longline.limits.backends.redis import open_redis_backends
-from longline.limits.breaker import BreakerPolicy
 from longline.limits.rate_limit import RateLimit
 
 DOMAIN = "a.test"
 PACE = RateLimit(rate=0.1, capacity=5)
-POLICY = BreakerPolicy(threshold=1, recovery=600.0)
 
 
 async def ask(url: str, prefix: str, count: int) -> None:
     async with open_redis_backends(url, SystemClock(), prefix=prefix) as backends:
         for _ in range(count):
             slot = await backends.rate_limits.reserve(DOMAIN, PACE)
-            admission = await backends.breakers.admit(DOMAIN, POLICY)
-            print(repr(slot.at), int(admission.is_probe), flush=True)  # noqa: T201 - its answer
+            print(repr(slot.at), flush=True)  # noqa: T201 - its answer
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from longline.limits.backends.redis import RedisBreakerBackend, RedisRateLimitBackend
+from longline.limits.backends.redis import RedisRateLimitBackend
 from longline.limits.breaker import BreakerBackend, BreakerPolicy, BreakerState, Health, Phase
 from longline.limits.rate_limit import RateLimit, RateLimitBackend
+from longline.storage.store import open_store
 from tests.limit_backends import (
     MemoryBreakerBackend,
     MemoryRateLimitBackend,
@@ -44,17 +45,17 @@ async def buckets(
     await backend.close()
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=["memory", "sqlite", "database"])
 async def breakers(
     request: pytest.FixtureRequest, clock: VirtualClock, tmp_path: Path
 ) -> AsyncIterator[BreakerBackend]:
     if request.param == "memory":
         yield MemoryBreakerBackend(clock)
         return
-    if request.param == "redis":
-        server: RedisServer = request.getfixturevalue("redis_server")
-        async with settled_redis(server.url, clock) as connection:
-            yield RedisBreakerBackend(connection)
+    if request.param == "database":
+        with open_store(f"sqlite:///{tmp_path}/longline.sqlite") as store:
+            states = store.state_backend("breaker", BreakerState, clock)
+            yield BreakerBackend(states, freshness=0.5)
         return
     backend = SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock)
     yield backend

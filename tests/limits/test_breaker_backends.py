@@ -10,28 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from longline.limits.backends.redis import RedisBreakerBackend
-from longline.limits.breaker import BreakerBackend, BreakerPolicy, Health, Phase
+from longline.limits.breaker import BreakerBackend, BreakerPolicy, BreakerState, Health, Phase
+from longline.storage.store import open_store
 from tests.limit_backends import MemoryBreakerBackend, SqliteBreakerBackend
-from tests.redis_connections import clocked_redis
-from tests.servers import RedisServer
 from tests.virtual import EPOCH, VirtualClock
 
 POLICY = BreakerPolicy(threshold=3)
 DOMAIN = "a.test"
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
+@pytest.fixture(params=["memory", "sqlite", "database"])
 async def breakers(
     request: pytest.FixtureRequest, clock: VirtualClock, tmp_path: Path
 ) -> AsyncIterator[BreakerBackend]:
     if request.param == "memory":
         yield MemoryBreakerBackend(clock)
         return
-    if request.param == "redis":
-        server: RedisServer = request.getfixturevalue("redis_server")
-        async with clocked_redis(server.url, clock) as connection:
-            yield RedisBreakerBackend(connection)
+    if request.param == "database":
+        with open_store(f"sqlite:///{tmp_path}/longline.sqlite") as store:
+            states = store.state_backend("breaker", BreakerState, clock)
+            yield BreakerBackend(states, freshness=0.5)
         return
     backend = SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock)
     yield backend

@@ -15,13 +15,11 @@ from redis import Redis
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption, RedisUnreachable
 from longline.limits.backends.redis import (
-    RedisBreakerBackend,
     RedisConcurrencyBackend,
     RedisConnection,
     RedisRateLimitBackend,
     open_redis_backends,
 )
-from longline.limits.breaker import BreakerPolicy, Health
 from longline.limits.rate_limit import RateLimit
 from tests.redis_connections import new_prefix
 from tests.servers import RedisServer, free_port, redis_running
@@ -216,8 +214,6 @@ async def test_a_release_does_not_wait_for_redis(clock: VirtualClock) -> None:
     )
 
     await RedisConcurrencyBackend(connection).release(DOMAIN, "token")
-    with pytest.raises(RedisUnreachable):
-        await RedisBreakerBackend(connection).record(DOMAIN, BreakerPolicy(), Health.UNKNOWN)
 
     assert clock.now() == begun
     await connection.close()
@@ -300,20 +296,6 @@ async def test_a_check_that_comes_too_late_is_made_again(
         way.meanwhile = lambda: direct.penalise(DOMAIN, slow, 100)
 
         assert await late.check(DOMAIN, slow, slot) is None
-
-
-async def test_a_lost_answer_counts_a_failure_once(
-    redis_server: RedisServer, clock: VirtualClock
-) -> None:
-    prefix = new_prefix()
-    async with Lossy(redis_server, 2).running() as url:
-        connection = RedisConnection(url, clock, prefix=prefix, timeout=None)
-        backend = RedisBreakerBackend(connection)
-        await backend.record(DOMAIN, BreakerPolicy(), Health.DOWN)
-        state = await backend.state(DOMAIN)
-        await connection.close()
-
-    assert state.failures == 1
 
 
 async def test_an_address_that_makes_no_sense_is_refused(clock: VirtualClock) -> None:

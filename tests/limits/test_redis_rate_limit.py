@@ -13,12 +13,10 @@ from redis import Redis
 
 from longline.core.clock import Clock
 from longline.limits.backends.redis import (
-    RedisBreakerBackend,
     RedisConcurrencyBackend,
     RedisRateLimitBackend,
 )
 from longline.limits.backends.state import MemoryStateBackend
-from longline.limits.breaker import BreakerPolicy, Health
 from longline.limits.rate_limit import (
     BucketState,
     RateLimit,
@@ -176,13 +174,12 @@ async def test_a_grant_is_one_call(redis_server: RedisServer, clock: VirtualCloc
 async def test_every_key_has_a_lifetime(redis_server: RedisServer, clock: VirtualClock) -> None:
     async with settled_redis(redis_server.url, clock) as connection:
         await RedisRateLimitBackend(connection).penalise(DOMAIN, PACES[0], 30)
-        await RedisBreakerBackend(connection).record(DOMAIN, BreakerPolicy(), Health.BANNED)
         await RedisConcurrencyBackend(connection).acquire(DOMAIN, 1)
         with Redis.from_url(redis_server.url) as redis:
-            keys = [connection.key(room, DOMAIN) for room in ("pace", "breaker", "crowd")]
+            keys = [connection.key(room, DOMAIN) for room in ("pace", "crowd")]
             lifetimes = [redis.ttl(key) for key in (*keys, connection.key("born"))]
 
-    wanted = [30 + 600, 900 + 86_400, 60, 7 * 86_400]
+    wanted = [30 + 600, 60, 7 * 86_400]
     assert lifetimes == pytest.approx(wanted, abs=5)
 
 

@@ -7,15 +7,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from longline.core.clock import SystemClock
-from longline.core.errors import CircuitOpen
 from longline.limits.backends.redis import RedisBackends, open_redis_backends
-from longline.limits.breaker import BreakerPolicy, CircuitBreaker, Health, Phase
 from longline.limits.rate_limit import RateLimit
 from tests.redis_connections import new_prefix
 from tests.servers import RedisServer
 
 DOMAIN = "a.test"
-POLICY = BreakerPolicy(threshold=1, recovery=100.0)
 AN_HOUR = 3600.0
 
 pytestmark = pytest.mark.real_time
@@ -53,46 +50,6 @@ async def wrong_worker(
 async def right_worker(redis_server: RedisServer, prefix: str) -> AsyncIterator[RedisBackends]:
     async with open_redis_backends(redis_server.url, SystemClock(), prefix=prefix) as backends:
         yield backends
-
-
-async def test_a_breaker_opened_by_another_rests_as_long_by_its_own_clock(
-    wrong_worker: RedisBackends, right_worker: RedisBackends, wrong: WrongClock
-) -> None:
-    await right_worker.breakers.record(DOMAIN, POLICY, Health.DOWN, reason="down")
-    circuit = CircuitBreaker(policy=POLICY, clock=wrong, backend=wrong_worker.breakers)
-
-    with pytest.raises(CircuitOpen) as caught:
-        await circuit.admit(DOMAIN)
-
-    assert caught.value.until == pytest.approx(wrong.now() + 100, abs=5)
-    assert (await circuit.state(DOMAIN)).phase is Phase.OPEN
-
-
-async def test_what_it_reports_itself_is_right_for_the_others(
-    wrong_worker: RedisBackends, right_worker: RedisBackends, wrong: WrongClock
-) -> None:
-    change = await wrong_worker.breakers.record(DOMAIN, POLICY, Health.DOWN)
-
-    seen = (await right_worker.breakers.all())[DOMAIN]
-
-    assert change.after.open_until == pytest.approx(wrong.now() + 100, abs=5)
-    assert seen.open_until == pytest.approx(SystemClock().now() + 100, abs=5)
-
-
-async def test_a_domain_on_its_way_back_is_so_for_all(
-    wrong_worker: RedisBackends, right_worker: RedisBackends, wrong: WrongClock
-) -> None:
-    soon = BreakerPolicy(threshold=1, recovery=1e-6, ramp=60.0)
-    await right_worker.breakers.record(DOMAIN, soon, Health.DOWN)
-    await right_worker.breakers.admit(DOMAIN, POLICY)
-    await right_worker.breakers.record(DOMAIN, soon, Health.UP)
-    first = await wrong_worker.breakers.admit(DOMAIN, soon)
-
-    second = await wrong_worker.breakers.admit(DOMAIN, soon)
-
-    assert (await wrong_worker.breakers.state(DOMAIN)).phase(wrong.now()) is Phase.RAMPING
-    assert (first.is_allowed, second.is_allowed) == (True, False)
-    assert second.until == pytest.approx(wrong.now() + 1, abs=1)
 
 
 async def test_a_rest_that_a_site_asked_for_ends_by_its_own_clock(

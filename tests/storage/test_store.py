@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from longline.limits.breaker import BreakerBackend, BreakerPolicy, BreakerState, Health
 from longline.limits.budget import BudgetUsage
 from longline.storage.store import Store, open_store
 from tests.virtual import EPOCH, VirtualClock
@@ -93,3 +94,21 @@ async def test_an_update_gets_the_time_of_the_clock(store: Store, clock: Virtual
     )
 
     assert abs(now - clock.now()) < 1
+
+
+async def test_of_many_processes_one_sends_the_probe_of_a_breaker(
+    store: Store, address: str, clock: VirtualClock
+) -> None:
+    policy = BreakerPolicy(threshold=1, recovery=600.0)
+    with open_store(address) as other:
+        breakers = [
+            BreakerBackend(one.state_backend("breaker", BreakerState, clock))
+            for one in (store, other)
+        ]
+        await breakers[0].record("a.test", policy, Health.DOWN)
+        await clock.sleep(601)
+
+        admissions = await asyncio.gather(*(one.admit("a.test", policy) for one in breakers * 5))
+
+    assert [admission.is_probe for admission in admissions].count(True) == 1
+    assert [admission.is_allowed for admission in admissions].count(True) == 1

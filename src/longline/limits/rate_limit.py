@@ -82,7 +82,8 @@ class BucketState:
 class Slot:
     """A reservation: a request may go at the time `at`, which was `wait` seconds ahead.
 
-    `hold` is its delay, `before` and `after` are the bucket states around it.
+    `hold` is its delay, `before` and `after` are the bucket states around it. On Redis, it is valid
+    only in the `epoch` in which it was reserved.
     """
 
     at: float
@@ -90,6 +91,7 @@ class Slot:
     hold: float
     before: BucketState
     after: BucketState
+    epoch: str = ""
 
 
 def reserve_slot(

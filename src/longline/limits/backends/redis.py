@@ -1,4 +1,4 @@
-"""Shared state on Redis, so that all workers of a cluster share limits, breakers and slots.
+"""Rate limits and requests in flight on Redis, shared by all workers of a cluster.
 
 docs/redis-keys.md describes every key and its lifetime.
 """
@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -19,7 +18,6 @@ from uuid import uuid4
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.commands.core import AsyncScript
 from redis.exceptions import (
     AuthenticationError,
     InvalidResponse,
@@ -30,39 +28,15 @@ from redis.exceptions import ConnectionError as NotConnected
 from redis.exceptions import TimeoutError as NotAnswered
 
 from longline.core.clock import Clock, backoff
-from longline.core.errors import BadOption, RedisUnreachable, StoreBusy
+from longline.core.errors import BadOption, RedisUnreachable
 from longline.core.redaction import redact_server_url
-from longline.limits.backends.state import Result, State, StateBackend, Update
-from longline.limits.breaker import (
-    Admission,
-    BreakerBackend,
-    BreakerChange,
-    BreakerPolicy,
-    BreakerState,
-    Health,
-    Successes,
-)
 from longline.limits.concurrency import LEASE, RENEWAL, ConcurrencyBackend, InFlightSlot
-from longline.limits.limiter import PriorityLock
 from longline.limits.rate_limit import BucketState, RateLimit, RateLimitBackend, Slot
 
 _LOG = logging.getLogger(__name__)
 
 _BUCKET_SCRIPTS = ("reserve", "check", "penalise", "lateness", "cancel", "state")
-_OTHER_SCRIPTS = ("connect", "update", "acquire", "renew", "release")
-
-
-def _register_scripts(redis: Redis, clock: str | None) -> dict[str, AsyncScript]:
-    """Return all Lua scripts by name; `clock` is Lua that replaces the clock of Redis."""
-    folder = files("longline.limits.backends") / "lua"
-
-    def read(name: str) -> str:
-        return (folder / f"{name}.lua").read_text("utf-8")
-
-    begin = f"{clock or read('clock')}\n{read('epoch')}"
-    texts = {name: f"{begin}\n{read('bucket')}\n{read(name)}" for name in _BUCKET_SCRIPTS}
-    texts |= {name: f"{begin}\n{read(name)}" for name in _OTHER_SCRIPTS}
-    return {name: redis.register_script(text) for name, text in texts.items()}
+_OTHER_SCRIPTS = ("connect", "acquire", "renew", "release")
 
 
 def exact(number: float) -> str:
@@ -74,19 +48,6 @@ def exact(number: float) -> str:
 
 REDIS_URL = "LONGLINE_REDIS_URL"
 """The setting with the URL of the Redis server."""
-_PERMANENT = {  # by text, since an error inside a script is wrapped in another
-    "nvalid username-password": "it refused the password; correct it in {setting}",
-    "nvalid password": "it refused the password; correct it in {setting}",
-    "without any password": "it has no password; remove it from {setting}",
-    "uthentication required": "it requires a password; add it to {setting}, "
-    "redis://:PASSWORD@host:6379/0",
-    "READONLY": "it is a read-only replica; set {setting} to the URL of the primary",
-    "read only replica": "it is a read-only replica; set {setting} to the URL of the primary",
-    "OOM ": "its memory is full; raise its maxmemory, or give longline its own Redis",
-    "used memory >": "its memory is full; raise its maxmemory, or give longline its own Redis",
-    "MISCONF": "it refuses writes because it cannot save to its disk; free space there",
-    "BUSY ": "a script of another client blocks it; end that with SCRIPT KILL",
-}
 _TEMPORARY = ("LOADING", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN")
 
 
@@ -95,18 +56,12 @@ def permanent_cause(error: RedisError | OSError, setting: str = REDIS_URL) -> st
 
     `setting` is where a person wrote the URL.
     """
-    text = str(error)
-    for part, cause in _PERMANENT.items():
-        if part in text:
-            return cause.format(setting=setting)
     if isinstance(error, (AuthenticationError, NoPermissionError)):
-        return f"authentication failed ({text}); correct the user and password in its URL"
+        return f"it refused the password or user ({error}); correct it in {setting}"
     if isinstance(error, InvalidResponse):
         return f"the server there is not Redis; correct {setting}"
-    is_temporary = isinstance(error, (NotConnected, NotAnswered, OSError)) or text.startswith(
-        _TEMPORARY
-    )
-    return None if is_temporary else text
+    is_temporary = isinstance(error, (NotConnected, NotAnswered, OSError))
+    return None if is_temporary or str(error).startswith(_TEMPORARY) else str(error)
 
 
 # ---------------- The connection
@@ -170,8 +125,31 @@ class RedisConnection:
         self._max_wait = max_wait
         self._is_stopping = is_stopping
         self._stopping_since: float | None = None
-        self._redis = self._client(url, timeout)
-        self._scripts = _register_scripts(self._redis, lua_clock)
+        try:
+            pool = BlockingConnectionPool.from_url(
+                url,
+                max_connections=_CONNECTIONS,
+                timeout=None,
+                socket_timeout=timeout,
+                socket_connect_timeout=timeout,
+                decode_responses=True,
+                protocol=2,
+                retry=Retry(NoBackoff(), 0),  # `call` does it, and reports the outage
+                redis_connect_func=self._start_epoch,
+            )
+        except ValueError:  # whose text may contain the password
+            problem = "must be a URL of Redis, such as redis://127.0.0.1:6379/0"
+            raise BadOption("redis_url", problem) from None
+        self._redis = Redis.from_pool(pool)
+        folder = files("longline.limits.backends") / "lua"
+
+        def read(name: str) -> str:
+            return (folder / f"{name}.lua").read_text("utf-8")
+
+        begin = f"{lua_clock or read('clock')}\n{read('epoch')}"
+        texts = {name: f"{begin}\n{read('bucket')}\n{read(name)}" for name in _BUCKET_SCRIPTS}
+        texts |= {name: f"{begin}\n{read(name)}" for name in _OTHER_SCRIPTS}
+        self._scripts = {name: self._redis.register_script(one) for name, one in texts.items()}
 
     def key(self, group: str, name: str = "") -> str:
         """Return the key of a value."""
@@ -191,52 +169,27 @@ class RedisConnection:
         Raises:
             RedisUnreachable: Redis cannot be used; it says what to do.
         """
-        reply: Reply = await self._retry(
-            lambda: self._run_script(script, keys, arguments), waits=waits
-        )
-        skew = self._clock.now() - reply.now
+        loop = asyncio.get_running_loop()
+        started, failures = loop.time(), 0
+        while True:
+            sent = loop.time()
+            try:
+                now, *values = await self._scripts[script](keys, arguments)
+                break
+            except (RedisError, OSError) as error:
+                failures += 1
+                pause = await self._pause_after(error, failures, started, waits=waits)
+            await self._clock.sleep(pause)
+        if self.is_down:
+            self.is_down = False
+            _LOG.warning("Redis at %s is reachable again", self.address)
+        skew = self._clock.now() - float(now)
         self.skew = skew if abs(skew) > _CLOCK_TOLERANCE else 0.0
-        return reply
-
-    async def names(self, group: str) -> dict[str, str]:
-        """Return the keys of a group by their names.
-
-        Raises:
-            RedisUnreachable: Redis cannot be used.
-        """
-        start = self.key(group) + ":"
-        keys: list[str] = await self._retry(lambda: self._scan(start))
-        return {key.removeprefix(start): key for key in sorted(set(keys))}
-
-    async def remove(self, key: str) -> bool:
-        """Delete a key; return False when there was none.
-
-        Raises:
-            RedisUnreachable: Redis cannot be used.
-        """
-        return bool(await self._retry(lambda: self._redis.delete(key)))
+        return Reply(float(now), values, loop.time() - sent)
 
     async def close(self) -> None:
         """Disconnect; further calls do nothing."""
         await self._redis.aclose()
-
-    def _client(self, url: str, timeout: float | None) -> Redis:
-        try:
-            pool = BlockingConnectionPool.from_url(
-                url,
-                max_connections=_CONNECTIONS,
-                timeout=None,
-                socket_timeout=timeout,
-                socket_connect_timeout=timeout,
-                decode_responses=True,
-                protocol=2,
-                retry=Retry(NoBackoff(), 0),  # `_retry` does it, and reports the outage
-                redis_connect_func=self._start_epoch,
-            )
-        except ValueError:  # whose text may contain the password
-            problem = "must be a URL of Redis, such as redis://127.0.0.1:6379/0"
-            raise BadOption("redis_url", problem) from None
-        return Redis.from_pool(pool)
 
     async def _start_epoch(self, connection: Any) -> None:
         """Start a new epoch if the server was restarted, before the first call."""
@@ -251,241 +204,39 @@ class RedisConnection:
             await connection.disconnect(nowait=True)
             raise
 
-    async def _run_script(self, name: str, keys: Sequence[str], arguments: Sequence[str]) -> Reply:
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        values = await self._scripts[name](keys, arguments)
-        return Reply(float(values[0]), list(values[1:]), loop.time() - started)
-
-    async def _scan(self, start: str) -> list[str]:
-        pattern = "".join(f"[{one}]" if one in "*?[" else one for one in start) + "*"
-        return [key async for key in self._redis.scan_iter(pattern, count=1000)]
-
-    async def _retry(self, call: Callable[[], Any], *, waits: bool = True) -> Any:
-        """Call until Redis replies, for as long as it may be waited for."""
-        loop = asyncio.get_running_loop()
-        started, failures = loop.time(), 0
-        while True:
-            try:
-                result = await call()
-            except (RedisError, OSError) as error:
-                await self._raise_if_permanent(error)
-                self._report_outage(is_down=True, problem=str(error))
-                failures += 1
-                pause = backoff(failures, base=_FIRST_PAUSE, ceiling=_LONGEST_PAUSE)
-                pause *= random.uniform(0.75, 1.0)  # noqa: S311  # not a secret
-                max_wait = self._max_wait_since(started) if waits else 0.0
-                waited = loop.time() - started
-                if max_wait is not None and waited + pause > max_wait:
-                    problem = (
-                        f"it did not respond for {waited:.0f} s ({error}); "
-                        "start it with `longline up`, or correct LONGLINE_REDIS_URL"
-                    )
-                    raise RedisUnreachable(self.address, problem) from error
-            else:
-                self._report_outage(is_down=False)
-                return result
-            await self._clock.sleep(pause)
-
-    def _max_wait_since(self, started: float) -> float | None:
-        """Return how long a call that started then may wait in total; None is without limit."""
-        if not self._is_stopping():
-            return self._max_wait
-        if self._stopping_since is None:
-            self._stopping_since = asyncio.get_running_loop().time()
-        left = max(0.0, self._stopping_since - started) + _MAX_WAIT_STOPPING
-        return left if self._max_wait is None else min(left, self._max_wait)
-
-    async def _raise_if_permanent(self, error: RedisError | OSError) -> None:
+    async def _pause_after(
+        self, error: RedisError | OSError, failures: int, started: float, *, waits: bool
+    ) -> float:
+        """Return the seconds until the next attempt of a call that began at `started`."""
         cause = permanent_cause(error)
         if cause is not None:
             # After a failover the host name leads to another server for new connections only.
             await self._redis.connection_pool.disconnect(inuse_connections=False)
             raise RedisUnreachable(self.address, cause) from error
-
-    def _report_outage(self, *, is_down: bool, problem: str = "") -> None:
-        if is_down == self.is_down:
-            return
-        self.is_down = is_down
-        if is_down:
-            _LOG.warning("Redis at %s is not reachable (%s); waiting for it", self.address, problem)
-        else:
-            _LOG.warning("Redis at %s is reachable again", self.address)
-
-
-# ---------------- Shared state on Redis, so that all workers of a cluster share limits, breakers
-
-# ---------------- Values that are read, changed here, and written only if unchanged meanwhile
-
-_ATTEMPTS = 200
-_IMMEDIATE_ATTEMPTS = 5  # after these, a short random pause leaves time to others
-_REDIS_LONGEST_PAUSE = 0.02
-
-
-class RedisStateBackend(StateBackend[State]):
-    """Values as JSON, each with the mark of its last writer.
-
-    Args:
-        connection: the connection to Redis.
-        group: the part of the key that separates the values of one backend from others.
-        kind: the dataclass of a value.
-        lifetime: returns how many seconds a value lives, given the value and the time.
-        waits: whether to wait while Redis is not reachable.
-    """
-
-    def __init__(
-        self,
-        connection: RedisConnection,
-        group: str,
-        kind: type[State],
-        lifetime: Callable[[State, float], float],
-        *,
-        waits: bool = True,
-    ) -> None:
-        self._connection = connection
-        self._group = group
-        self._kind = kind
-        self._lifetime = lifetime
-        self._waits = waits
-        self._locks: dict[str, PriorityLock] = {}
-
-    async def change(self, name: str, update: Update[State, Result]) -> Result:
-        # Tasks of one process would only conflict with each other.
-        async with self._locks.setdefault(name, PriorityLock()).acquire():
-            return await self._change(name, update)
-
-    async def read(self, name: str) -> tuple[State | None, float]:
-        reply = await self._call(name)
-        return self._decode_value(name, reply.values[1]), reply.now
-
-    async def all(self) -> dict[str, State]:
-        names = await self._connection.names(self._group)
-        values = {name: (await self.read(name))[0] for name in names}
-        return {name: value for name, value in values.items() if value is not None}
-
-    async def forget(self, name: str) -> bool:
-        return await self._connection.remove(self._connection.key(self._group, name))
-
-    async def _change(self, name: str, update: Update[State, Result]) -> Result:
-        started = asyncio.get_running_loop().time()
-        reply = await self._call(name)
-        for attempt in range(_ATTEMPTS):
-            held = reply.values[1]
-            value = self._decode_value(name, held)
-            changed, result = update(value, reply.now)
-            if changed is None or changed == value:
-                return result
-            lifetime = str(max(1, int(1000 * self._lifetime(changed, reply.now))))
-            text = json.dumps(asdict(changed))  # type: ignore[call-overload]  # a dataclass
-            reply = await self._call(name, held.partition(" ")[0], uuid4().hex, text, lifetime)
-            if reply.values[0]:  # it is written
-                return result
-            if attempt >= _IMMEDIATE_ATTEMPTS:
-                await asyncio.sleep(random.uniform(0, _REDIS_LONGEST_PAUSE))  # noqa: S311  # not a secret
-        raise StoreBusy(self._connection.address, asyncio.get_running_loop().time() - started)
-
-    async def _call(self, name: str, *arguments: str) -> Reply:
-        keys = [self._connection.key(self._group, name)]
-        return await self._connection.call("update", keys, *arguments, waits=self._waits)
-
-    def _decode_value(self, name: str, held: str) -> State | None:
-        if not held:
-            return None
-        try:
-            return self._kind(**json.loads(held.partition(" ")[2]))
-        except (TypeError, ValueError) as error:
-            key = self._connection.key(self._group, name)
-            problem = f"the value of {key} cannot be read; delete that key"
-            raise RedisUnreachable(self._connection.address, problem) from error
-
-
-# ---------------- Breakers, on the clock of Redis; times in results are on our own
-
-_FRESHNESS = 0.5  # seconds after which a breaker that another worker opened is seen here
-_KEPT = 24 * 3600.0  # seconds that a closed breaker is kept
-
-
-class RedisBreakerBackend(BreakerBackend):
-    """Breakers that all workers on one Redis share.
-
-    Callers compare times with their own clock, which may differ from that of Redis by an hour. So
-    times in results are converted to it.
-    """
-
-    def __init__(self, connection: RedisConnection, *, waits: bool = True) -> None:
-        states = RedisStateBackend(connection, "breaker", BreakerState, _lifetime, waits=waits)
-        super().__init__(states, freshness=_FRESHNESS)
-        self._connection = connection
-        self._impatient = RedisBreakerBackend(connection, waits=False) if waits else self
-
-    async def admit(self, domain: str, policy: BreakerPolicy) -> Admission:
-        admission = await super().admit(domain, policy)
-        if admission.is_allowed:
-            return admission
-        return replace(admission, until=admission.until + self._connection.skew)
-
-    async def record(
-        self,
-        domain: str,
-        policy: BreakerPolicy,
-        health: Health,
-        *,
-        reason: str = "",
-        successes: Successes = (),
-    ) -> BreakerChange:
-        # A cancelled probe does not wait for Redis to say so: it expires.
-        if health is Health.UNKNOWN and self._impatient is not self:
-            return await self._impatient.record(domain, policy, health)
-        change = await super().record(domain, policy, health, reason=reason, successes=successes)
-        return replace(change, after=self._on_our_clock(change.after))
-
-    async def reset(self, domain: str) -> BreakerState:
-        return self._on_our_clock(await super().reset(domain))
-
-    async def state(self, domain: str) -> BreakerState:
-        return self._on_our_clock(await super().state(domain))
-
-    async def all(self) -> dict[str, BreakerState]:
-        states = await super().all()
-        return {domain: self._on_our_clock(state) for domain, state in states.items()}
-
-    def _on_our_clock(self, state: BreakerState) -> BreakerState:
-        skew = self._connection.skew
-        if not skew:
-            return state
-
-        def shift(at: float | None) -> float | None:
-            return None if at is None else at + skew
-
-        ramp = state.ramp
-        if ramp is not None:
-            ramp = replace(ramp, began=shift(ramp.began), free_at=ramp.free_at + skew)
-        return replace(
-            state,
-            opened_at=shift(state.opened_at),
-            open_until=shift(state.open_until),
-            probe_until=shift(state.probe_until),
-            ramp=ramp,
-            window=tuple(replace(one, since=one.since + skew) for one in state.window),
-            history=tuple(replace(one, at=one.at + skew) for one in state.history),
-        )
-
-
-def _lifetime(state: BreakerState, now: float) -> float:
-    return max(0.0, (state.open_until or now) - now) + _KEPT
+        if not self.is_down:
+            self.is_down = True
+            _LOG.warning("Redis at %s is not reachable (%s); waiting for it", self.address, error)
+        pause = backoff(failures, base=_FIRST_PAUSE, ceiling=_LONGEST_PAUSE)
+        pause *= random.uniform(0.75, 1.0)  # noqa: S311  # not a secret
+        now = asyncio.get_running_loop().time()
+        max_wait = self._max_wait if waits else 0.0
+        if waits and self._is_stopping():
+            self._stopping_since = self._stopping_since or now
+            left = max(0.0, self._stopping_since - started) + _MAX_WAIT_STOPPING
+            max_wait = left if max_wait is None else min(left, max_wait)
+        if max_wait is not None and now - started + pause > max_wait:
+            problem = (
+                f"it did not respond for {now - started:.0f} s ({error}); "
+                "start it with `longline up`, or correct LONGLINE_REDIS_URL"
+            )
+            raise RedisUnreachable(self.address, problem) from error
+        return pause
 
 
 # ---------------- Buckets: the policy of `rate_limit.py` as Lua scripts, one call for each step
 
 _LATE_ATTEMPTS = 3  # when every reply is late, the last one is used
 _FAST_REPLY = 0.05  # seconds that a reply may take
-
-
-@dataclass(frozen=True, slots=True)
-class RedisSlot(Slot):
-    """A slot that is valid only in the `epoch` of Redis in which it was reserved."""
-
-    epoch: str = ""
 
 
 class RedisRateLimitBackend(RateLimitBackend):
@@ -497,15 +248,19 @@ class RedisRateLimitBackend(RateLimitBackend):
 
     async def reserve(self, domain: str, limit: RateLimit) -> Slot:
         for _ in range(_LATE_ATTEMPTS):
-            slot, took = await self._reserve(domain, limit)
+            arguments = (*_limit_arguments(limit), exact(self._known_penalty(domain)))
+            reply = await self._connection.call("reserve", self._keys(domain), *arguments)
+            at, wait, hold = (float(one) for one in reply.values[:3])
+            before, after, epoch = reply.values[3:]
+            slot = Slot(at, wait, hold, _decode_bucket(before), _decode_bucket(after), epoch)
+            self._remember_penalty(domain, slot.after.barred_until - reply.now)
             # After a later reply, the requests behind this one could catch up with it.
-            if took - slot.wait <= max(slot.hold, _FAST_REPLY):
+            if reply.took - wait <= max(hold, _FAST_REPLY):
                 break
         return slot
 
     async def check(self, domain: str, limit: RateLimit, slot: Slot) -> float | None:
-        epoch = slot.epoch if isinstance(slot, RedisSlot) else ""
-        arguments = (*_limit_arguments(limit), exact(slot.at), exact(slot.hold), epoch)
+        arguments = (*_limit_arguments(limit), exact(slot.at), exact(slot.hold), slot.epoch)
         for _ in range(_LATE_ATTEMPTS):
             reply = await self._connection.call("check", self._keys(domain), *arguments)
             if reply.took <= max(slot.hold, _FAST_REPLY):  # later, it may be void
@@ -524,7 +279,7 @@ class RedisRateLimitBackend(RateLimitBackend):
 
     async def cancel(self, domain: str, slot: Slot) -> None:
         # Not worth a wait, especially during a cancellation: one slot is lost.
-        if not isinstance(slot, RedisSlot) or self._connection.is_down:
+        if self._connection.is_down:
             return
         arguments = (_encode_bucket(slot.before), _encode_bucket(slot.after), slot.epoch)
         with contextlib.suppress(RedisUnreachable):
@@ -533,16 +288,6 @@ class RedisRateLimitBackend(RateLimitBackend):
     async def state(self, domain: str) -> BucketState | None:
         values = (await self._connection.call("state", self._keys(domain))).values
         return self._on_our_clock(_decode_bucket(values[0])) if values else None
-
-    async def _reserve(self, domain: str, limit: RateLimit) -> tuple[RedisSlot, float]:
-        """Return the next slot, and how many seconds the reply took."""
-        arguments = (*_limit_arguments(limit), exact(self._known_penalty(domain)))
-        reply = await self._connection.call("reserve", self._keys(domain), *arguments)
-        at, wait, hold = (float(one) for one in reply.values[:3])
-        before, after, epoch = reply.values[3:]
-        slot = RedisSlot(at, wait, hold, _decode_bucket(before), _decode_bucket(after), epoch)
-        self._remember_penalty(domain, slot.after.barred_until - reply.now)
-        return slot, reply.took
 
     def _on_our_clock(self, state: BucketState) -> BucketState:
         skew = self._connection.skew
@@ -615,7 +360,6 @@ class RedisBackends:
     """The backends on one Redis."""
 
     rate_limits: RedisRateLimitBackend
-    breakers: RedisBreakerBackend
     concurrency: RedisConcurrencyBackend
 
 
@@ -644,7 +388,6 @@ async def open_redis_backends(
         await connection.call("connect", [connection.key("born")])
         yield RedisBackends(
             RedisRateLimitBackend(connection),
-            RedisBreakerBackend(connection),
             RedisConcurrencyBackend(connection),
         )
     finally:
