@@ -331,7 +331,6 @@ def _browser(
     return BrowserTransport(
         http,
         BrowserOptions(
-            folder=settings.home / "browsers",
             spec=wanted,
             chromium=settings.chromium,
             failures=settings.home / "failures",

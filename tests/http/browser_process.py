@@ -1,11 +1,10 @@
-"""A process that opens a page, says so, and then holds it until it is told to end."""
+"""A process that opens a page, says so, and then holds it until SIGTERM."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import sys
-from pathlib import Path
 
 from longline.core.clock import SystemClock
 from longline.core.model import Usage
@@ -15,22 +14,22 @@ from longline.http.messages import Request
 from longline.http.transport import HttpOptions, HttpTransport
 
 
-async def hold(folder: Path, url: str, chromium: str | None) -> None:
+async def hold(url: str, chromium: str | None) -> None:
     transport = BrowserTransport(
         HttpTransport(HttpOptions(), SystemClock()),
-        BrowserOptions(folder, chromium=chromium),
+        BrowserOptions(chromium=chromium),
         SystemClock(),
     )
-    told = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
+    stopping = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     try:
         await transport(Request(url, is_rendered=True), Usage())
         sys.stdout.write("open\n")
         sys.stdout.flush()
-        await told.wait()
+        await stopping.wait()
     finally:
         await transport.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(hold(Path(sys.argv[1]), sys.argv[2], sys.argv[3] if sys.argv[3:] else None))
+    asyncio.run(hold(sys.argv[1], sys.argv[2] if sys.argv[2:] else None))

@@ -90,7 +90,7 @@ async def browsing(
     skip_without_browser()
     written = BrowserSpec.model_validate(spec or {})
     usual = {"chromium": CHROMIUM, "failures": folder / "failures", "timeout": 20.0}
-    known = BrowserOptions(folder, written, **{**usual, **options})
+    known = BrowserOptions(written, **{**usual, **options})
     rendering = Rendering()
     transport = rendering.transport = BrowserTransport(rendering, known, SystemClock(), before)
     try:

@@ -1,4 +1,4 @@
-"""The life of the browser: few tabs, contexts that are changed, crashes, and no orphan ever."""
+"""The browser process: tabs, replacement, crashes, and no orphan."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import orjson
 import psutil
 import pytest
 from aiohttp import web
 
 from longline.core.errors import ConnectFailed
 from longline.core.model import Usage
-from longline.http.browser.chromium import MARK, BrowserOwner, sweep
 from longline.http.browser.manifest import check_browser, find_chromium
 from longline.http.errors import NoBrowser
 from longline.http.messages import Request
@@ -44,14 +42,17 @@ async def test_a_browser_starts_with_the_first_page_and_ends_with_the_transport(
     async with browsing(tmp_path, READY) as transport:
         before = len(browsers())
         await transport(Request(url), Usage())
-        during, notes = browsers(), list(tmp_path.glob("*.json"))
-        profile = Path(orjson.loads(notes[0].read_bytes())["profile"])
+        during = browsers()
+        profile = next(
+            word.removeprefix("--user-data-dir=")
+            for word in during[0].cmdline()
+            if word.startswith("--user-data-dir=")
+        )
         family = [child for one in during for child in (one, *one.children(recursive=True))]
 
-    assert (before, len(during), len(notes)) == (0, 1, 1)
+    assert (before, len(during)) == (0, 1)
     assert [one for one in family if _is_alive(one)] == []
-    assert list(tmp_path.glob("*.json")) == []
-    assert not profile.exists()
+    assert not Path(profile).exists()
 
 
 async def test_no_more_pages_are_open_than_there_are_tabs(
@@ -78,56 +79,42 @@ async def test_no_more_pages_are_open_than_there_are_tabs(
     assert most == 2
 
 
-async def test_a_context_is_changed_after_so_many_pages(site: ScriptedSite, tmp_path: Path) -> None:
-    heard: list[str | None] = []
-
-    async def listen(request: web.Request) -> web.StreamResponse:
-        heard.append(request.headers.get("Cookie"))
-        response = web.Response(text="<p>", content_type="text/html")
-        response.set_cookie("here", "before")
-        return response
-
-    site.answers["/page"] = listen
+async def test_a_new_browser_is_started_after_recycle_pages(
+    site: ScriptedSite, tmp_path: Path
+) -> None:
+    received = record_cookies(site)
 
     async with browsing(tmp_path, {"recycle_pages": 2, "wait": "p"}) as transport:
         for _ in range(3):
             await transport(Request(f"{site.url}/page"), Usage())
 
-    assert heard == [None, "here=before", None]
-
-
-async def test_a_browser_that_has_had_many_contexts_is_followed_by_a_new_one(
-    url: str, tmp_path: Path
-) -> None:
-    async with browsing(tmp_path, {"recycle_pages": 1, "wait": "p"}) as transport:
-        await transport(Request(url), Usage())
-        first = browsers()
-        for _ in range(10):
-            await transport(Request(url), Usage())
-        second = browsers()
-
-    assert len(first) == len(second) == 1
-    assert first != second
+    assert received == [None, "here=before", None]
 
 
 async def test_cookies_are_forgotten_where_none_are_to_be_kept(
     site: ScriptedSite, tmp_path: Path
 ) -> None:
-    heard: list[str | None] = []
-
-    async def listen(request: web.Request) -> web.StreamResponse:
-        heard.append(request.headers.get("Cookie"))
-        response = web.Response(text="<p>", content_type="text/html")
-        response.set_cookie("here", "before")
-        return response
-
-    site.answers["/page"] = listen
+    received = record_cookies(site)
 
     async with browsing(tmp_path, {"wait": "p"}, keeps_cookies=False) as transport:
         for _ in range(2):
             await transport(Request(f"{site.url}/page"), Usage())
 
-    assert heard == [None, None]
+    assert received == [None, None]
+
+
+def record_cookies(site: ScriptedSite) -> list[str | None]:
+    """Set a cookie with each page; return the list of received Cookie headers."""
+    received: list[str | None] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        received.append(request.headers.get("Cookie"))
+        response = web.Response(text="<p>", content_type="text/html")
+        response.set_cookie("here", "before")
+        return response
+
+    site.answers["/page"] = answer
+    return received
 
 
 async def never() -> web.StreamResponse:
@@ -176,9 +163,7 @@ async def test_a_page_that_is_given_up_leaves_its_tab_to_the_next(
     assert page.first_text("p") == "hello"
 
 
-async def test_a_browser_that_runs_elsewhere_is_used_and_left_alone(
-    url: str, tmp_path: Path
-) -> None:
+async def test_a_remote_browser_is_used_and_not_ended(url: str, tmp_path: Path) -> None:
     skip_without_browser()
     with remote_browser(tmp_path / "remote") as (process, find_port):
         await in_time(lambda: find_port() is not None)
@@ -186,19 +171,18 @@ async def test_a_browser_that_runs_elsewhere_is_used_and_left_alone(
             tmp_path, READY, chromium=f"http://127.0.0.1:{find_port()}"
         ) as transport:
             page = await transport(Request(url), Usage())
-            notes = list(tmp_path.glob("*.json"))
-        is_left_alone = process.poll() is None
+        is_running = process.poll() is None
 
     assert page.first_text("p") == "hello"
-    assert (notes, is_left_alone) == ([], True)
+    assert is_running
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 async def test_no_browser_outlives_the_process_it_belongs_to(
-    url: str, tmp_path: Path, number: signal.Signals
+    url: str, number: signal.Signals
 ) -> None:
     skip_without_browser()
-    with holder(tmp_path, url) as process:
+    with holder(url) as process:
         await in_time(lambda: process.stdout is not None and _said(process))
         family = psutil.Process(process.pid).children(recursive=True)
         started = len(browsers(process.pid))
@@ -209,49 +193,6 @@ async def test_no_browser_outlives_the_process_it_belongs_to(
 
     assert started == 1
     assert browsers(process.pid) == []
-
-
-async def test_what_a_dead_process_left_behind_is_swept_away(tmp_path: Path) -> None:
-    profile = tmp_path / "playwright_chromiumdev_profile-x"
-    profile.mkdir()
-    left = pretender("dead-1")
-    other = pretender("alive-1")
-    gone = BrowserOwner(BrowserOwner.here().host, 2**22 + 1, 1.0)
-    write_note(tmp_path / "dead-1.json", gone, profile=str(profile))
-    write_note(tmp_path / "alive-1.json", BrowserOwner.here())
-    write_note(tmp_path / "far-1.json", BrowserOwner("another-host", 1, 1.0))
-    (tmp_path / "broken.json").write_text("{")
-
-    try:
-        swept = await asyncio.to_thread(sweep, tmp_path)
-
-        assert swept == 1
-        assert left.poll() is not None
-        assert other.poll() is None
-        assert not profile.exists()
-        names = {file.name for file in tmp_path.glob("*.json")}
-        assert names == {"alive-1.json", "far-1.json", "broken.json"}
-    finally:
-        other.kill()
-        other.wait()
-
-
-async def test_a_note_cannot_have_anything_but_a_profile_removed(tmp_path: Path) -> None:
-    precious = tmp_path / "precious"
-    precious.mkdir()
-    gone = BrowserOwner(BrowserOwner.here().host, 2**22 + 1, 1.0)
-    write_note(tmp_path / "dead-1.json", gone, profile=str(precious))
-
-    await asyncio.to_thread(sweep, tmp_path)
-
-    assert precious.exists()
-
-
-def test_a_pid_that_is_used_again_is_another_owner() -> None:
-    here = BrowserOwner.here()
-
-    assert not here.is_dead
-    assert BrowserOwner(here.host, here.pid, here.started - 100).is_dead
 
 
 def test_a_named_browser_that_does_not_exist_is_refused() -> None:
@@ -278,17 +219,6 @@ async def in_time(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.05)
 
 
-def write_note(file: Path, owner: BrowserOwner, **more: str) -> None:
-    values = {"host": owner.host, "pid": owner.pid, "started": owner.started, **more}
-    file.write_bytes(orjson.dumps(values))
-
-
-def pretender(token: str) -> subprocess.Popen[bytes]:
-    """Start something that looks like a browser of ours."""
-    code = "import time; time.sleep(60)"
-    return subprocess.Popen([sys.executable, "-c", code, MARK + token])
-
-
 @contextmanager
 def remote_browser(
     profile: Path,
@@ -313,9 +243,9 @@ def remote_browser(
 
 
 @contextmanager
-def holder(folder: Path, url: str) -> Iterator[subprocess.Popen[bytes]]:
+def holder(url: str) -> Iterator[subprocess.Popen[bytes]]:
     """Start a process that holds a page."""
-    command = [sys.executable, str(HOLDER), str(folder), url, *([CHROMIUM] if CHROMIUM else [])]
+    command = [sys.executable, str(HOLDER), url, *([CHROMIUM] if CHROMIUM else [])]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
     os.set_blocking(process.stdout.fileno(), False)

@@ -30,7 +30,6 @@ pages:
     actions:
       - {fill: "#zip", value: "{zip}"}
 block: [image, trackers, ads.example.com, "*.example.net"]
-capture: /api/
 tabs: 3
 """
 
@@ -57,7 +56,6 @@ def test_a_whole_section_is_understood() -> None:
     assert isinstance(scroll, Scroll)
     assert isinstance(pause, WaitFor)
     assert pause.wait == 0.5
-    assert browser.capture == ("/api/",)
 
 
 def test_pictures_fonts_films_and_trackers_are_blocked_unless_it_says_otherwise() -> None:
@@ -106,12 +104,10 @@ def test_a_name_without_a_value_is_said() -> None:
         ({"actions": [{"scroll": 0}]}, "'end'"),
         ({"actions": [{"wait": 61}]}, "60"),
         ({"actions": [{"wait": "<"}]}, "'<' CSS"),
-        ({"capture": "("}, "'('"),
         ({"pages": [{"match": "["}]}, "'['"),
         ({"pages": [{"match": "a"}, {"match": "a"}]}, "pages"),
         ({"block": ["pictures"]}, "'pictures'"),
         ({"block": ["document"]}, "document"),
-        ({"locale": "not a locale"}, "pattern"),
         ({"evaluate": "1"}, "'evaluate'"),
     ],
 )

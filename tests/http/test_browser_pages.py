@@ -11,7 +11,6 @@ from aiohttp import web
 
 from longline.core.errors import ConnectFailed
 from longline.core.model import CUT, Usage
-from longline.http.browser.transport import captured_in
 from longline.http.errors import BadAnswer, NeverReady, TimedOut
 from longline.http.messages import Page, Request
 from tests.http.browsing import COUNT, browsing, open_shop
@@ -66,20 +65,6 @@ async def test_pictures_are_not_asked_for_unless_they_are_wanted(
 
     assert hits_by_default == 0
     assert site.hits["/picture.png"] == 1
-
-
-async def test_json_that_a_page_reads_is_kept_with_it(site: ScriptedSite, tmp_path: Path) -> None:
-    url = open_shop(site, batch=100)
-    spec = {"wait": ".item", "actions": [{"click": "#more"}], "capture": "/api/items"}
-
-    async with browsing(tmp_path, spec) as transport:
-        page = await transport(Request(url), Usage())
-    first, second = captured_in(page).values()
-    archived = Page(page.url, page.status, page.headers, page.body)
-
-    assert first["items"][0] == {"title": "thing 0"}
-    assert second["items"][0] == {"title": "thing 100"}
-    assert captured_in(archived) == captured_in(page)
 
 
 async def test_a_button_is_clicked_until_it_is_gone(site: ScriptedSite, tmp_path: Path) -> None:
@@ -146,23 +131,6 @@ async def test_a_page_that_still_grows_after_the_last_scroll_is_a_cut(
         await transport(Request(url), usage)
 
     assert [one.kind for one in usage.events] == [CUT] * cuts
-
-
-async def test_more_answers_than_can_be_captured_are_a_cut(
-    site: ScriptedSite, tmp_path: Path
-) -> None:
-    asking = """<p id="end"></p><script>
-      Promise.all([...Array(201).keys()].map(n => fetch(`/api/n?n=${n}`)))
-        .then(() => { end.className = "done"; });
-    </script>"""
-    site.says("/api/n", "{}", headers={"Content-Type": "application/json"})
-    url, usage = html(site, "/asking", asking), Usage()
-
-    async with browsing(tmp_path, {"wait": ".done", "capture": ["/api/"]}) as transport:
-        page = await transport(Request(url), usage)
-
-    assert len(captured_in(page)) == 200
-    assert [one.kind for one in usage.events] == [CUT]
 
 
 async def test_a_form_is_filled_in_and_sent(site: ScriptedSite, tmp_path: Path) -> None:

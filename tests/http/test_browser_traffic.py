@@ -126,7 +126,7 @@ def test_nothing_is_blocked_when_nothing_is_to_be() -> None:
     assert not blocker.blocks("https://www.google-analytics.com/a.png", "image")
 
 
-async def test_a_deadline_stands_still_while_somebody_waits() -> None:
+async def test_a_timeout_pauses_while_a_request_waits() -> None:
     patience, loop = PausableTimeouts(), asyncio.get_running_loop()
 
     async def work() -> None:
@@ -143,7 +143,7 @@ async def test_a_deadline_stands_still_while_somebody_waits() -> None:
     assert loop.time() == pytest.approx(110, abs=0.1)
 
 
-async def test_a_deadline_that_begins_in_the_middle_of_a_wait_stands_still_too() -> None:
+async def test_a_timeout_that_starts_during_a_wait_is_paused() -> None:
     patience, loop = PausableTimeouts(), asyncio.get_running_loop()
 
     async def wait() -> None:
@@ -162,9 +162,9 @@ async def test_a_deadline_that_begins_in_the_middle_of_a_wait_stands_still_too()
     assert loop.time() == pytest.approx(110, abs=0.1)
 
 
-async def test_only_rendered_requests_go_to_the_browser(tmp_path: Path) -> None:
+async def test_only_rendered_requests_go_to_the_browser() -> None:
     http = Named("http")
-    transport = BrowserTransport(http, BrowserOptions(tmp_path), SystemClock())
+    transport = BrowserTransport(http, BrowserOptions(), SystemClock())
 
     plain = await transport(Request("http://x/robots.txt"), Usage())
 

@@ -33,7 +33,6 @@ from longline.core.model import Item, Usage
 from longline.core.redaction import SecretRedactor
 from longline.core.threads import LoopThread
 from longline.engine.extractor import Collector
-from longline.http.browser.transport import BrowserPage
 from longline.http.chain import ClientIdentity
 from longline.http.messages import Middleware, Page, Request
 from longline.sources.base import Source, Visit
@@ -103,8 +102,6 @@ def _redact_result(result: Page | FetchError, redactor: SecretRedactor) -> Page 
         "headers": redactor.data(result.headers),
         "body": redactor.body(result.body),
     }
-    if isinstance(result, BrowserPage):
-        return replace(result, **changes, captured=redactor.data(result.captured))
     return replace(result, **changes)
 
 

@@ -6,28 +6,23 @@ import asyncio
 import ipaddress
 import os
 import secrets
-import shutil
-import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
 
-import orjson
-import psutil
-from playwright.async_api import Browser, BrowserContext, Page, Playwright, Route, async_playwright
+from playwright.async_api import BrowserContext, Page, Route, async_playwright
 from playwright.async_api import Error as PlaywrightError
-from playwright.async_api import Page as Tab
 
-from longline.config.expressions import user_pattern
 from longline.core.clock import Clock
 from longline.core.errors import ConnectFailed
-from longline.core.files import make_private_file, make_private_folder
 from longline.core.model import Usage
 from longline.http.address_policy import AddressPolicy, hostname_of
-from longline.http.browser.loading import FailedPages, Load, is_lost, translate_browser_error
+from longline.http.browser.loading import (
+    Load,
+    is_lost,
+    keep_failed_page,
+    translate_browser_error,
+)
 from longline.http.browser.manifest import BrowserOptions, find_chromium, is_remote
 from longline.http.browser.traffic import (
     BeforeSubrequest,
@@ -175,142 +170,14 @@ async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
             target.write_eof()
 
 
-# ---------------- Records of running browsers, by which orphans are found and ended
+# ---------------- The browser and its tabs
 
 MARK = "--longline-browser="
 """The argument that marks our browsers; Chromium ignores it."""
-_PROFILE = "--user-data-dir="
-_OWN_PROFILES = "playwright_"  # Playwright names its profiles so
-_ENDING = ".json"
-_TERMINATION = 3.0  # seconds between SIGTERM and SIGKILL
-
-
-@dataclass(frozen=True, slots=True)
-class BrowserOwner:
-    """The owner of a browser; with its start time, since a pid is reused."""
-
-    host: str
-    pid: int
-    started: float
-
-    @classmethod
-    def here(cls) -> BrowserOwner:
-        """Return this process."""
-        return cls(socket.gethostname(), os.getpid(), psutil.Process().create_time())
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether it has certainly ended; of other hosts this is unknown."""
-        if self.host != socket.gethostname():
-            return False
-        try:
-            process = psutil.Process(self.pid)
-            is_same = abs(process.create_time() - self.started) < 0.02  # noqa: PLR2004  # two clock ticks
-            return not is_same or process.status() == psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return True
-        except psutil.AccessDenied:
-            return False
-
-
-class BrowserRecord:
-    """The file that records the owner of a browser, written before the browser starts."""
-
-    def __init__(self, folder: Path) -> None:
-        self._owner = asdict(BrowserOwner.here())
-        self._file = folder / f"{os.getpid()}-{secrets.token_hex(8)}{_ENDING}"
-        self.argument = MARK + self._file.stem
-        make_private_folder(folder)
-        make_private_file(self._file)
-        self._file.write_bytes(orjson.dumps(self._owner))
-
-    def add_profile(self) -> None:
-        """Record the browser's profile folder, so that it can be removed after a crash."""
-        for profile in _profiles(_marked_processes(self._file)):
-            self._file.write_bytes(orjson.dumps({**self._owner, "profile": str(profile)}))
-
-    def remove(self) -> None:
-        """Remove the record of an ended browser, with its remaining processes and profile."""
-        _remove_browser(self._file)
-
-
-def sweep(folder: Path) -> int:
-    """End browsers whose owners are dead, with their profiles; return the number of records.
-
-    A browser usually ends with its owner; this is for orphans, and for folders after a power cut.
-    """
-    stale = [file for file in sorted(folder.glob(f"*{_ENDING}")) if _is_stale(file)]
-    for file in stale:
-        _remove_browser(file)
-    return len(stale)
-
-
-def _is_stale(file: Path) -> bool:
-    values = _read_record(file)
-    try:
-        owner = BrowserOwner(str(values["host"]), int(values["pid"]), float(values["started"]))
-    except (KeyError, TypeError, ValueError):
-        return False  # being written, or not ours
-    return owner.is_dead
-
-
-def _remove_browser(file: Path) -> None:
-    left = _marked_processes(file)
-    profiles = {*_profiles(left), Path(str(_read_record(file).get("profile", "")))}
-    _terminate(left)
-    for profile in profiles:
-        if profile.name.startswith(_OWN_PROFILES):  # the file may have been edited
-            shutil.rmtree(profile, ignore_errors=True)
-    file.unlink(missing_ok=True)
-
-
-def _read_record(file: Path) -> dict[str, Any]:
-    try:
-        values = orjson.loads(file.read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return {}
-    return values if isinstance(values, dict) else {}
-
-
-def _marked_processes(file: Path) -> list[psutil.Process]:
-    """Return the processes with the mark of a record."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if MARK + file.stem in process.cmdline():
-                found.append(process)
-    return found
-
-
-def _profiles(processes: Iterable[psutil.Process]) -> set[Path]:
-    """Return the profile folders of browsers."""
-    found = set()
-    for process in processes:
-        with suppress(psutil.Error):
-            words = (word for word in process.cmdline() if word.startswith(_PROFILE))
-            found |= {Path(word.removeprefix(_PROFILE)) for word in words}
-    return {path for path in found if path.name.startswith(_OWN_PROFILES)}
-
-
-def _terminate(processes: Iterable[psutil.Process]) -> None:
-    """Terminate processes and their children; kill those that remain."""
-    every: set[psutil.Process] = set()
-    for process in processes:
-        with suppress(psutil.Error):
-            every |= {process, *process.children(recursive=True)}
-    for process in every:
-        with suppress(psutil.Error):
-            process.terminate()
-    _gone, alive = psutil.wait_procs(every, timeout=_TERMINATION)
-    for process in alive:
-        with suppress(psutil.Error):
-            process.kill()
-    psutil.wait_procs(alive, timeout=_TERMINATION)
-
-
+KEPT = "browser.kept"
+"""The event when a failed page was kept."""
 _STARTING = 60.0  # seconds
 _CLOSING = 10.0
-_MOST_CONTEXTS = 10  # the driver process of Playwright grows, too
 _FLAGS = (
     "--disable-gpu",
     "--disable-background-networking",
@@ -319,41 +186,24 @@ _FLAGS = (
 )
 
 
-@dataclass(slots=True)
-class _Context:
-    """A browser context with its own cookies."""
-
-    context: BrowserContext
-    opened_at: float
-    pages: int = 0
-    in_use: int = 0
-
-
 class Chromium:
-    """A running browser; its context is replaced from time to time."""
+    """A running browser with one context, whose pages share their cookies."""
 
     def __init__(
-        self,
-        browser: Browser,
-        options: BrowserOptions,
-        clock: Clock,
-        ends: AsyncExitStack,
-        proxy: BrowserProxy | None = None,
+        self, context: BrowserContext, proxy: BrowserProxy | None, ends: AsyncExitStack
     ) -> None:
-        self._browser = browser
-        self._proxy = proxy
-        self._options = options
-        self._clock = clock
+        self.context = context
+        self.proxy = proxy
         self._ends = ends
-        self._context: _Context | None = None
-        self._moving = asyncio.Lock()
-        self._contexts = 0
-        self.pages = 0
-        """The number of open pages."""
+        self.opened_pages = 0
+        self.open_pages = 0
+        self.is_lost = False
 
     @classmethod
-    async def start(cls, options: BrowserOptions, clock: Clock) -> Chromium:
+    async def start(cls, options: BrowserOptions) -> Chromium:
         """Start a browser, or connect to a remote one.
+
+        It ends with this process, even after a `kill -9`: the driver of Playwright closes it.
 
         Raises:
             NoBrowser: there is none.
@@ -368,99 +218,39 @@ class Chromium:
                 ends.push_async_callback(proxy.close)
             playwright = await async_playwright().start()
             ends.push_async_callback(_close_quietly, playwright.stop)
-            browser = await _browser(playwright, options, ends, proxy.flags if proxy else ())
+            if options.chromium is not None and is_remote(options.chromium):
+                browser = await playwright.chromium.connect_over_cdp(options.chromium)
+            else:
+                mark = f"{MARK}{os.getpid()}-{secrets.token_hex(8)}"
+                browser = await playwright.chromium.launch(
+                    executable_path=find_chromium(options.chromium),
+                    args=[*_FLAGS, *(proxy.flags if proxy else ()), mark],
+                    chromium_sandbox=os.geteuid() != 0,  # not available to root
+                    # The run handles signals: after the first ctrl-c, open pages are completed.
+                    handle_sigint=False,
+                    handle_sigterm=False,
+                    handle_sighup=False,
+                )
             ends.push_async_callback(_close_quietly, browser.close)
-            return cls(browser, options, clock, ends.pop_all(), proxy)
+            context = await browser.new_context(
+                user_agent=options.user_agent,
+                service_workers="block",  # their requests could not be rate-limited or blocked
+                accept_downloads=False,
+            )
+            context.set_default_timeout(0)  # every wait has our own timeout, which can pause
+            # A tab routes its own requests; this is for windows that a page opens.
+            await context.route("**/*", _refuse)
+            return cls(context, proxy, ends.pop_all())
 
     @property
     def is_alive(self) -> bool:
         """Whether it is running and connected."""
-        return self._browser.is_connected()
-
-    @property
-    def is_worn(self) -> bool:
-        """Whether it had so many contexts that it should be replaced."""
-        last = self._context
-        return self._contexts >= _MOST_CONTEXTS and last is not None and self._is_full(last)
-
-    def refusal(self, url: str) -> PrivateAddress | None:
-        """Return why the browser may not connect to the host of a URL; None when it may."""
-        return self._proxy.refusal(hostname_of(url)) if self._proxy else None
+        browser = self.context.browser
+        return not self.is_lost and browser is not None and browser.is_connected()
 
     async def close(self) -> None:
         """Close it, with its processes."""
         await self._ends.aclose()
-
-    @asynccontextmanager
-    async def page(self) -> AsyncIterator[Page]:
-        """Open a tab during the block."""
-        tab_context = await self._enter()
-        try:
-            page = await tab_context.context.new_page()
-            try:
-                yield page
-            finally:
-                await _close_quietly(page.close)
-        finally:
-            tab_context.in_use -= 1
-            await self._leave(tab_context)
-
-    async def _enter(self) -> _Context:
-        async with self._moving:
-            if self._context is None or self._is_full(self._context):
-                full, self._context = self._context, await self._new_context()
-                if full is not None:
-                    await self._leave(full)
-            self._context.pages += 1
-            self._context.in_use += 1
-            return self._context
-
-    async def _leave(self, tab_context: _Context) -> None:
-        """Close a replaced context once it has no pages."""
-        if tab_context is not self._context and tab_context.in_use == 0:
-            await _close_quietly(tab_context.context.close)
-
-    def _is_full(self, tab_context: _Context) -> bool:
-        spec = self._options.spec
-        age = self._clock.now() - tab_context.opened_at
-        return tab_context.pages >= spec.recycle_pages or age >= spec.recycle_seconds
-
-    async def _new_context(self) -> _Context:
-        context = await self._browser.new_context(
-            user_agent=self._options.user_agent,
-            locale=self._options.spec.locale,
-            service_workers="block",  # their requests could not be rate-limited or blocked
-            accept_downloads=False,
-        )
-        context.set_default_timeout(0)  # every wait has our own timeout, which can pause
-        # A tab routes its own requests; this is for windows that a page opens.
-        await context.route("**/*", _refuse)
-        self._contexts += 1
-        return _Context(context, self._clock.now())
-
-
-async def _browser(
-    playwright: Playwright,
-    options: BrowserOptions,
-    ends: AsyncExitStack,
-    flags: tuple[str, ...] = (),
-) -> Browser:
-    if options.chromium is not None and is_remote(options.chromium):
-        return await playwright.chromium.connect_over_cdp(options.chromium)
-    await asyncio.to_thread(sweep, options.folder)
-    record = BrowserRecord(options.folder)
-    ends.push_async_callback(asyncio.to_thread, record.remove)
-    browser = await playwright.chromium.launch(
-        executable_path=find_chromium(options.chromium),
-        args=[*_FLAGS, *flags, record.argument],
-        chromium_sandbox=os.geteuid() != 0,  # not available to root
-        # The run handles signals: after the first ctrl-c, open pages are completed.
-        handle_sigint=False,
-        handle_sigterm=False,
-        handle_sighup=False,
-    )
-    await asyncio.to_thread(record.add_profile)
-    return browser
 
 
 async def _refuse(route: Route) -> None:
@@ -475,33 +265,19 @@ async def _close_quietly(close: Callable[[], Awaitable[None]]) -> None:
             await close()
 
 
-# ---------------- Tabs
-
-KEPT = "browser.kept"
-"""The event when a failed page was kept."""
-
-
 class Tabs:
     """Opens pages, as many concurrently as the options allow."""
 
     def __init__(
         self, options: BrowserOptions, clock: Clock, before: BeforeSubrequest | None
     ) -> None:
-        spec = options.spec
         self._options = options
         self._clock = clock
-        self._rules = TrafficRules(
-            Blocker(spec.block),
-            tuple(user_pattern(one) for one in spec.capture),
-            before,
-            options.largest_body,
-        )
-        self._failures = FailedPages(options.failures, spec.screenshots, clock)
-        self._free = asyncio.Semaphore(spec.tabs)
+        self._rules = TrafficRules(Blocker(options.spec.block), before, options.largest_body)
+        self._free = asyncio.Semaphore(options.spec.tabs)
         self._starting = asyncio.Lock()
         self._chromium: Chromium | None = None
         self._retired: list[Chromium] = []
-        self._is_lost = False
         self.subrequests = 0
 
     async def open(self, request: Request, usage: Usage) -> BrowserPage:
@@ -511,61 +287,66 @@ class Tabs:
             NoBrowser: there is no browser to start.
             FetchError: the page could not be loaded.
         """
-        async with usage.waiting.to_enter(self._free), self._browser(request) as chromium:
+        async with usage.waiting.to_enter(self._free), self._browser(request.url) as chromium:
             try:
-                async with chromium.page() as tab:
+                tab = await chromium.context.new_page()
+                try:
                     return await self._load(tab, request, usage)
+                finally:
+                    await _close_quietly(tab.close)
             except ConnectFailed as error:
-                if (refusal := chromium.refusal(request.url)) is not None:
+                proxy = chromium.proxy
+                refusal = proxy.refusal(hostname_of(request.url)) if proxy else None
+                if refusal is not None:
                     raise PrivateAddress(request.url, refusal.address) from error
                 raise
             except PlaywrightError as error:
-                if is_lost(error) and chromium is self._chromium:
-                    self._is_lost = True  # it may notice that later
+                # The browser itself may notice its end later.
+                chromium.is_lost = chromium.is_lost or is_lost(error)
                 raise translate_browser_error(request.url, error) from None
 
     async def close(self) -> None:
         """Close the browser."""
         async with self._starting:
-            chromium, self._chromium = self._chromium, None
-            for one in (chromium, *self._retired):
+            for one in (self._chromium, *self._retired):
                 if one is not None:
                     await one.close()
+            self._chromium = None
             self._retired.clear()
 
     @asynccontextmanager
-    async def _browser(self, request: Request) -> AsyncIterator[Chromium]:
+    async def _browser(self, url: str) -> AsyncIterator[Chromium]:
         """Yield the running browser; a replaced one is closed with its last page."""
         async with self._starting:
-            chromium = await self._running(request)
-            chromium.pages += 1
+            chromium = await self._running(url)
+            chromium.opened_pages += 1
+            chromium.open_pages += 1
         try:
             yield chromium
         finally:
-            chromium.pages -= 1
-            if chromium in self._retired and chromium.pages == 0:
+            chromium.open_pages -= 1
+            if chromium in self._retired and chromium.open_pages == 0:
                 self._retired.remove(chromium)
                 await chromium.close()
 
-    async def _running(self, request: Request) -> Chromium:
+    async def _running(self, url: str) -> Chromium:
         current = self._chromium
         if current is not None:
-            if current.is_alive and not self._is_lost and not current.is_worn:
+            if current.is_alive and current.opened_pages < self._options.spec.recycle_pages:
                 return current
             self._chromium = None
-            if current.pages:
+            if current.open_pages:
                 self._retired.append(current)
             else:
                 await current.close()
         try:
-            self._chromium = await Chromium.start(self._options, self._clock)
+            self._chromium = await Chromium.start(self._options)
         except (PlaywrightError, TimeoutError, OSError) as error:
-            words = (str(error) or type(error).__name__).splitlines()[0]
-            raise ConnectFailed(request.url, f"the browser did not start: {words}") from None
-        self._is_lost = False
+            problem = (str(error) or type(error).__name__).splitlines()[0]
+            raise ConnectFailed(url, f"the browser did not start: {problem}") from None
         return self._chromium
 
-    async def _load(self, tab: Tab, request: Request, usage: Usage) -> BrowserPage:
+    async def _load(self, tab: Page, request: Request, usage: Usage) -> BrowserPage:
         seconds = request.timeout or self._options.timeout
         if request.clicks is not None:  # each page has its own timeout
             seconds *= request.clicks.skip + request.clicks.most
@@ -589,7 +370,11 @@ class Tabs:
                 with suppress(PlaywrightError):
                     await tab.context.clear_cookies()
 
-    async def _keep(self, tab: Tab, request: Request, usage: Usage) -> None:
-        kept = await self._failures.keep(tab, request.url)
+    async def _keep(self, tab: Page, request: Request, usage: Usage) -> None:
+        folder, most = self._options.failures, self._options.spec.screenshots
+        if folder is None or not most:
+            return
+        now = self._clock.now()
+        kept = await keep_failed_page(folder, tab, request.url, most=most, now=now)
         if kept is not None:
-            usage.add_event(KEPT, url=request.url, file=f"{kept}.html")
+            usage.add_event(KEPT, url=request.url, file=str(kept))

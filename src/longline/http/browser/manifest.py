@@ -148,11 +148,12 @@ def action_text(action: Action) -> str:
     return f"{kind}: {getattr(action, kind or '')}"
 
 
-_TYPES = (
-    *("document", "stylesheet", "image", "media", "font", "script", "xhr", "fetch"),
-    *("texttrack", "eventsource", "websocket", "manifest", "ping", "other"),
+RESOURCE_TYPES = frozenset(
+    {
+        *("document", "stylesheet", "image", "media", "font", "script", "xhr", "fetch"),
+        *("texttrack", "eventsource", "websocket", "manifest", "ping", "other"),
+    }
 )
-RESOURCE_TYPES: frozenset[str] = frozenset(_TYPES)
 """Types of requests, as the browser names them."""
 TRACKERS = "trackers"
 """The word in `block` for known trackers."""
@@ -217,18 +218,12 @@ class BrowserSpec(Steps):
     """Steps for matching URLs, instead of the default ones; the first match applies."""
     block: Annotated[tuple[Blockable, ...], BeforeValidator(_one_or_several)] = BLOCKED
     """Request types and hosts to block; `trackers` are known trackers."""
-    capture: Annotated[tuple[Pattern, ...], BeforeValidator(_one_or_several)] = ()
-    """Regular expressions of URLs whose JSON responses are kept with the page."""
     tabs: int = Field(default=2, ge=1, le=50)
     """Maximum pages open at the same time."""
     recycle_pages: int = Field(default=50, ge=1)
-    """Open a new browser context after this many pages, which frees memory."""
-    recycle_seconds: float = Field(default=600.0, gt=0)
-    """Open a new browser context after this many seconds."""
+    """Start a new browser after this many pages, which frees memory."""
     screenshots: int = Field(default=20, ge=0, le=1000)
     """Maximum number of failed pages that are kept, as screenshot and HTML."""
-    locale: str | None = Field(default=None, pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$")
-    """The locale of the browser, such as de-DE."""
 
     @field_validator("pages")
     @classmethod
@@ -277,20 +272,17 @@ class BrowserSpec(Steps):
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _REMOTE = ("ws://", "wss://", "http://", "https://")
-_LIBRARY = ("browser", "playwright")
 
 
 @dataclass(frozen=True, slots=True)
 class BrowserOptions:
     """Options of the browser.
 
-    `folder` records running browsers, so that none is left behind. `chromium` is the path of a
-    browser or the URL of a remote one; None is the one that is found. Failed pages are kept in
-    `failures`; None keeps none. A local browser connects only where `addresses` allows; for a
-    remote one, the hosts are checked beforehand.
+    `chromium` is the path of a browser or the URL of a remote one; None is the one that is found.
+    Failed pages are kept in `failures`; None keeps none. A local browser connects only where
+    `addresses` allows; for a remote one, the hosts are checked beforehand.
     """
 
-    folder: Path
     spec: BrowserSpec = field(default_factory=BrowserSpec)
     chromium: str | None = None
     failures: Path | None = None
@@ -326,16 +318,11 @@ def check_browser(named: str | None = None) -> None:
         MissingExtra: Playwright is not installed.
         NoBrowser: there is no browser.
     """
-    extra, module = _LIBRARY
-    if importlib.util.find_spec(module) is None:
-        raise MissingExtra(extra, "a browser")
-    if is_remote(named) or find_chromium(named) or _has_own():
+    if importlib.util.find_spec("playwright") is None:
+        raise MissingExtra("browser", "a browser")
+    if is_remote(named) or find_chromium(named):
         return
-    raise NoBrowser("none is installed")
-
-
-def _has_own() -> bool:
-    """Return whether Playwright has installed its own browser."""
-    named = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
-    folder = Path(named) if named else Path.home() / ".cache" / "ms-playwright"
-    return any(folder.glob("chromium*"))
+    downloads = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
+    folder = Path(downloads) if downloads else Path.home() / ".cache" / "ms-playwright"
+    if not any(folder.glob("chromium*")):
+        raise NoBrowser("none is installed")

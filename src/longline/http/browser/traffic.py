@@ -1,4 +1,4 @@
-"""Requests of a loading page: count, rate-limit and block them, and capture JSON responses."""
+"""Requests of a loading page: count, rate-limit and block them."""
 
 from __future__ import annotations
 
@@ -9,29 +9,21 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-import orjson
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page, Request, Response, Route
 
-from longline.config.expressions import UserPattern
 from longline.core.errors import LonglineError
-from longline.core.json import read_json
-from longline.core.model import CUT, Usage
+from longline.core.model import Usage
 from longline.http.browser.manifest import RESOURCE_TYPES, TRACKERS
 from longline.http.errors import PrivateAddress
-from longline.http.messages import Permit
+from longline.http.messages import FIRST_ERROR, Permit
 
 # ---------------- Blocked requests: resource types, hosts and trackers
 
 _TRACKER_HOSTS = frozenset(
     {
-        *("google-analytics.com", "analytics.google.com", "googletagmanager.com"),
-        *(
-            "doubleclick.net",
-            "googlesyndication.com",
-            "googleadservices.com",
-            "adservice.google.com",
-        ),
+        *("google-analytics.com", "analytics.google.com", "googletagmanager.com", "yadro.ru"),
+        *("doubleclick.net", "googlesyndication.com", "googleadservices.com", "branch.io"),
         *("connect.facebook.net", "pixel.facebook.com", "ads.linkedin.com", "snap.licdn.com"),
         *("analytics.tiktok.com", "ads-twitter.com", "analytics.twitter.com", "bat.bing.com"),
         *("clarity.ms", "hotjar.com", "hotjar.io", "mouseflow.com", "fullstory.com"),
@@ -39,7 +31,7 @@ _TRACKER_HOSTS = frozenset(
         *("matomo.cloud", "plausible.io", "statcounter.com", "scorecardresearch.com"),
         *("quantserve.com", "chartbeat.com", "chartbeat.net", "newrelic.com", "nr-data.net"),
         *("criteo.com", "criteo.net", "taboola.com", "outbrain.com", "adnxs.com"),
-        *("mc.yandex.ru", "yadro.ru", "top-fwz1.mail.ru", "intercom.io", "branch.io"),
+        *("mc.yandex.ru", "top-fwz1.mail.ru", "intercom.io", "adservice.google.com"),
     }
 )
 """Hosts of analytics and advertising, with their subdomains."""
@@ -124,9 +116,7 @@ class PausableTimeouts:
 
 BeforeSubrequest = Callable[[str], Awaitable[Any]]
 _TOO_MANY = 429
-_FIRST_BAD = 400
 _DATA = frozenset({"xhr", "fetch"})
-_MOST_CAPTURED = 200
 _ENDLESS = frozenset({"eventsource", "websocket", "ping", "media"})  # they do not count as activity
 _POLL = 0.05  # seconds
 _OWN_HEADERS = frozenset({"cookie", "user-agent", "host", "content-length", "accept-encoding"})
@@ -138,7 +128,6 @@ class TrafficRules:
     """The rules for the requests of every page."""
 
     blocker: Blocker
-    captured: tuple[UserPattern, ...] = ()
     before: BeforeSubrequest | None = None
     largest_body: int = 50_000_000
 
@@ -155,7 +144,6 @@ class Traffic:
     permit: Permit | None = None
     main: Response | None = None
     subrequests: int = 0
-    blocked: int = 0
     failure: LonglineError | None = None
     """Why a request of the page was not sent; the page is incomplete without it."""
     documents: int = 0
@@ -164,17 +152,15 @@ class Traffic:
     """Failed requests of the page's own scripts, with their status; None without a response."""
     _is_under_way: bool = False
     _open: set[Request] = field(default_factory=set)
-    _answers: list[Response] = field(default_factory=list)
-    _is_capture_full: bool = False
     _hops: list[str] = field(default_factory=list)
-    _turns: set[asyncio.Future[Any]] = field(default_factory=set)
+    _waits: set[asyncio.Future[Any]] = field(default_factory=set)
 
     async def watch(self) -> None:
         """Start to handle the page's requests."""
-        self.page.on("request", self._begun)
-        self.page.on("requestfinished", self._ended)
-        self.page.on("requestfailed", self._lost)
-        self.page.on("response", self._answered)
+        self.page.on("request", self._on_request)
+        self.page.on("requestfinished", self._on_finish)
+        self.page.on("requestfailed", self._on_failure)
+        self.page.on("response", self._on_response)
         await self.page.route("**/*", self._route)
 
     async def idle(self, seconds: float) -> None:
@@ -185,31 +171,18 @@ class Traffic:
             quiet = 0.0 if self._open else quiet + _POLL
 
     async def settle(self) -> None:
-        """Take slots for the redirects that the browser followed by itself."""
+        """Acquire slots for the redirects that the browser followed by itself."""
         while self._hops and self.failure is None:
-            await self._take_turn(self._hops.pop())
+            await self._acquire_slot(self._hops.pop())
 
     async def stop(self) -> None:
         """Cancel the waits of requests of the page."""
-        for turn in self._turns:
-            turn.cancel()
+        for wait in self._waits:
+            wait.cancel()
         with suppress(PlaywrightError):
             await self.page.unroute_all(behavior="ignoreErrors")
 
-    async def captured(self) -> dict[str, Any]:
-        """Return the captured JSON responses by URL.
-
-        Further responses of a URL have #2, #3 … appended to it.
-        """
-        found: dict[str, Any] = {}
-        for answer in self._answers:
-            with suppress(PlaywrightError, orjson.JSONDecodeError):
-                body = await answer.body()
-                if len(body) <= self.rules.largest_body:
-                    found[_unused_key(answer.url, found)] = read_json(body)
-        return found
-
-    def _begun(self, request: Request) -> None:
+    def _on_request(self, request: Request) -> None:
         if request.resource_type not in _ENDLESS:
             self._open.add(request)
         if request.redirected_from is not None:
@@ -217,11 +190,11 @@ class Traffic:
             self._count()
             self._hops.append(request.url)
 
-    def _ended(self, request: Request) -> None:
+    def _on_finish(self, request: Request) -> None:
         self._open.discard(request)
 
-    def _lost(self, request: Request) -> None:
-        self._ended(request)
+    def _on_failure(self, request: Request) -> None:
+        self._open.discard(request)
         reason = request.failure or ""
         # Blocked requests, and those that the page cancels, are not failures.
         is_wanted = "BLOCKED" not in reason and "ABORTED" not in reason
@@ -234,47 +207,35 @@ class Traffic:
             return False
         return _site(request.url) == _site(self.page.url)
 
-    def _answered(self, response: Response) -> None:
+    def _on_response(self, response: Response) -> None:
         request = response.request
-        if response.status >= _FIRST_BAD and self._is_own(request):
+        if response.status >= FIRST_ERROR and self._is_own(request):
             self.failed.append((response.url, response.status))
         if request.is_navigation_request() and request.frame == self.page.main_frame:
             self.main = response
             self.documents += 1
         elif response.status == _TOO_MANY:
             self.usage.rate_limited += 1
-        if self._is_captured(response.url):
-            self._capture(response)
-
-    def _capture(self, response: Response) -> None:
-        if len(self._answers) < _MOST_CAPTURED:
-            self._answers.append(response)
-        elif not self._is_capture_full:
-            self._is_capture_full = True
-            reason = f"{self.page.url} received more than {_MOST_CAPTURED} responses to capture"
-            self.usage.add_event(CUT, reason=reason)
-
-    def _is_captured(self, url: str) -> bool:
-        return any(pattern.search(url) for pattern in self.rules.captured)
 
     async def _route(self, route: Route) -> None:
-        # The page may be closed meanwhile.
-        with suppress(PlaywrightError):
-            await self._decide(route, route.request)
-
-    async def _decide(self, route: Route, request: Request) -> None:
-        if not self._is_under_way and request.is_navigation_request():
-            self._is_under_way = True  # its slot was taken by the chain
-            await route.continue_(headers=self._with_own(request.headers))
-            return
-        if self.rules.blocker.blocks(request.url, request.resource_type):
-            self.blocked += 1
-            await route.abort("blockedbyclient")
-        elif await self._is_permitted(request) and await self._take_turn(request.url):
-            self._count()
-            await route.continue_()
-        else:
-            await route.abort("blockedbyclient")
+        request = route.request
+        with suppress(PlaywrightError):  # the page may be closed meanwhile
+            if not self._is_under_way and request.is_navigation_request():
+                self._is_under_way = True  # its slot was acquired by the chain
+                # The source's headers go to the page only, since its parts may be on any host.
+                own = {name.lower(): value for name, value in self.headers.items()}
+                own = {name: own[name] for name in own.keys() - _OWN_HEADERS}
+                await route.continue_(headers={**request.headers, **own})
+                return
+            if (
+                not self.rules.blocker.blocks(request.url, request.resource_type)
+                and await self._is_permitted(request)
+                and await self._acquire_slot(request.url)
+            ):
+                self._count()
+                await route.continue_()
+            else:
+                await route.abort("blockedbyclient")
 
     async def _is_permitted(self, request: Request) -> bool:
         """Return whether the page may navigate to another document; its parts may load."""
@@ -289,51 +250,36 @@ class Traffic:
             return False
         return True
 
-    def _with_own(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Add the source's headers to the page only, since its parts may be on any host."""
-        own = {name.lower(): value for name, value in self.headers.items()}
-        return {**headers, **{n: v for n, v in own.items() if n not in _OWN_HEADERS}}
-
     def _count(self) -> None:
         self.subrequests += 1
         self.usage.requests += 1
 
-    async def _take_turn(self, url: str) -> bool:
+    async def _acquire_slot(self, url: str) -> bool:
         """Wait for the rate limit of a host; return False when the request must not be sent."""
         if self.rules.before is None:
             return True
         # The browser calls us in its own tasks, so this one has no task group; `stop` ends it.
-        turn = asyncio.ensure_future(self.rules.before(url))
-        self._turns.add(turn)
+        wait = asyncio.ensure_future(self.rules.before(url))
+        self._waits.add(wait)
         try:
             with self.timeouts.waiting(), self.usage.waiting:
-                await asyncio.wait({turn})
+                await asyncio.wait({wait})
         finally:
-            turn.cancel()
-            self._turns.discard(turn)
-        if turn.cancelled():
+            wait.cancel()
+            self._waits.discard(wait)
+        if wait.cancelled():
             return False
-        error = turn.exception()
+        error = wait.exception()
         if error is None:
             return True
         if isinstance(error, PrivateAddress):
             # Some pages request from this machine; they are shown without the response.
             self.usage.add_event("address.refused", url=url, address=error.address)
-            self.blocked += 1
             return False
         if not isinstance(error, LonglineError):
             raise error
         self.failure = self.failure or error
         return False
-
-
-def _unused_key(url: str, taken: Mapping[str, Any]) -> str:
-    if url not in taken:
-        return url
-    number = 2
-    while f"{url}#{number}" in taken:
-        number += 1
-    return f"{url}#{number}"
 
 
 def _site(url: str) -> str:

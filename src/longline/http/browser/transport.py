@@ -5,10 +5,9 @@ Playwright is an extra, so this module imports it only when the first page is op
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from html import escape
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -23,18 +22,11 @@ from longline.limits.breaker import CircuitBreaker, Phase
 from longline.limits.budget import Budgets
 from longline.limits.limiter import RateLimiter
 
+if TYPE_CHECKING:
+    from longline.http.browser.chromium import Tabs
+
 _TOO_MANY = 429
 _SCHEMES = ("http://", "https://")
-
-
-class _Tabs(Protocol):
-    subrequests: int
-
-    async def open(self, request: Request, usage: Usage) -> Page:
-        """Return a rendered page."""
-
-    async def close(self) -> None:
-        """Close the browser."""
 
 
 class BrowserTransport(Middleware):
@@ -63,7 +55,7 @@ class BrowserTransport(Middleware):
         self._options = options
         self._clock = clock
         self._before = before_subrequest
-        self._tabs: _Tabs | None = None
+        self._tabs: Tabs | None = None
 
     @property
     def subrequests(self) -> int:
@@ -74,13 +66,16 @@ class BrowserTransport(Middleware):
         if not request.is_rendered:
             return await self._http(request, usage)
         if request.method != "GET" or request.body is not None:
-            raise BadAnswer(
-                request.url, f"a browser opens pages with GET only, not {request.method}"
-            )
+            problem = f"a browser opens pages with GET only, not {request.method}"
+            raise BadAnswer(request.url, problem)
         if not request.url.startswith(_SCHEMES):
             raise BadAnswer(request.url, "not a URL of http or https")
         if self._tabs is None:
-            self._tabs = self._start()
+            try:
+                from longline.http.browser.chromium import Tabs  # noqa: PLC0415  # an extra
+            except ModuleNotFoundError as error:
+                raise MissingExtra("browser", "opening pages in a browser") from error
+            self._tabs = Tabs(self._options, self._clock, self._before)
         if self._options.addresses is not None and is_remote(self._options.chromium):
             await self._options.addresses.check_host(request.url)
         usage.requests += 1
@@ -95,13 +90,6 @@ class BrowserTransport(Middleware):
         if self._tabs is not None:
             tabs, self._tabs = self._tabs, None
             await tabs.close()
-
-    def _start(self) -> _Tabs:
-        try:
-            from longline.http.browser.chromium import Tabs  # noqa: PLC0415  # an extra
-        except ModuleNotFoundError as error:
-            raise MissingExtra("browser", "opening pages in a browser") from error
-        return Tabs(self._options, self._clock, self._before)
 
 
 class Subrequests:
@@ -143,25 +131,20 @@ class Subrequests:
         if self._budgets is not None:
             self._budgets.check(domain, url)
         if not self._breaker.is_healthy(domain):
-            await self._check_breaker(domain, url)
+            # Only read: the result of the request is not recorded, so it cannot be a probe.
+            status = await self._breaker.state(domain)
+            if status.phase is Phase.OPEN and status.until is not None:
+                kind = FailureKind.BLOCKED if status.is_ban else FailureKind.NETWORK
+                raise CircuitOpen(url, status.until, status.reason, kind)
         await self._limiter.acquire(domain, url)
         if self._budgets is not None and not self._budgets.try_spend(domain):
             await self._budgets.spend(domain, url)
-
-    async def _check_breaker(self, domain: str, url: str) -> None:
-        # Only read: the result of the request is not recorded, so it cannot be a probe.
-        status = await self._breaker.state(domain)
-        if status.phase is Phase.OPEN and status.until is not None:
-            kind = FailureKind.BLOCKED if status.is_ban else FailureKind.NETWORK
-            raise CircuitOpen(url, status.until, status.reason, kind)
 
 
 # ---------------- Rendered pages
 
 HTML = "text/html; charset=utf-8"
 """The content type of rendered pages."""
-CAPTURE = "data-longline-capture"
-"""The attribute of script elements with captured responses."""
 CLICKS = "data-longline-clicks"
 """The attribute of the script element with the pages of a list."""
 
@@ -192,26 +175,13 @@ class Clicked:
 class BrowserPage(Page):
     """A page as a browser renders it.
 
-    `captured` are JSON responses by URL; further responses of a URL have #2, #3 … appended. They
-    are in the body as well, each in a script element, so that an archived page still has them.
     `before` is the page before the actions, None without actions: what they do not replace should
     still be there. `led_away` names the action that led the browser to another URL.
     """
 
-    captured: Mapping[str, Any] = field(default_factory=dict)
     before: Page | None = None
     led_away: str | None = None
     clicked: Clicked | None = None
-
-
-def captured_in(page: Page) -> dict[str, Any]:
-    """Return the captured responses of a page, also of an archived one."""
-    if isinstance(page, BrowserPage):
-        return dict(page.captured)
-    return {
-        str(node.attributes[CAPTURE]): orjson.loads(node.text())
-        for node in page.css(f"script[{CAPTURE}]")
-    }
 
 
 def clicked_in(page: Page) -> Clicked:
@@ -233,20 +203,6 @@ def with_clicked(html: str, clicked: Clicked) -> str:
         "end": clicked.end,
         "has_address": clicked.has_address,
     }
-    return f'{html}<script type="application/json" {CLICKS}>{_script_json(values)}</script>'
-
-
-def with_captured(html: str, captured: Mapping[str, Any]) -> str:
-    """Return the HTML with captured responses appended."""
-    return html + "".join(_capture_element(url, value) for url, value in captured.items())
-
-
-def _capture_element(url: str, value: Any) -> str:
-    return (
-        f'<script type="application/json" {CAPTURE}="{escape(url)}">{_script_json(value)}</script>'
-    )
-
-
-def _script_json(value: Any) -> str:
     # Inside a script element, "<" is the one character that could end it.
-    return orjson.dumps(value).decode().replace("<", "\\u003c")
+    text = orjson.dumps(values).decode().replace("<", "\\u003c")
+    return f'{html}<script type="application/json" {CLICKS}>{text}</script>'
