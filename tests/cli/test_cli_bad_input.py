@@ -218,7 +218,7 @@ EVERY = [
     ("address", "mentioned"),
     [
         ("nonsense", "URL"),
-        ("postgresql://me:secret@127.0.0.1:9/x", "127.0.0.1:9"),
+        ("postgresql://me:secret@127.0.0.1:9/x", "Connection refused"),
         ("mysql://me:secret@db/x", "PostgreSQL"),
         ("sqlite:////nowhere/x.sqlite", "unable to open"),  # SQLite's own words
     ],

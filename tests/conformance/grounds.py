@@ -137,10 +137,11 @@ class EngineOn:
     async def kill_whoever_works(self, job: str) -> None:
         """End a process that has items of a job in hand, as kill -9 does."""
         held = (items.c.job_id == job) & (items.c.state == ItemState.LEASED)
-        with contextlib.closing(open_database(self.ground.settings.database)) as database:
-            owner = database.stream(
-                lambda connection: connection.scalar(select(items.c.lease_owner).where(held))
-            )
+        with (
+            contextlib.closing(open_database(self.ground.settings.database)) as database,
+            database.snapshot() as connection,
+        ):
+            owner = connection.scalar(select(items.c.lease_owner).where(held))
         os.kill(int(str(owner).split(":")[1]), signal.SIGKILL)  # the host comes first
 
     async def is_at_the_gate(self, count: int) -> None:

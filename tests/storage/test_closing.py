@@ -9,12 +9,13 @@ import threading
 
 import pytest
 from sqlalchemy import Connection, make_url
+from sqlalchemy.exc import DBAPIError
 
 from longline.core.errors import StoreGone
 from longline.core.threads import Threads
 from longline.storage import database
 from longline.storage.backends import SqliteBackend
-from longline.storage.database import Database, ReconnectPolicy, ReconnectWait
+from longline.storage.database import Database, TransactionRetry
 
 # A process one of whose readers never gets its answer.
 HANGING = """
@@ -31,11 +32,11 @@ database = open_database(sys.argv[1])
 asyncio.run(main())
 print(database.close(within=0.1))
 """
-ERROR = OSError("nobody answers")
+ERROR = DBAPIError("SELECT 1", None, OSError("no response"))
 
 
 class Steps:
-    """A steady clock that moves on when somebody sleeps."""
+    """A monotonic clock that moves on when the code sleeps."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -54,53 +55,61 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     return steps
 
 
+class LostServer(SqliteBackend):
+    """A backend all of whose errors mean that the server is gone."""
+
+    def is_gone(self, error: DBAPIError) -> bool:
+        return error is ERROR
+
+
 @pytest.fixture
-def backend(sqlite_address: str) -> SqliteBackend:
-    return SqliteBackend(make_url(sqlite_address), 60.0)
+def backend(sqlite_address: str) -> LostServer:
+    return LostServer(make_url(sqlite_address), 60.0)
 
 
-def wait_in_vain(patience: ReconnectPolicy) -> StoreGone:
-    """Fail until the patience is over; return the error."""
-    one = ReconnectWait(patience)
-    try:
-        while True:
-            one.pause(ERROR, "nobody answers")
-    except StoreGone as gone:
-        return gone
+def wait_in_vain(retry: TransactionRetry) -> StoreGone:
+    """Fail until the wait is over; return the error."""
+
+    def fail() -> None:
+        raise ERROR
+
+    with pytest.raises(StoreGone) as gone:
+        retry.run(fail)
+    return gone.value
 
 
-def test_a_server_is_waited_for_until_the_timeout(steps: Steps, backend: SqliteBackend) -> None:
-    gone = wait_in_vain(ReconnectPolicy(backend))
+def test_a_server_is_waited_for_until_the_timeout(steps: Steps, backend: LostServer) -> None:
+    gone = wait_in_vain(TransactionRetry(backend))
 
     assert steps.now == pytest.approx(1060)
     assert gone.seconds == 60
 
 
-def test_a_stopping_process_waits_a_few_seconds(steps: Steps, backend: SqliteBackend) -> None:
-    gone = wait_in_vain(ReconnectPolicy(backend, is_stopping=lambda: steps.now >= 1010))
+def test_a_stopping_process_waits_a_few_seconds(steps: Steps, backend: LostServer) -> None:
+    gone = wait_in_vain(TransactionRetry(backend, is_stopping=lambda: steps.now >= 1010))
 
     assert steps.now == pytest.approx(1015, abs=0.3)
     assert gone.seconds == pytest.approx(15, abs=0.3)
 
 
-def test_all_waits_end_together_while_stopping(steps: Steps, backend: SqliteBackend) -> None:
-    patience = ReconnectPolicy(backend, is_stopping=lambda: True)
-    wait_in_vain(patience)
+def test_all_waits_end_together_while_stopping(steps: Steps, backend: LostServer) -> None:
+    retry = TransactionRetry(backend, is_stopping=lambda: True)
+    wait_in_vain(retry)
     after_one = steps.now
 
     for _ in range(5):
-        wait_in_vain(patience)
+        wait_in_vain(retry)
 
     assert steps.now == after_one
 
 
-def test_after_a_response_the_wait_begins_again(steps: Steps, backend: SqliteBackend) -> None:
-    patience = ReconnectPolicy(backend, is_stopping=lambda: True)
-    wait_in_vain(patience)
-    patience.responded()
+def test_after_a_response_the_wait_begins_again(steps: Steps, backend: LostServer) -> None:
+    retry = TransactionRetry(backend, is_stopping=lambda: True)
+    wait_in_vain(retry)
+    retry.run(lambda: None)
     after_one = steps.now
 
-    wait_in_vain(patience)
+    wait_in_vain(retry)
 
     assert steps.now == pytest.approx(after_one + 5)
 

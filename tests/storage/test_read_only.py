@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,16 +18,6 @@ from tests.small_disk import read_only_view
 from tests.storage.given import record
 
 SHARED = ("-wal", "-shm")
-COME_AND_GO = """
-import sqlite3, sys
-print("begun", flush=True)
-while True:
-    writer = sqlite3.connect(sys.argv[1], timeout=60)
-    writer.execute("CREATE TABLE IF NOT EXISTS other (a)")
-    writer.execute("INSERT INTO other VALUES (1)")
-    writer.commit()
-    writer.close()
-"""
 
 
 @pytest.fixture
@@ -64,20 +52,6 @@ def leave(path: Path, *endings: str) -> None:
         Path(copy).rename(copy.removesuffix(".copy"))
 
 
-@contextmanager
-def coming_and_going(path: Path) -> Iterator[None]:
-    """Have another process write again and again, and each time leave with the files beside it."""
-    process = subprocess.Popen([sys.executable, "-c", COME_AND_GO, path], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.readline()
-    try:
-        yield
-        assert process.poll() is None
-    finally:
-        process.kill()
-        process.communicate()
-
-
 async def test_what_others_write_later_is_seen(address: str, view: str) -> None:
     with open_store(view) as reader:
         before = await reader.records.count()
@@ -88,16 +62,6 @@ async def test_what_others_write_later_is_seen(address: str, view: str) -> None:
         after = await reader.records.count()
 
     assert (before, while_written, after) == (0, 50, 50)
-
-
-async def test_readers_work_while_writers_come_and_go(address: str, view: str, path: Path) -> None:
-    with open_store(address) as writer:
-        await writer.records.create(record("1"), at=1.0)
-
-    with coming_and_going(path), open_store(view) as reader:
-        seen = {await reader.records.count() for _ in range(300)}
-
-    assert seen == {1}
 
 
 @pytest.mark.usefixtures("address")

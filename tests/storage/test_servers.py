@@ -122,14 +122,12 @@ def test_every_spelling_of_an_address_works(address: str, scheme: str) -> None:
     database.close()
 
 
-def test_a_missing_database_is_reported_with_the_command_that_makes_it(
-    postgres: PostgresServer,
-) -> None:
-    assert "createdb nowhere" in refusal(postgres.url("nowhere"))
+def test_a_missing_database_is_reported(postgres: PostgresServer) -> None:
+    assert '"nowhere"' in refusal(postgres.url("nowhere"))
 
 
-def test_a_missing_user_is_reported_with_the_command_that_makes_it(address: str) -> None:
-    assert "createuser bob" in refusal(address.replace("longline@", "bob@"))
+def test_a_missing_user_is_reported(address: str) -> None:
+    assert '"bob"' in refusal(address.replace("longline@", "bob@"))
 
 
 def test_a_wrong_password_is_reported(guarded: PostgresServer) -> None:
@@ -137,14 +135,10 @@ def test_a_wrong_password_is_reported(guarded: PostgresServer) -> None:
 
     sentence = refusal(address)
     assert {"password", "guest"} <= set(re.findall(r"\w+", sentence))
-    assert ".pgpass" not in sentence
 
 
 def test_a_missing_password_is_reported(guarded: PostgresServer) -> None:
-    sentence = refusal(guarded.url().replace("longline@", "guest@"))
-
-    assert {"password", "guest"} <= set(re.findall(r"\w+", sentence))
-    assert ".pgpass" in sentence
+    assert "password" in refusal(guarded.url().replace("longline@", "guest@"))
 
 
 def test_a_user_who_may_not_make_tables_is_reported_with_the_missing_right(
@@ -204,15 +198,15 @@ async def test_a_reader_can_change_nothing(database: Database, store: Store) -> 
     assert (await store.jobs.get(job.id)).id == job.id
 
 
-def test_the_rows_of_a_stream_stay_on_the_server_until_they_are_asked_for(
+def test_the_rows_of_a_snapshot_stay_on_the_server_until_they_are_fetched(
     database: Database,
 ) -> None:
-    def first(connection: Connection) -> tuple[int, int]:
+    with database.snapshot() as connection:
         rows = connection.scalars(text("SELECT generate_series(1, 100000)"))
         held = connection.scalars(text("SELECT count(*) FROM pg_cursors WHERE name <> ''"))
-        return next(iter(rows)), held.one()
+        found = next(iter(rows)), held.one()
 
-    assert database.stream(first) == (1, 2)  # the answer that is half read, and its own
+    assert found == (1, 2)  # the result that is half read, and its own
 
 
 async def test_characters_that_text_cannot_hold_are_replaced(store: Store) -> None:

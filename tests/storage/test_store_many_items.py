@@ -73,7 +73,8 @@ async def test_an_answer_about_a_running_job_needs_none_of_its_finished_items(
     with listening() as heard:
         await ASKED[asked](store, job.id)
 
-    steps = database.stream(lambda connection: steps_of(connection, heard))
+    with database.snapshot() as connection:
+        steps = steps_of(connection, heard)
     assert steps
     assert [step for step in steps if not any(word in step for word in NARROW)] == []
 
@@ -88,6 +89,7 @@ async def test_the_item_that_was_finished_last_is_found_by_its_index(
         found = await store.queue.progress([job.id])
 
     (last,) = [one for one in heard if "LIMIT" in one[0]]
-    steps = database.stream(lambda connection: steps_of(connection, [last]))
+    with database.snapshot() as connection:
+        steps = steps_of(connection, [last])
     assert found[job.id].last_key == "a"
     assert all("ix_items_finished" in step for step in steps)

@@ -41,7 +41,6 @@ async def copy_home(
     source: str | None = None,
     *,
     force: bool = False,
-    replace_nul: bool = False,
     on_step: Callable[[str, int], object] = lambda _table, _rows: None,
 ) -> CopiedHome:
     """Copy the database of a home to an empty one, all or nothing.
@@ -53,7 +52,6 @@ async def copy_home(
             home uses `postgres` or `sqlite` from then on.
         source: the database to copy; None for that of the home.
         force: copy although jobs are running.
-        replace_nul: replace NUL characters, which PostgreSQL cannot store.
         on_step: called with each table and its number of rows.
 
     Raises:
@@ -87,7 +85,6 @@ async def copy_home(
                 writing, SharedValuesFile(target_file.parent / _PACE_FILE) if target_file else None
             ),
             dead_among=dead_among,
-            replace_nul=replace_nul,
             on_step=on_step,
         )
         is_unchanged = stack.enter_context(reading.watch_commits())

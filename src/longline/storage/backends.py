@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-import time
 from contextlib import suppress
-from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,22 +30,6 @@ from longline.core.files import make_private_file
 from longline.core.redaction import redact_url
 from longline.core.sqlite_files import is_damaged, undecodable_is_damage
 from longline.storage.bulk import as_json
-
-
-class Fault(Enum):
-    """What a driver error allows the caller to do."""
-
-    STARTING = auto()
-    """The server is starting up: wait, even for the first connection."""
-    GONE = auto()
-    """The server went away: wait if it responded before."""
-    CONFLICT = auto()
-    """Another transaction interfered: run the same one again."""
-    OTHER = auto()
-    """Raise it."""
-
-
-UNAVAILABLE = (Fault.STARTING, Fault.GONE)
 
 
 class Backend:
@@ -89,10 +71,15 @@ class Backend:
         """Return a value that changes when another connection commits."""
         raise NotImplementedError
 
-    def classify(self, error: DBAPIError) -> Fault:
-        """Return what a driver error allows."""
+    def is_gone(self, error: DBAPIError) -> bool:
+        """Return whether the server went away and may come back."""
         del error
-        return Fault.OTHER
+        return False
+
+    def is_conflict(self, error: DBAPIError) -> bool:
+        """Return whether another transaction interfered, so that the same one may run again."""
+        del error
+        return False
 
     def translate(self, error: DBAPIError) -> LonglineError | DBAPIError:
         """Return our error for the driver's; values that fit no column keep the driver's."""
@@ -101,7 +88,6 @@ class Backend:
 
 # ---------------- SQLite
 
-_PAUSES = (0.001, 0.01, 0.1, 1.0)  # seconds before each further attempt
 _REMEDY = (
     "Nothing was changed. Restore a backup of the file, or recover what is readable: "
     "sqlite3 OLD .recover | sqlite3 NEW. Archived responses are in separate files"
@@ -152,7 +138,7 @@ class SqliteBackend(Backend):
             with suppress(OSError, ValueError):  # SQLite reports what is wrong
                 make_private_file(file)
         engine = create_engine(
-            self._url, json_serializer=as_json, json_deserializer=_load_json, **pool
+            self._url, json_serializer=as_json, json_deserializer=self._load_json, **pool
         )
         event.listen(engine, "connect", self._prepare)
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
@@ -177,24 +163,23 @@ class SqliteBackend(Backend):
             problem = f"it contains text that is not UTF-8: {context.original_exception}"
             raise StoreDamaged(self.address, problem, _REMEDY)
 
+    def _load_json(self, value: Any) -> Any:
+        # A column of type JSON has numeric affinity: it returns numeric text as a number.
+        if not isinstance(value, (str, bytes)):
+            return value
+        try:
+            return orjson.loads(value)
+        except orjson.JSONDecodeError as error:
+            problem = f"a value should be JSON and is not: {error}"
+            raise StoreDamaged(self.address, problem, _REMEDY) from error
+
 
 def _open_read_only(file: Path, address: str) -> sqlite3.Connection:
-    """Open a file that only other processes can write, through another mount.
-
-    The connection is valid for one transaction; the next one opens the file again.
+    """Open a file, for one transaction, that only other processes can write.
 
     Raises:
         StoreReadOnly: the last changes are in the WAL, which cannot be read here.
     """
-    for pause in _PAUSES:
-        try:
-            return _open_once(file, address)
-        except (sqlite3.OperationalError, StoreReadOnly):
-            time.sleep(pause)  # another process may be creating or removing its WAL files
-    return _open_once(file, address)
-
-
-def _open_once(file: Path, address: str) -> sqlite3.Connection:
     wal, shared = (file.with_name(file.name + end) for end in ("-wal", "-shm"))
     mode = "mode=ro"
     if not (wal.exists() and shared.exists()):
@@ -203,71 +188,26 @@ def _open_once(file: Path, address: str) -> sqlite3.Connection:
             raise StoreReadOnly(address, problem)
         # SQLite cannot create the two files here, and needs none if nothing changes.
         mode += "&immutable=1"
-    connection = sqlite3.connect(
-        f"file:{quote(str(file))}?{mode}", uri=True, check_same_thread=False
-    )
-    try:
-        connection.execute("PRAGMA schema_version")  # from here on its files stay
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
+    return sqlite3.connect(f"file:{quote(str(file))}?{mode}", uri=True, check_same_thread=False)
 
 
 def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-def _load_json(value: Any) -> Any:
-    # A column of type JSON has numeric affinity: it returns numeric text as a number.
-    return orjson.loads(value) if isinstance(value, (str, bytes)) else value
-
-
-# ---------------- PostgreSQL: the cause of a failure, in one sentence
+# ---------------- PostgreSQL
 
 _DENIED = "42501"
-_READ_ONLY = "25006"
-STARTING = ("is starting up", "not yet accepting connections", "recovery mode", "is shutting down")
 
 
-def explain_failure(message: str, state: str | None, url: URL) -> str:
-    """Return the cause from the driver's message and SQLSTATE (None: not connected)."""
-    user = url.username or "this user"
-    place = f"{url.host or 'localhost'}:{url.port or 5432}"
-    if state == _DENIED:
-        return (
-            f"user {user} may not create tables there; its owner grants that with "
-            f"GRANT CREATE, USAGE ON SCHEMA public TO {user}"
-        )
-    if state == _READ_ONLY:
-        return "the server is read-only, perhaps a standby"
-    names = {"user": user, "place": place, "database": url.database}
-    for words, sentence in _SENTENCES.items():
-        if words.format(**names) in message:
-            return sentence.format(**names)
+def explain_failure(message: str, state: str | None) -> str:
+    """Return the cause in one line, from the driver's message and SQLSTATE (None: no server)."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return lines[0] if lines else "the server gave no reason"
+    cause = lines[0].rpartition("FATAL:")[2].strip() if lines else "the server gave no reason"
+    if state == _DENIED:
+        cause += "; its owner grants that with GRANT CREATE, USAGE ON SCHEMA public TO USER"
+    return cause
 
-
-_SENTENCES = {  # a failed connection has no SQLSTATE, so the message decides
-    "password authentication failed": "the server refuses the password of user {user}",
-    'database "{database}" does not exist': (
-        "the server has no database {database}; create it with createdb {database}"
-    ),
-    'role "{user}" does not exist': (
-        "the server has no user {user}; create it with createuser {user}"
-    ),
-    "no password supplied": (
-        "the server requires a password for user {user}; put it into the URL or ~/.pgpass"
-    ),
-    "Connection refused": "nothing listens at {place}; is the server running?",
-    "No such file or directory": "nothing listens at {place}; is the server running?",
-    "timeout expired": "{place} did not respond in time",
-    "resolve host": "the host of {place} is unknown",
-    **dict.fromkeys(STARTING, "the server is still starting up, or shutting down"),
-}
-
-# ---------------- PostgreSQL
 
 OLDEST = 13  # older versions are not maintained, and not tested here
 _CONNECT_OPTIONS = {
@@ -385,16 +325,14 @@ class PostgresBackend(Backend):
     def change_token(self, connection: Connection) -> object:
         return connection.scalar(_CHANGE_TOKEN)
 
-    def classify(self, error: DBAPIError) -> Fault:
+    def is_gone(self, error: DBAPIError) -> bool:
         state = _state(error)
-        if any(words in str(error.orig) for words in STARTING):
-            return Fault.STARTING
-        if state in _CONFLICTS:
-            return Fault.CONFLICT
         # Without a SQLSTATE the server was not reached, or the connection broke.
         is_lost = isinstance(error, OperationalError) and state is None
-        is_gone = is_lost or error.connection_invalidated or state in _GONE
-        return Fault.GONE if is_gone else Fault.OTHER
+        return is_lost or error.connection_invalidated or state in _GONE
+
+    def is_conflict(self, error: DBAPIError) -> bool:
+        return _state(error) in _CONFLICTS
 
     def translate(self, error: DBAPIError) -> LonglineError | DBAPIError:
         if isinstance(error, DataError):
@@ -403,9 +341,7 @@ class PostgresBackend(Backend):
             return StoreFull(self.address)
         if _state(error) == _LOCK_TIMEOUT:
             return StoreBusy(self.address, self.timeout)
-        return StoreUnreachable(
-            self.address, explain_failure(str(error.orig), _state(error), self._url)
-        )
+        return StoreUnreachable(self.address, explain_failure(str(error.orig), _state(error)))
 
     def _engine(self, size: int, **options: Any) -> Engine:
         try:

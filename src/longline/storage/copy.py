@@ -14,10 +14,9 @@ from typing import Any
 
 import orjson
 from sqlalchemy import (
-    BigInteger,
+    JSON,
     BindParameter,
     Connection,
-    Integer,
     Select,
     Table,
     Text,
@@ -37,7 +36,7 @@ from longline.core.sqlite_files import transaction
 from longline.limits.backends.sqlite import SqliteStateFile
 from longline.storage.bulk import BulkUpdate, replace_nul_escapes
 from longline.storage.database import Database, Row
-from longline.storage.schema import Json, cells, items, jobs, leaders, metadata, questions
+from longline.storage.schema import cells, items, jobs, leaders, metadata, questions
 from longline.storage.store import Store
 
 _BATCH = 100  # rows in memory at a time; some hold pages
@@ -84,7 +83,6 @@ class DatabaseCopy:
         source: read from one snapshot.
         target: written in one transaction; after any failure it is still empty.
         dead_among: returns those of the given lease owners that are surely dead.
-        replace_nul: replace NUL characters, which PostgreSQL cannot store, instead of refusing.
         on_step: called after every batch with the table and its rows so far.
     """
 
@@ -94,13 +92,11 @@ class DatabaseCopy:
         target: CopyEnd,
         *,
         dead_among: Callable[[Iterable[str]], Sequence[str]],
-        replace_nul: bool = False,
         on_step: Callable[[str, int], object] = lambda _table, _rows: None,
     ) -> None:
         self._source = source
         self._target = target
         self._dead_among = dead_among
-        self._replace_nul = replace_nul
         self._on_step = on_step
         self._stopped = threading.Event()
 
@@ -131,13 +127,16 @@ class DatabaseCopy:
                 self._refuse_running(reading, now)
             self._refuse_filled(writing)
             writing.execute(delete(leaders))  # of workers that wait there already
-            values = _small_values(reading, source.file, file_counts=source.file_counts)
+            in_table = [row for batch in _table_rows(reading, cells) for row in batch]
+            in_file = [] if source.file is None else source.file.read()
+            both = [*in_table, *in_file] if source.file_counts else [*in_file, *in_table]
+            values = list({(one["room"], one["name"]): one for one in both}.values())
             tables = [
                 self._copy_table(reading, writing, table, values)
                 for table in metadata.sorted_tables
             ]
-        for table in metadata.sorted_tables:
-            _advance_sequence(writing, table)
+        if writing.dialect.name != "sqlite":  # which numbers new rows after the copied ones itself
+            _advance_sequences(writing)
         if is_untouched is not None and not is_untouched():
             raise self._refused(
                 f"another process has written to {source.database.address} meanwhile, which would "
@@ -159,9 +158,11 @@ class DatabaseCopy:
         read, written = _TableChecksum(table), _TableChecksum(table)
         # Small values are few, and partly from a file.
         batches = iter([list(values)]) if table is cells else _table_rows(reading, table)
-        for batch in self._storable(writing, table, batches):
+        for batch in batches:
             if self._stopped.is_set():
                 raise self._refused("it was interrupted")
+            if writing.dialect.name != "sqlite":
+                _replace_nul(table, batch)
             insertion.run(writing, batch)
             read.add(batch)
             self._on_step(table.name, read.rows)
@@ -171,21 +172,6 @@ class DatabaseCopy:
             problem = f"{read.rows} rows of {table.name} were read back as {written.rows} others"
             raise self._refused(f"{problem}; please report this")
         return CopiedTable(table.name, read.rows, read.checksum)
-
-    def _storable(
-        self, writing: Connection, table: Table, batches: Iterator[list[Row]]
-    ) -> Iterator[list[Row]]:
-        """Yield rows that the target can store; raise NotCopied for others."""
-        check = _PostgresCheck(table)
-        for batch in batches:
-            if writing.dialect.name == "sqlite":
-                yield batch
-                continue
-            rows = [check.without_nul(row) for row in batch] if self._replace_nul else batch
-            problem = next(filter(None, map(check.problem, rows)), None)
-            if problem is not None:
-                raise self._refused(problem)
-            yield rows
 
     def _refuse_running(self, reading: Connection, now: float) -> None:
         """Refuse while processes hold leases, or workers are there that know the old address."""
@@ -225,7 +211,7 @@ class DatabaseCopy:
 
 def _table_rows(connection: Connection, table: Table) -> Iterator[list[Row]]:
     columns = [
-        cast(one, Text).label(one.name) if isinstance(one.type, Json) else one
+        cast(one, Text).label(one.name) if isinstance(one.type, JSON) else one
         for one in table.columns
     ]
     options = {"yield_per": _BATCH, "stream_results": True}
@@ -240,7 +226,7 @@ class _TableChecksum:
     def __init__(self, table: Table) -> None:
         self.rows = 0
         self._sum = 0
-        self._columns = [(one.name, isinstance(one.type, Json)) for one in table.columns]
+        self._columns = [(one.name, isinstance(one.type, JSON)) for one in table.columns]
 
     @property
     def checksum(self) -> str:
@@ -248,82 +234,37 @@ class _TableChecksum:
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
         for row in rows:
-            content = orjson.dumps(
-                [
-                    _comparable(row[name]) if is_json else row[name]
-                    for name, is_json in self._columns
-                ]
-            )
-            self._sum += int.from_bytes(blake2b(content, digest_size=8).digest())
-            self._sum %= 2**64
+            values = []
+            for name, is_json in self._columns:
+                value = row[name]
+                is_number = is_json and value is not None and value[:1] in "-0123456789"
+                # SQLite stores the bare JSON number 1.0 as 1.
+                values.append(float(value) if is_number else value)
+            digest = blake2b(orjson.dumps(values), digest_size=8).digest()
+            self._sum = (self._sum + int.from_bytes(digest)) % 2**64
             self.rows += 1
 
 
-def _comparable(json: str | None) -> str | float | None:
-    """Return JSON for a comparison: SQLite stores the bare number 1.0 as 1."""
-    if json is None or json[:1] not in "-0123456789":
-        return json
-    return float(json)
-
-
-class _PostgresCheck:
-    """Finds what of a table's rows PostgreSQL cannot store."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-        self._is_json = {column.name: isinstance(column.type, Json) for column in table.columns}
-        self._bits = {column.name: _bits(column.type) for column in table.columns}
-
-    def problem(self, row: Mapping[str, Any]) -> str | None:
-        """Return what is wrong with a row; None when it can be stored."""
+def _replace_nul(table: Table, rows: Iterable[Row]) -> None:
+    """Replace NUL characters, which PostgreSQL cannot store, by U+FFFD, as the store does."""
+    for row in rows:
         for name, value in row.items():
-            if isinstance(value, str) and value != self._without_nul(name, value):
-                problem = (
-                    "contains a NUL character, which PostgreSQL cannot store; use --replace-nul"
-                )
-            elif isinstance(value, int) and not (
-                -(2 ** self._bits[name]) <= value < 2 ** self._bits[name]
-            ):
-                problem = f"is {value}, which is too large for PostgreSQL"
-            else:
-                continue
-            keys = [column.name for column in self._table.primary_key]
-            keys += ["key"] if "key" in self._table.columns and "key" not in keys else []
-            place = ", ".join(f"{key}={row[key]!r}" for key in keys)
-            return f"{name} of the row {place} in {self._table.name} {problem}"
-        return None
-
-    def without_nul(self, row: Mapping[str, Any]) -> Row:
-        """Return a row with U+FFFD for each NUL, as the store itself writes it."""
-        return {
-            name: self._without_nul(name, value) if isinstance(value, str) else value
-            for name, value in row.items()
-        }
-
-    def _without_nul(self, name: str, value: str) -> str:
-        if not self._is_json[name]:
-            return value.replace("\x00", "\ufffd")
-        return replace_nul_escapes(value)
+            if isinstance(value, str):
+                is_json = isinstance(table.columns[name].type, JSON)
+                text = replace_nul_escapes(value) if is_json else value.replace("\x00", "\ufffd")
+                row[name] = text
 
 
-def _bits(kind: object) -> int:
-    """Return the bits of an integer column of PostgreSQL without the sign; 1 for a boolean."""
-    if isinstance(kind, BigInteger):
-        return 63
-    return 31 if isinstance(kind, Integer) else 1
-
-
-def _advance_sequence(writing: Connection, table: Table) -> None:
-    """Number new rows after the copied ones, which SQLite does by itself."""
-    column = table.autoincrement_column
-    if column is None or writing.dialect.name == "sqlite":
-        return
-    most = writing.scalar(select(func.max(column)))
-    if most is not None:
-        writing.execute(
-            text("SELECT setval(pg_get_serial_sequence(:table, :column), :most)"),
-            {"table": table.name, "column": column.name, "most": most},
-        )
+def _advance_sequences(writing: Connection) -> None:
+    """Number new rows after the copied ones."""
+    for table in metadata.sorted_tables:
+        column = table.autoincrement_column
+        most = None if column is None else writing.scalar(select(func.max(column)))
+        if column is not None and most is not None:
+            writing.execute(
+                text("SELECT setval(pg_get_serial_sequence(:table, :column), :most)"),
+                {"table": table.name, "column": column.name, "most": most},
+            )
 
 
 # ---------------- Small values of a home, in a file of their own or in the table
@@ -366,29 +307,19 @@ class SharedValuesFile:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
+        async def prepare() -> None:
+            """Let the owner of the file create its table, or refuse a file that is not its own."""
+            file = SqliteStateFile(self._path, SystemClock())
+            try:
+                await file.backend(ROOMS[0], dict).read("")
+            finally:
+                await file.close()
+
         try:
-            asyncio.run(self._prepare())
+            asyncio.run(prepare())
             with closing(
                 sqlite3.connect(self._path, timeout=_TIMEOUT, isolation_level=None)
             ) as connection:
                 yield connection
         except sqlite3.Error as error:
             raise StoreUnreachable(str(self._path), str(error)) from error
-
-    async def _prepare(self) -> None:
-        """Let the owner of the file create its table, or refuse a file that is not its own."""
-        file = SqliteStateFile(self._path, SystemClock())
-        try:
-            await file.backend(ROOMS[0], dict).read("")
-        finally:
-            await file.close()
-
-
-def _small_values(
-    reading: Connection, file: SharedValuesFile | None, *, file_counts: bool
-) -> list[Row]:
-    """Return the values of the table and of the file; `file_counts` says which one wins."""
-    table = [row for batch in _table_rows(reading, cells) for row in batch]
-    in_file = [] if file is None else file.read()
-    both = [*table, *in_file] if file_counts else [*in_file, *table]
-    return list({(one["room"], one["name"]): one for one in both}.values())

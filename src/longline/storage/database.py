@@ -45,14 +45,8 @@ from longline.core.errors import (
 )
 from longline.core.redaction import redact_server_url, redact_url
 from longline.core.threads import Threads, have_ended
-from longline.storage.backends import (
-    UNAVAILABLE,
-    Backend,
-    Fault,
-    PostgresBackend,
-    SqliteBackend,
-)
-from longline.storage.schema import DamagedValue, jobs, metadata, plumbing
+from longline.storage.backends import Backend, PostgresBackend, SqliteBackend
+from longline.storage.schema import jobs, metadata, plumbing
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,12 +62,12 @@ _BACKENDS: Mapping[str, Callable[[URL, float], Backend]] = {
 class Database:
     """One open database; create it with `open_database`."""
 
-    def __init__(self, backend: Backend, writer_engine: Engine, policy: ReconnectPolicy) -> None:
+    def __init__(self, backend: Backend, writer_engine: Engine, retry: TransactionRetry) -> None:
         self.address = backend.address
         self._backend = backend
-        self._policy = policy
+        self._retry = retry
         self._reader_engine = backend.reader_engine(_READERS + 1)
-        self._transactor = Transactor(backend, writer_engine, policy)
+        self._transactor = Transactor(backend, writer_engine, retry)
         self._writer = Writer(self._transactor.run)
         self._readers = Threads(_READERS, "longline-reader")
 
@@ -101,12 +95,7 @@ class Database:
                 return function(connection)
 
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._readers, self._retried, attempt)
-
-    def stream(self, function: Callable[[Connection], T]) -> T:
-        """Run `function(connection)` on a snapshot in this thread; for long reads."""
-        with self.snapshot() as connection:
-            return function(connection)
+        return await loop.run_in_executor(self._readers, self._retry.run, attempt)
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
@@ -114,15 +103,22 @@ class Database:
 
         For reading row by row what does not fit into memory.
         """
-        connection = self._retried(self._connect_reader)
+
+        def connect() -> Connection:
+            connection = self._reader_engine.connect()
+            try:
+                connection.execute(text("SELECT 1"))  # begins the snapshot
+            except DBAPIError:
+                connection.close()
+                raise
+            return connection
+
         try:
-            with connection:
+            with self._retry.run(connect) as connection:
                 # Rows stay on the server until they are fetched.
                 yield connection.execution_options(stream_results=True)
         except DBAPIError as error:
             raise self._backend.translate(error) from error
-        except DamagedValue as error:
-            raise error.at(self.address) from error
 
     @contextmanager
     def watch_commits(self) -> Iterator[Callable[[], bool]]:
@@ -154,34 +150,6 @@ class Database:
         self._reader_engine.dispose()
         return True
 
-    def _connect_reader(self) -> Connection:
-        """Return a connection whose snapshot is taken, by a query that proves that it works."""
-        connection = self._reader_engine.connect()
-        try:
-            connection.execute(text("SELECT 1"))
-        except DBAPIError:
-            connection.close()
-            raise
-        return connection
-
-    def _retried(self, attempt: Callable[[], T]) -> T:
-        """Call `attempt` until the server responds.
-
-        Raises:
-            StoreGone: it did not respond in time.
-        """
-        waiting = ReconnectWait(self._policy)
-        while True:
-            try:
-                result = attempt()
-            except DBAPIError as error:
-                waiting.recover(error)
-            except DamagedValue as error:
-                raise error.at(self.address) from error
-            else:
-                self._policy.responded()
-                return result
-
 
 def open_database(
     address: str, *, timeout: float = _TIMEOUT, is_stopping: Callable[[], bool] = lambda: False
@@ -210,14 +178,16 @@ def open_database(
         shown = redact_url(url.render_as_string(hide_password=True))
         raise StoreUnreachable(shown, "only SQLite and PostgreSQL (psycopg) are supported")
     backend = _BACKENDS[url.drivername](url, timeout)
-    policy = ReconnectPolicy(backend, is_stopping)
     engine = backend.writer_engine()
     try:
-        _migrate_when_started(engine, backend, ReconnectWait(policy))
+        migrate(engine, backend)
+    except DBAPIError as error:
+        engine.dispose()
+        raise backend.translate(error) from error
     except Exception:
         engine.dispose()
         raise
-    return Database(backend, engine, policy)
+    return Database(backend, engine, TransactionRetry(backend, is_stopping))
 
 
 # ---------------- Migrations
@@ -231,16 +201,6 @@ _version_table = Table(  # as Alembic defines it
     Column("version_num", String(32), nullable=False),
     PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
 )
-
-
-def _migrate_when_started(engine: Engine, backend: Backend, waiting: ReconnectWait) -> None:
-    while True:
-        try:
-            return migrate(engine, backend)
-        except DBAPIError as error:
-            if backend.classify(error) is not Fault.STARTING:
-                raise backend.translate(error) from error
-            waiting.pause(error, "it is still starting up")
 
 
 def migrate(engine: Engine, backend: Backend) -> None:
@@ -294,19 +254,20 @@ def run_migrations(connection: Connection) -> None:
     command.upgrade(config, "head")
 
 
-# ---------------- Waiting for a server that went away
+# ---------------- Retries after a conflict, or once a lost server is back
 
+_MAX_CONFLICTS = 8
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 _CHECK_INTERVAL = 0.2  # seconds between checks of the deadline while pausing
 _STOPPING_TIMEOUT = 5.0  # seconds for the server to come back once this process is stopping
 
 
-class ReconnectPolicy:
-    """How long all threads of one database wait for its server.
+class TransactionRetry:
+    """Runs the transactions of all threads of one database, again where that may help.
 
-    Each waits up to the backend's timeout. Once the process is stopping, the server has a few
-    seconds left, counted once for all threads.
+    Each waits for a lost server up to the backend's timeout. Once the process is stopping, the
+    server has a few seconds left, counted once for all threads.
 
     Args:
         backend: the database.
@@ -314,70 +275,55 @@ class ReconnectPolicy:
     """
 
     def __init__(self, backend: Backend, is_stopping: Callable[[], bool] = lambda: False) -> None:
-        self.backend = backend
+        self._backend = backend
         self._is_stopping = is_stopping
         self._away_since: float | None = None
         self._stopping_since: float | None = None
 
-    def responded(self) -> None:
-        """Note that the server is available."""
-        self._away_since = None
+    def run(self, attempt: Callable[[], T]) -> T:
+        """Call `attempt` until it succeeds, or fails for good.
 
-    def deadline(self, begun: float) -> float:
-        """Return when a wait that began at `begun` ends, in monotonic seconds."""
-        end = begun + self.backend.timeout
+        Raises:
+            StoreGone: the server did not respond in time.
+            StoreError: another error of the database.
+        """
+        begun: float | None = None
+        pause, conflicts = _FIRST_PAUSE, 0
+        while True:
+            try:
+                result = attempt()
+            except DBAPIError as error:
+                if self._backend.is_gone(error):
+                    begun = begun or time.monotonic()
+                    self._wait(begun, pause, error)
+                    pause = min(pause * 2, _LONGEST_PAUSE)
+                elif self._backend.is_conflict(error) and conflicts < _MAX_CONFLICTS:
+                    conflicts += 1
+                    time.sleep(random.uniform(0, 0.005) * 2**conflicts)  # noqa: S311  # jitter, not a secret
+                else:
+                    raise self._backend.translate(error) from error
+            else:
+                self._away_since = None
+                return result
+
+    def _wait(self, begun: float, pause: float, error: DBAPIError) -> None:
         away = self._away_since = self._away_since or begun
-        if not self._is_stopping():
-            return end
-        self._stopping_since = self._stopping_since or time.monotonic()
-        return min(end, max(away, self._stopping_since) + _STOPPING_TIMEOUT)
-
-    def gone(self, begun: float, problem: str) -> StoreGone:
-        """Return the error for a wait that began at `begun`."""
-        waited = round(time.monotonic() - (self._away_since or begun))
-        return StoreGone(self.backend.address, problem, min(waited, self.backend.timeout))
-
-
-class ReconnectWait:
-    """Growing pauses of one transaction, from its first failure until the deadline."""
-
-    def __init__(self, policy: ReconnectPolicy) -> None:
-        self._policy = policy
-        self._pause = _FIRST_PAUSE
-        self._begun: float | None = None
-
-    def recover(self, error: DBAPIError) -> None:
-        """Sleep if the server is unavailable.
-
-        Raises:
-            StoreGone: the deadline has passed.
-            StoreError: it is another error.
-        """
-        ours = self._policy.backend.translate(error)
-        if self._policy.backend.classify(error) not in UNAVAILABLE:
-            raise ours from error
-        self.pause(error, getattr(ours, "problem", str(ours)))
-
-    def pause(self, error: Exception, problem: str) -> None:
-        """Sleep in this thread.
-
-        Raises:
-            StoreGone: the deadline has passed.
-        """
-        now = time.monotonic()
-        begun = self._begun = self._begun or now
-        if now >= self._policy.deadline(begun):
-            raise self._policy.gone(begun, problem) from error
-        wake = now + self._pause
-        while (left := min(wake, self._policy.deadline(begun)) - time.monotonic()) > 0:
-            time.sleep(min(left, _CHECK_INTERVAL))
-        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+        wake = time.monotonic() + pause
+        while (now := time.monotonic()) < wake:
+            end = begun + self._backend.timeout
+            if self._is_stopping():
+                self._stopping_since = self._stopping_since or now
+                end = min(end, max(away, self._stopping_since) + _STOPPING_TIMEOUT)
+            if now >= end:
+                waited = min(round(now - away), self._backend.timeout)
+                problem = getattr(self._backend.translate(error), "problem", str(error.orig))
+                raise StoreGone(self._backend.address, problem, waited) from error
+            time.sleep(min(wake - now, end - now, _CHECK_INTERVAL))
 
 
 # ---------------- Write transactions
 
 _DEFERRED = "longline.deferred"
-_MAX_CONFLICTS = 8
 
 
 def defer_write(
@@ -394,23 +340,16 @@ def defer_write(
         deferred.setdefault(function, []).append(argument)
 
 
-class _CommitUnknown(Exception):
-    """The connection broke after COMMIT was sent and before its response arrived."""
-
-    def __init__(self, mark: str, result: Any) -> None:
-        super().__init__(mark, result)
-        self.mark = mark
-        self.result = result
-
-
 class Transactor:
     """The connection that writes; it stays open, since a new one costs more than a small commit."""
 
-    def __init__(self, backend: Backend, engine: Engine, policy: ReconnectPolicy) -> None:
+    def __init__(self, backend: Backend, engine: Engine, retry: TransactionRetry) -> None:
         self._backend = backend
         self._engine = engine
-        self._policy = policy
+        self._retry = retry
         self._connection: Connection | None = None
+        # Of a transaction whose COMMIT was sent and whose response did not arrive.
+        self._unknown: tuple[str, Any] | None = None
 
     def run(self, work: Callable[[Connection], Any]) -> Any:
         """Run `work(connection)` in a transaction; return its result once it is committed.
@@ -420,22 +359,8 @@ class Transactor:
         Raises:
             StoreError: it could not be committed; nothing of it was.
         """
-        waiting = ReconnectWait(self._policy)
-        conflicts = 0
-        while True:
-            try:
-                return self._run_once(work)
-            except _CommitUnknown as unknown:
-                if self._was_committed(unknown.mark, waiting):
-                    return unknown.result
-            except DBAPIError as error:
-                if self._backend.classify(error) is Fault.CONFLICT and conflicts < _MAX_CONFLICTS:
-                    conflicts += 1
-                    time.sleep(random.uniform(0, 0.005) * 2**conflicts)  # noqa: S311  # jitter, not a secret
-                else:
-                    self._recover(error, waiting)
-            except DamagedValue as error:
-                raise error.at(self._backend.address) from error
+        self._unknown = None
+        return self._retry.run(lambda: self._attempt(work))
 
     def close(self) -> None:
         """Close the connection."""
@@ -443,11 +368,19 @@ class Transactor:
             self._connection.close()
         self._engine.dispose()
 
-    def _run_once(self, work: Callable[[Connection], Any]) -> Any:
+    def _attempt(self, work: Callable[[Connection], Any]) -> Any:
         mark: str | None = None
         result: Any = None
         try:
-            connection = self._connected()
+            if self._connection is None:
+                self._connection = self._engine.connect()
+            connection = self._connection
+            if self._unknown is not None:
+                with connection.begin():
+                    is_committed = self._backend.was_committed(connection, self._unknown[0])
+                if is_committed:
+                    return self._unknown[1]
+                self._unknown = None
             with connection.begin():
                 connection.info[_DEFERRED] = {}
                 result = work(connection)
@@ -455,32 +388,12 @@ class Transactor:
                     function(connection, arguments)
                 mark = self._backend.mark_commit(connection)
         except DBAPIError as error:
-            if mark is not None and self._backend.classify(error) in UNAVAILABLE:
-                raise _CommitUnknown(mark, result) from error
+            if self._backend.is_gone(error):
+                if mark is not None:
+                    self._unknown = (mark, result)
+                self._disconnect()
             raise
-        self._policy.responded()
         return result
-
-    def _was_committed(self, mark: str, waiting: ReconnectWait) -> bool:
-        """Ask the server, once it is back, for the result of a commit."""
-        self._disconnect()
-        while True:
-            try:
-                connection = self._connected()
-                with connection.begin():
-                    return self._backend.was_committed(connection, mark)
-            except DBAPIError as error:
-                self._recover(error, waiting)
-
-    def _connected(self) -> Connection:
-        if self._connection is None:
-            self._connection = self._engine.connect()
-        return self._connection
-
-    def _recover(self, error: DBAPIError, waiting: ReconnectWait) -> None:
-        if self._backend.classify(error) in UNAVAILABLE:
-            self._disconnect()
-        waiting.recover(error)
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Select, bindparam, delete, exists, func, or_,
 from longline.core.model import QuestionState
 from longline.storage.bulk import upsert
 from longline.storage.database import Repository, Row, reads, writes
-from longline.storage.schema import decoding, enrichments, questions, records
+from longline.storage.schema import enrichments, questions, records
 
 OPEN_QUESTIONS = frozenset({QuestionState.QUEUED, QuestionState.LEASED})
 LOCAL_MODEL = "enricher "
@@ -211,20 +211,19 @@ class Questions(Repository):
         row = connection.execute(_LEASE, parameters).one_or_none()
         if row is None:
             return None
-        with decoding(questions.c.asked):
-            return Question(
-                id=row.id,
-                task=row.task,
-                version=row.version,
-                model=row.model,
-                text=row.asked["text"],
-                system=row.asked["system"],
-                schema=row.asked["schema"],
-                tries=row.tries,
-                attempts=tuple(
-                    Attempt(one["at"], one["problem"], one["said"]) for one in row.asked["attempts"]
-                ),
-            )
+        return Question(
+            id=row.id,
+            task=row.task,
+            version=row.version,
+            model=row.model,
+            text=row.asked["text"],
+            system=row.asked["system"],
+            schema=row.asked["schema"],
+            tries=row.tries,
+            attempts=tuple(
+                Attempt(one["at"], one["problem"], one["said"]) for one in row.asked["attempts"]
+            ),
+        )
 
     @writes
     def complete(self, connection: Connection, outcome: QuestionOutcome) -> bool:

@@ -31,7 +31,7 @@ from longline.storage.profiles import DriftResult, save_profile
 from longline.storage.queue.queue import counts
 from longline.storage.queue.tasks import Task, TaskKind, place
 from longline.storage.records import Version, versions_by_id
-from longline.storage.schema import chunks, decoding, events, items, jobs, records
+from longline.storage.schema import chunks, events, items, jobs, records
 
 T = TypeVar("T")
 _MAX_CAVEATS = 20  # cuts, and warnings, in the event that ends a job
@@ -273,8 +273,7 @@ class Jobs(Repository):
         )
         data = connection.scalar(ended) if JobState(row.state) not in OPEN_STATES else None
         if data and "cuts" in data:
-            with decoding(events.c.data):
-                return Caveats(tuple(data["cuts"]), tuple(data["warnings"]), data["limited_to"])
+            return Caveats(tuple(data["cuts"]), tuple(data["warnings"]), data["limited_to"])
         return _reported_caveats(connection, job, row.settings.get("limit"))
 
     @reads

@@ -25,7 +25,7 @@ from longline.storage.queue.quarantine import Quarantine
 from longline.storage.queue.queue import Queue
 from longline.storage.queue.tasks import TaskQueue
 from longline.storage.records import ExportCursors, History, Records
-from longline.storage.schema import cells, decoding, leaders
+from longline.storage.schema import cells, leaders
 
 
 class Store:
@@ -155,8 +155,7 @@ class DatabaseStateBackend(StateBackend[State]):
         query = query.order_by(cells.c.name)
 
         def read(connection: Connection) -> dict[str, State]:
-            with decoding(cells.c.state):
-                return {name: self._kind(**state) for name, state in connection.execute(query)}
+            return {name: self._kind(**state) for name, state in connection.execute(query)}
 
         return await self._database.read(read)
 
@@ -173,5 +172,4 @@ class DatabaseStateBackend(StateBackend[State]):
         return select(cells.c.state).where(self._at(name))
 
     def _decode(self, state: Mapping[str, Any] | None) -> State | None:
-        with decoding(cells.c.state):
-            return None if state is None else self._kind(**state)
+        return None if state is None else self._kind(**state)

@@ -279,22 +279,15 @@ def db_command() -> None:
     help="Database to copy.",
 )
 @click.option("--force", is_flag=True, help="Copy even if jobs are running.")
-@click.option(
-    "--replace-nul",
-    is_flag=True,
-    help="Replace NUL characters by U+FFFD: PostgreSQL cannot store them.",
-)
 @common_options
-def copy(target: str, *, source: str | None, force: bool, replace_nul: bool) -> None:
+def copy(target: str, *, source: str | None, force: bool) -> None:
     """Copy all data including history to TARGET, which must be empty.
 
     TARGET is an address (postgresql://user@host/name, sqlite:////path/file), `postgres` for the
     server that longline runs in this home, or `sqlite` for the file there. The copy is atomic: an
     interrupted copy can be run again. The source is not changed.
     """
-    copied = asyncio.run(
-        copy_home(settings_of(), target, source, force=force, replace_nul=replace_nul)
-    )
+    copied = asyncio.run(copy_home(settings_of(), target, source, force=force))
     state = {"is_in_use": copied.is_in_use, "is_behind": copied.is_behind}
     print_result({**asdict(copied.copied), **state}, lambda: _print_copied(copied))
     if copied.is_behind:

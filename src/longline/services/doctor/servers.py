@@ -177,7 +177,7 @@ def _check_postgres(url: URL, remedy: str) -> Iterator[Finding]:
     except MissingExtra:
         raise
     except Exception as error:  # noqa: BLE001  # errors of psycopg, which is optional
-        cause = explain_failure(str(error), getattr(error, "sqlstate", None), url)
+        cause = explain_failure(str(error), getattr(error, "sqlstate", None))
         yield problem("database", f"{shown} cannot be used: {cause}", remedy)
 
 

@@ -20,7 +20,7 @@ from longline.core.model import OPEN_STATES, JobState
 from longline.storage.database import Database
 from longline.storage.events import EventRow, append_events, event_row
 from longline.storage.queue.queue import MOST_DEATHS
-from longline.storage.schema import cells, decoding, jobs
+from longline.storage.schema import cells, jobs
 
 ROOM = "orders"
 _INSERTS = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
@@ -146,8 +146,7 @@ def place(connection: Connection, order: Task) -> None:
 
 
 def _order(state: Mapping[str, Any]) -> Task:
-    with decoding(cells.c.state):
-        return Task(**{**state, "kind": TaskKind(state["kind"])})
+    return Task(**{**state, "kind": TaskKind(state["kind"])})
 
 
 def _all(connection: Connection) -> list[Task]:
