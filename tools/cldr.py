@@ -46,7 +46,6 @@ def tables() -> dict[str, object]:
         "months": _sorted(_months()),
         "half_days": _sorted(_half_days()),
         "rare_half_days": _rare_half_days(),
-        "languages": _LANGUAGES.split(),
         "symbols": _sorted(_symbols()),
         "marks": _sorted(_marks()),
         "orders": _sorted(_orders()),

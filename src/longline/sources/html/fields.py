@@ -22,7 +22,7 @@ from longline.sources.html.places import (
     split_selector,
 )
 from longline.sources.parsing.numbers import Locale
-from longline.sources.parsing.values import ValueKind, check_form, value_parser
+from longline.sources.parsing.values import ValueKind, check_form, read_value
 
 _NAME = re.compile(r"[^\W\d][\w-]*")
 _MAX_SHOWN = 60  # characters of an unreadable value that its note repeats
@@ -266,10 +266,9 @@ def _make_parser(spec: FieldSpec, locale: str | None) -> Parser | None:
     """Return the function that converts a found value; None when it is kept as it is."""
     if spec.type is None and spec.match is None and spec.words is None:
         return None
-    parse_type = value_parser(spec.type) if spec.type is not None else None
     words = None if spec.words is None else {_fold(one): to for one, to in spec.words.items()}
     pattern = user_pattern(spec.match) if spec.match is not None else None
-    form, is_url = spec.form, spec.type == "url"
+    kind, form, is_url = spec.type, spec.form, spec.type == "url"
 
     def parse(value: Any, scope: Scope) -> Any:
         if pattern is not None:
@@ -279,8 +278,8 @@ def _make_parser(spec: FieldSpec, locale: str | None) -> Parser | None:
             if word not in words:
                 raise ValueError("it is not among the words of the manifest")
             value = words[word]
-        if parse_type is not None:
-            value = parse_type(value, locale, form)
+        if kind is not None:
+            value = read_value(kind, value, locale=locale, form=form)
         return urljoin(scope.page.base, value) if is_url else value
 
     return parse

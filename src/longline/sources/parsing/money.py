@@ -5,8 +5,8 @@ A value that cannot be read in exactly one way raises ValueError with the reason
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,29 +21,21 @@ from longline.sources.parsing.numbers import (
     zeros_after,
 )
 
-_ISO_4217 = """
-    AED AFN ALL AMD ANG AOA ARS AUD AWG AZN BAM BBD BDT BGN BHD BIF BMD BND BOB BRL BSD BTN BWP
-    BYN BZD CAD CDF CHF CLP CNY COP CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP
-    GEL GHS GIP GMD GNF GTQ GYD HKD HNL HTG HUF IDR ILS INR IQD IRR ISK JMD JOD JPY KES KGS KHR
-    KMF KRW KWD KYD KZT LAK LBP LKR LRD LSL LYD MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN
-    MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF SAR SBD
-    SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX
-    USD UYU UZS VES VND VUV WST XAF XCD XOF XPF YER ZAR ZMW ZWG
-"""
-CURRENCIES = frozenset(_ISO_4217.split())
-"""Codes of ISO 4217."""
+CURRENCIES = frozenset((*REGIONS.values(), "ANG", "BTN", "HTG", "LSL", "NAD", "PAB", "ZWG"))
+"""Codes of ISO 4217 that are in use."""
 _WORDS = "ALL ANG BAM BOB COP CUP GEL ILS LAK MAD MOP MUR NAD PEN SAR SOS TOP TRY"
 CODE_WORDS = frozenset(_WORDS.split())
 """Codes that are words as well, so that only one next to the number counts."""
 # Not in CLDR: common spellings, and the main meaning of those that several currencies share.
 _OWN_SIGNS = """
-    EUR € GBP £ GBP ￡ INR ₹ KRW ₩ TRY ₺ UAH ₴ ILS ₪ VND ₫ VND đ THB ฿ RUB ₽ KZT ₸ NGN ₦ PHP ₱
-    CRC ₡ BRL R$ USD US$ CAD C$ CAD CA$ CAD CAN$ CAD CAD$ AUD A$ AUD AU$ AUD AUD$ NZD NZ$ HKD HK$
-    SGD S$ MXN MX$ TWD NT$ USD USD$ JMD J$ GYD G$ GYD GY$ TTD TT$ UYU $U ZWL Z$ EGP E£
-    PLN zł CZK Kč HUF Ft RON lei BGN лв BGN лева
+    GBP £ GBP ￡ VND đ CAD C$ CAD CAN$ CAD CAD$ AUD AUD$ USD USD$ JMD J$ GYD G$ GYD GY$ TTD TT$
+    UYU $U ZWL Z$ EGP E£ RON lei BGN лева
 """
-CURRENCY_SIGNS = dict(zip(_OWN_SIGNS.split()[1::2], _OWN_SIGNS.split()[::2], strict=True))
-"""Signs and words that one currency has, as they are written most often."""
+CURRENCY_SIGNS = {
+    **{sign: codes[0] for sign, codes in SYMBOLS.items() if len(codes) == 1},
+    **dict(zip(_OWN_SIGNS.split()[1::2], _OWN_SIGNS.split()[::2], strict=True)),
+}
+"""Signs and words that one currency has."""
 _OWN_WORDS = """
     EUR: euro euros eur евро ευρώ
     RUB: руб рубль рубля рублей р rub rbl
@@ -52,16 +44,15 @@ _OWN_WORDS = """
     CZK: kč kc koruna korun koruny
     HUF: forint
     RON: lei leu
-    BGN: лв лева лев
+    BGN: лева лев
     TRY: tl lirası
     MYR: rm ringgit
     IDR: rp rupiah
-    RSD: din dinara дин динара
+    RSD: дин dinara динара
     MKD: ден
     KZT: тг тенге
     GEL: lari ლარი ლ
-    UZS: soʻm so'm сум сўм
-    KGS: сом
+    UZS: so'm сум
     ILS: nis ש"ח ש״ח ש'ח
     KRW: 원 won
     JPY: 円 yen
@@ -70,28 +61,15 @@ _OWN_WORDS = """
     VND: đ vnđ
     CHF: sfr
     INR: र
-    LKR: රු
-    ETB: ብር
     KES: ksh kshs
     AOA: kwz
     GHS: ₵
-    KWD: kd د.ك
-    BHD: bd د.ب
-    TND: د.ت
-    JOD: jd د.أ د.ا
-    IQD: ع.د د.ع
-    LYD: ld ل.د د.ل
-    DZD: دج د.ج
-    MAD: د.م
-    AED: د.إ
-    SAR: ر.س
-    QAR: ر.ق
-    OMR: ر.ع
-    YER: ر.ي
-    EGP: ج.م
-    SDG: ج.س
-    LBP: ل.ل
-    SYP: ل.س
+    KWD: kd
+    BHD: bd
+    JOD: jd د.ا
+    IQD: ع.د
+    LYD: ld ل.د
+    DZD: دج
     GBP: stg
     BTC: btc ₿
 """
@@ -158,7 +136,7 @@ _DOTTED = re.compile(
         if _WORD.match(word) and not _SIGN.search(word)
     )
 )
-_IS_DOTTED = re.compile(r"[/'\"ʻ״\u0400-\u07bf]|Bs\.")
+_TAKEN = re.compile("\0+")
 _NUMBER_BEHIND = re.compile(r"[\s.:]*[-+]?\s?\.?\d")
 _NUMBER_BEFORE = re.compile(r"\d[\s.]*$")
 # Short names that are also common words: they count only after the number.
@@ -193,12 +171,16 @@ def read_money(value: Any, locale: str | None, form: str | None) -> dict[str, An
     if isinstance(value, Mapping):
         return _from_object(value, locale, form)
     if isinstance(value, int | float):
-        return {"amount": _finite(value), "currency": unsaid}
+        if isinstance(value, bool) or not abs(value) <= sys.float_info.max:
+            raise ValueError("it is not a finite number, or too large")
+        return {"amount": float(value), "currency": unsaid}
     text = plain(str(value))
     if "-" in text:
         text = _NO_CENTS.sub("", text)
-    if "%" in text or "٪" in text or "‰" in text:
-        text = _without_percentages(text)
+    if any(sign in text for sign in "%٪‰"):
+        text = _PERCENT.sub(" ", text).strip()
+        if "%" in text or not any(char.isdecimal() for char in text):
+            raise ValueError("it is a percentage, or one of its numbers is")
     named, text = _take_currency(text, locale)
     if _CENTS.search(text):
         raise ValueError("it counts cents, not the currency itself")
@@ -214,15 +196,6 @@ def read_money(value: Any, locale: str | None, form: str | None) -> dict[str, An
     return {"amount": amount, "currency": currency}
 
 
-def _without_percentages(text: str) -> str:
-    text = _PERCENT.sub(" ", text)
-    if "%" in text:
-        raise ValueError("it is a percentage, or one of its numbers is")
-    if not any(char.isdecimal() for char in text):
-        raise ValueError("it is a percentage, not an amount of money")
-    return text.strip()
-
-
 def _from_object(value: Mapping[str, Any], locale: str | None, form: str | None) -> dict[str, Any]:
     amount = next((value[name] for name in _AMOUNTS if value.get(name) is not None), None)
     if amount is None or isinstance(amount, Mapping | list):
@@ -231,16 +204,6 @@ def _from_object(value: Mapping[str, Any], locale: str | None, form: str | None)
     # Machine formats have a decimal point.
     money = read_money(amount, locale if isinstance(amount, str) and "," in amount else "en", form)
     return {**money, "currency": str(named)} if named else money
-
-
-def _finite(value: float) -> float:
-    try:
-        amount = float(value)
-    except OverflowError:
-        raise ValueError("it is too large") from None
-    if isinstance(value, bool) or not math.isfinite(amount):
-        raise ValueError("it is not a finite number")
-    return amount
 
 
 def _currency_of(form: str | None, locale: str | None) -> str | None:
@@ -256,31 +219,28 @@ def _currency_of(form: str | None, locale: str | None) -> str | None:
 def _take_currency(text: str, locale: str | None) -> tuple[str | None, str]:
     """Return the currency that a text names, and the text without the words and signs for it."""
     found: set[str] = set()
-    spans: list[tuple[int, int]] = []
-    for match in _SIGN.finditer(text):
-        found.add(_of_sign(match[0], locale))
-        spans.append(match.span())
-    if _IS_DOTTED.search(text):
-        for match in _DOTTED.finditer(text):
-            if _is_next_to_number(text, match) and not _overlaps(match, spans):
-                found.add(_of_word(match[0], locale) or match[0])
-                spans.append(match.span())
-    for match in _WORD.finditer(text):
-        if _overlaps(match, spans):
-            continue
-        if currency := _of_named(text, match, locale):
-            found.add(currency)
-            spans.append(match.span())
-    found -= {one for one in found if found & _meanings(one)}  # "$12 USD" names one currency
+    rest = text
+    for pattern in (_SIGN, _DOTTED, _WORD):
+        for match in pattern.finditer(rest):
+            if pattern is _SIGN:
+                currency: str | None = _of_sign(match[0], locale)
+            elif pattern is _WORD:
+                currency = _of_named(rest, match, locale)
+            else:
+                is_next = _NUMBER_BEFORE.search(rest[: match.start()])
+                is_next = is_next or _NUMBER_BEHIND.match(rest, match.end())
+                currency = (_of_word(match[0], locale) or match[0]) if is_next else None
+            if currency:
+                found.add(currency)
+                # Of the same length, so that later matches keep their places.
+                taken = "\0" * len(match[0])
+                rest = rest[: match.start()] + taken + rest[match.end() :]
+    for sign in list(found):  # "$12 USD" names one currency
+        if found & ({*SHARED_SIGNS.get(sign, {}).values(), *SYMBOLS.get(sign, ())} - {sign}):
+            found.discard(sign)
     if len(found) > 1:
         raise ValueError(f"there are {len(found)} currencies in it")
-    for start, end in sorted(spans, reverse=True):
-        text = f"{text[:start]} {text[end:]}"
-    return next(iter(found), None), text.strip() if spans else text
-
-
-def _overlaps(match: re.Match[str], spans: list[tuple[int, int]]) -> bool:
-    return any(start < match.end() and match.start() < end for start, end in spans)
+    return next(iter(found), None), _TAKEN.sub(" ", rest).strip()
 
 
 def _of_sign(sign: str, locale: str | None) -> str:
@@ -337,17 +297,6 @@ def _of_named(text: str, match: re.Match[str], locale: str | None) -> str | None
     code = word.upper()
     is_word = code in CODE_WORDS and (is_before or text[match.end() :].strip(" .") != "")
     return code if code in CURRENCIES and not is_word else None
-
-
-def _is_next_to_number(text: str, match: re.Match[str]) -> bool:
-    is_behind = _NUMBER_BEFORE.search(text[: match.start()]) is not None
-    return is_behind or _NUMBER_BEHIND.match(text, match.end()) is not None
-
-
-def _meanings(sign: str) -> set[str]:
-    """Return the codes that a shared sign may stand for."""
-    codes = set(SHARED_SIGNS.get(sign, {}).values()) | set(SYMBOLS.get(sign, ()))
-    return codes - {sign}
 
 
 def _shared(sign: str, locale: str | None) -> str:

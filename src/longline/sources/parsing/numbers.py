@@ -26,8 +26,6 @@ HALF_DAYS: Mapping[str, str] = _DATA["half_days"]
 """Part of the day (am, pm, noon, unclear) by phrase."""
 RARE_HALF_DAYS: frozenset[str] = frozenset(_DATA["rare_half_days"])
 """Phrases for parts of the day in all other languages."""
-LANGUAGES: frozenset[str] = frozenset(_DATA["languages"])
-"""Languages whose month names and phrases are known."""
 SYMBOLS: Mapping[str, tuple[str, ...]] = {k: tuple(v) for k, v in _DATA["symbols"].items()}
 """Currency codes by symbol, over all locales."""
 MARKS: Mapping[str, str] = _DATA["marks"]
@@ -94,13 +92,13 @@ def _of_cldr(table: Mapping[str, str], language: str, region: str) -> str | None
     return table.get(f"{language}-{region}") or table.get(language)
 
 
-def _locale(text: str) -> str:
+def _check_locale(text: str) -> str:
     if not is_known(text):
         raise invalid(f"{text!r} is not a locale known here; write a language such as de, or en-US")
     return text
 
 
-Locale = Annotated[str, AfterValidator(_locale)]
+Locale = Annotated[str, AfterValidator(_check_locale)]
 """How numbers and dates are written: a language such as de, or with its country: en-US."""
 
 _SIGNS = str.maketrans(
@@ -124,7 +122,7 @@ _TOKEN = re.compile(
 )
 _BEHIND_LETTER = re.compile(r"\d(?<=[^\W\d_]\d)")
 _GLUED_NUMBER = re.compile(r"[^\W\d_]+\d[\d.,]*")
-_IDENTIFIER = re.compile(r"[^\W\d_]{1,2}\d")  # m2, H2O, A4: an identifier rather than a value
+_IDENTIFIER = re.compile(r"[^\W\d_]{1,2}\d")
 _SIZES = {
     **dict.fromkeys(("k", "tsd", "thousand", "mille", "mil", "tys", "тыс", "хил", "тис", "千"), 3),
     **dict.fromkeys(("万", "萬", "만"), 4),
@@ -171,7 +169,8 @@ def plain(text: str) -> str:
     """Return the text with plain spaces, minus signs, apostrophes and digits."""
     text = text.translate(_SIGNS)
     if not text.isascii():
-        text = "".join(_digit(char) for char in text)
+        decimals = ((char, unicodedata.decimal(char, None)) for char in text)
+        text = "".join(char if value is None else str(value) for char, value in decimals)
     return text.strip()
 
 
@@ -181,7 +180,13 @@ def only_number(text: str) -> Token:
         Token((m["sign"] or "").strip(), m["body"], m["power"] or "", m.start(), m.end())
         for m in _TOKEN.finditer(text)
     ]
-    glued = _glued_numbers(text, found) if _BEHIND_LETTER.search(text) else []
+    # m2, H2O and A4 are identifiers rather than numbers.
+    glued = [
+        m[0]
+        for m in (_GLUED_NUMBER.finditer(text) if _BEHIND_LETTER.search(text) else ())
+        if not _IDENTIFIER.fullmatch(m[0])
+        and not any(token.start <= m.start() < token.end for token in found)
+    ]
     if not found:
         raise ValueError(
             f"the digits of {glued[0]!r} are glued to letters"
@@ -192,15 +197,6 @@ def only_number(text: str) -> Token:
         raise ValueError(f"there are {len(found) + len(glued)} numbers in it")
     _check_neighbours(text, found[0])
     return found[0]
-
-
-def _glued_numbers(text: str, found: list[Token]) -> list[str]:
-    return [
-        m[0]
-        for m in _GLUED_NUMBER.finditer(text)
-        if not _IDENTIFIER.fullmatch(m[0])
-        and not any(token.start <= m.start() < token.end for token in found)
-    ]
 
 
 def only_signed(text: str) -> Token:
@@ -331,18 +327,8 @@ def _ungrouped(head: str, mark: str) -> str:
     first, *groups = head.split(mark)
     *middle, last = groups
     # Hindi numbers go by two after the first three: 12,34,567.
+    sizes = {len(group) for group in middle}
     is_sound = len(last) == len("000") and 1 <= len(first) <= len("000")
-    if not is_sound or not (
-        _all_have_length(middle, 3) or (_all_have_length(middle, 2) and len(first) < len("000"))
-    ):
+    if not is_sound or not (sizes <= {3} or (sizes == {2} and len(first) < len("000"))):
         raise ValueError("its points and commas are not in the places of this locale")
     return head.replace(mark, "")
-
-
-def _all_have_length(groups: list[str], length: int) -> bool:
-    return all(len(group) == length for group in groups)
-
-
-def _digit(char: str) -> str:
-    value = unicodedata.decimal(char, None)
-    return char if value is None else str(value)

@@ -119,12 +119,15 @@ def read_duration(value: str | float, locale: str | None, form: str | None) -> f
         return float(value) * _seconds_of(form)
     text = plain(value)
     if found := _ISO.fullmatch(text):
-        return _iso(found)
+        parts = {name: part for name, part in found.groupdict().items() if part}
+        if not parts:
+            raise ValueError("it is an empty duration")
+        return sum(float(part.replace(",", ".")) * _ISO_SECONDS[n] for n, part in parts.items())
     if found := _CLOCK.fullmatch(text):
         return _clock(found, form)
     if text.replace(".", "").replace(",", "").isdecimal():
         return amount_of(only_number(text), locale) * _seconds_of(form)
-    return _in_words(text.lower(), locale)
+    return _sum_of_units(text.lower(), locale)
 
 
 def read_area(value: str | float, locale: str | None, form: str | None) -> float:
@@ -139,13 +142,6 @@ def read_area(value: str | float, locale: str | None, form: str | None) -> float
     own = "en" if isinstance(value, int | float) else locale
     amount = amount_of(only_number(_UNIT.sub(" ", text)), own)
     return round(amount * _SQUARE_METRES[unit], _PRECISION)
-
-
-def _iso(found: re.Match[str]) -> float:
-    parts = {name: part for name, part in found.groupdict().items() if part}
-    if not parts:
-        raise ValueError("it is an empty duration")
-    return sum(float(part.replace(",", ".")) * _ISO_SECONDS[n] for n, part in parts.items())
 
 
 def _clock(found: re.Match[str], form: str | None) -> float:
@@ -165,7 +161,7 @@ def _seconds_of(form: str | None) -> int:
     return SECONDS[form.lower()]
 
 
-def _in_words(text: str, locale: str | None) -> float:
+def _sum_of_units(text: str, locale: str | None) -> float:
     total, place = 0.0, 0
     units: set[int] = set()
     while place < len(text):
@@ -261,12 +257,15 @@ _WORDS_FOR_NO = "false no n off 0 nein non não nao nie nee nem ✗ ✘"
 _YES, _NO = frozenset(_WORDS_FOR_YES.split()), frozenset(_WORDS_FOR_NO.split())
 _SCHEMES = frozenset({"http", "https", ""})
 
-Reader = Callable[[Any, str | None, str | None], Any]
-_LARGEST = 2**64  # what JSON is written with goes no further
+_LARGEST = 2**64  # JSON is not written with larger integers
+_ALSO_NUMBERS = frozenset(
+    {"number", "integer", "date", "datetime", "duration", "area", "floor", "floors"}
+)
+"""Kinds that are read from text or numbers, and from nothing else."""
 
 
 def read_value(kind: str, value: Any, *, locale: str | None = None, form: str | None = None) -> Any:
-    """Return a value of one of the KINDS.
+    """Return a value of a `ValueKind`.
 
     Dates are ISO 8601, durations seconds, areas square metres, money is an amount and a currency,
     the ground floor is 0.
@@ -276,13 +275,13 @@ def read_value(kind: str, value: Any, *, locale: str | None = None, form: str | 
         value: text, or a JSON value.
         locale: how numbers and dates are written there, such as de or en-US.
         form: what the text leaves out: the format of a date, a currency, a unit.
+
+    Raises:
+        ValueError: the value cannot be read in exactly one way.
     """
+    if kind in _ALSO_NUMBERS and not (isinstance(value, str) or _is_numeric(value)):
+        raise ValueError("it is not text")
     return _READERS[kind](value, locale, form)
-
-
-def value_parser(kind: str) -> Reader:
-    """Return the parser of a kind of value: (value, locale, form)."""
-    return _READERS[kind]
 
 
 def _parse_text(value: Any, _locale: str | None, _form: str | None) -> str:
@@ -295,41 +294,37 @@ def _parse_text(value: Any, _locale: str | None, _form: str | None) -> str:
     raise ValueError("it is not text")
 
 
-def _parse_number(value: Any, locale: str | None, _form: str | None) -> float:
-    if not _is_numeric(value):
-        return read_number(_require_text(value), locale)
+def _parse_number(value: str | float, locale: str | None, _form: str | None) -> float:
+    number = read_number(value, locale) if isinstance(value, str) else value
     # A long int would lose digits as a float.
-    return (
-        value if isinstance(value, int) and abs(value) > EXACT_IN_FLOATS else _finite_float(value)
-    )
+    if isinstance(number, int) and abs(number) > EXACT_IN_FLOATS:
+        return _within_64_bits(number)
+    return _finite_float(number)
 
 
-def _parse_integer(value: Any, locale: str | None, _form: str | None) -> int:
-    if not _is_numeric(value):
-        return read_integer(_require_text(value), locale)
+def _parse_integer(value: str | float, locale: str | None, _form: str | None) -> int:
+    if isinstance(value, str):
+        return _within_64_bits(read_integer(value, locale))
     if isinstance(value, float) and not _finite_float(value).is_integer():
         raise ValueError("it is not a whole number")
-    return int(value)
+    return _within_64_bits(int(value))
 
 
 def _parse_boolean(value: Any, _locale: str | None, _form: str | None) -> bool:
-    if isinstance(value, bool):
-        return value
     word = str(value).strip().lower()
-    if word in _YES:
-        return True
-    if word in _NO:
-        return False
-    raise ValueError("it is neither yes nor no")
+    if word not in _YES and word not in _NO:
+        raise ValueError("it is neither yes nor no")
+    return word in _YES
 
 
 def _parse_money(value: Any, locale: str | None, form: str | None) -> Any:
-    own = value if _is_numeric(value) or isinstance(value, Mapping) else _require_text(value)
-    return read_money(own, locale, form)
+    if not isinstance(value, str | Mapping) and not _is_numeric(value):
+        raise ValueError("it is not text")
+    return read_money(value, locale, form)
 
 
 def _parse_url_value(value: Any, _locale: str | None, _form: str | None) -> str:
-    text = _require_text(value).strip()
+    text = value.strip() if isinstance(value, str) else ""
     try:
         scheme = urlsplit(text).scheme.lower()
     except ValueError:
@@ -348,13 +343,6 @@ def _parse_json(value: Any, _locale: str | None, _form: str | None) -> Any:
         raise ValueError(f"it is not JSON ({error})") from None
 
 
-def _with_measure(read: Callable[[str | float, str | None, str | None], Any]) -> Reader:
-    def measured(value: Any, locale: str | None, form: str | None) -> Any:
-        return read(value if _is_numeric(value) else _require_text(value), locale, form)
-
-    return measured
-
-
 def _is_numeric(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -365,39 +353,27 @@ def _finite_float(value: float) -> float:
     return float(value)
 
 
-def _require_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("it is not text")  # noqa: TRY004  # as all other problems
-    return value
+def _within_64_bits(number: int) -> int:
+    if not -_LARGEST // 2 <= number < _LARGEST:
+        raise ValueError("it has more than 64 bits; write type: text")
+    return number
 
 
-def _within_64_bits(read: Reader) -> Reader:
-    def reader(value: Any, locale: str | None, form: str | None) -> Any:
-        number = read(value, locale, form)
-        if isinstance(number, int) and not -_LARGEST // 2 <= number < _LARGEST:
-            raise ValueError("it has more than 64 bits; write type: text")
-        return number
-
-    return reader
-
-
-_READERS: Mapping[str, Reader] = {
+_READERS: Mapping[str, Callable[[Any, str | None, str | None], Any]] = {
     "text": _parse_text,
-    "number": _within_64_bits(_parse_number),
-    "integer": _within_64_bits(_parse_integer),
+    "number": _parse_number,
+    "integer": _parse_integer,
     "money": _parse_money,
-    "date": _with_measure(read_date),
-    "datetime": _with_measure(read_datetime),
+    "date": read_date,
+    "datetime": read_datetime,
     "boolean": _parse_boolean,
-    "duration": _with_measure(read_duration),
-    "area": _with_measure(read_area),
-    "floor": _with_measure(read_floor),
-    "floors": _with_measure(read_floors),
+    "duration": read_duration,
+    "area": read_area,
+    "floor": read_floor,
+    "floors": read_floors,
     "url": _parse_url_value,
     "json": _parse_json,
 }
-KINDS = tuple(_READERS)
-"""What a value can be read as."""
 
 # fmt: off
 ValueKind = Literal[
