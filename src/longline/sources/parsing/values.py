@@ -302,7 +302,7 @@ def _parse_number(value: str | float, locale: str | None, _form: str | None) -> 
     return _finite_float(number)
 
 
-def _parse_integer(value: str | float, locale: str | None, _form: str | None) -> int:
+def _parse_integer(value: Any, locale: str | None, _form: str | None) -> int:
     if isinstance(value, str):
         return _within_64_bits(read_integer(value, locale))
     if isinstance(value, float) and not _finite_float(value).is_integer():
