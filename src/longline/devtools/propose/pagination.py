@@ -15,16 +15,11 @@ from longline.http.messages import Page, without_userinfo
 from longline.sources.html.content import node_text
 
 _NEXT_WORDS = """
-    next older weiter nächste naechste suivant suivante siguiente próximo proximo próxima seguinte
-    successiva avanti volgende następna dalej nästa næste neste seuraava další следваща следующая
-    sonraki 次へ 下一页 下一頁 다음 напред вперед вперёд далее след наступна επόμενη următoarea
-    ďalšia naslednja sljedeća tovább következő lanjut selanjutnya próxima avançar
+    next older weiter nächste suivant suivante siguiente próximo próxima seguinte successiva avanti
+    volgende następna dalej nästa næste neste seuraava další следваща следующая напред далее
+    sonraki 次へ 下一页 下一頁 다음
 """
-_NEXT = re.compile(
-    rf"^\W*(?:{'|'.join(_NEXT_WORDS.split())})(?!\w)|^(?:page|seite)\s+(?:suivante|vor)\b",
-    re.IGNORECASE,
-)
-_LATER = re.compile(rf"\b(?:{'|'.join(_NEXT_WORDS.split())})\b", re.IGNORECASE)
+_NEXT = re.compile(rf"\b(?:{'|'.join(_NEXT_WORDS.split())})\b", re.IGNORECASE)
 _ARROWS = frozenset({"›", "»", "→", ">", ">>", "❯", "⟩"})  # noqa: RUF001  # what pagers really show
 _MORE = re.compile(
     r"\b(?:load|show|view|see) more\b|mehr (?:laden|anzeigen)|voir plus|cargar más|ver más|"
@@ -34,12 +29,6 @@ _MORE = re.compile(
 _MORE_ATTRIBUTES = ("data-url", "data-href", "data-next", "data-next-url", "data-more", "href")
 _LONGEST = 40
 _SECOND = re.compile(r"(?<!\d)2(?!\d)")
-_SECOND_PAGE = re.compile(
-    r"/?(?:\?(?:[^#]*&)?(?:p|pg|page|paged|seite|pagina|strana|str)=2|(?:p|pg|page|seite)[-/_.]?2)"
-    r"(?:\.html?|\.php|/)?",
-    re.IGNORECASE,
-)
-
 Pages = Mapping[str, Any]
 """The `pages` section of a manifest."""
 
@@ -49,7 +38,7 @@ def find_pages(page: Page, size: int) -> Pages | None:
     for tag in ("a", "link"):
         if page.first(f"{tag}[rel~=next][href]"):
             return {"kind": "next", "css": f"{tag}[rel~=next]@href"}
-    return _by_word(page) or _by_numbers(page, size) or _by_address(page, size) or _by_more(page)
+    return _by_word(page) or _by_numbers(page, size) or _by_more(page)
 
 
 def _by_word(page: Page) -> Pages | None:
@@ -82,9 +71,9 @@ def _says_next(link: LexborNode) -> bool:
     if len(text) > _LONGEST:
         return False
     label = link.attributes.get("aria-label") or link.attributes.get("title") or ""
-    names = (link.attributes.get("class") or "").replace("-", " ").replace("_", " ")
-    is_said = bool(_NEXT.search(text) or _NEXT.search(label) or _LATER.search(text))
-    return is_said or text.strip() in _ARROWS or "next" in names.lower().split()
+    names = re.split(r"[-_ ]", (link.attributes.get("class") or "").lower())
+    is_said = _NEXT.search(f"{text} {label}") is not None
+    return is_said or text.strip() in _ARROWS or "next" in names
 
 
 def _leads_on(page: Page, link: LexborNode) -> bool:
@@ -106,20 +95,6 @@ def _by_numbers(page: Page, size: int) -> Pages | None:
             continue
         last = group_selector(page.tree, numbered) if found["kind"] == "numbered" else None
         return {**found, "last": last} if last else found
-    return None
-
-
-def _by_address(page: Page, size: int) -> Pages | None:
-    """Return pages by a link to the second, whatever its text: the list's own address and a 2."""
-    start = page.url.partition("?")[0].partition("#")[0]
-    for link in page.css("a[href]"):
-        address = _resolve(page, link.attributes.get("href") or "")
-        rest = address.removeprefix(start)
-        if rest == address or not _SECOND_PAGE.fullmatch(rest) or not _leads_on(page, link):
-            continue
-        found = _by_parameter(page, 2, address, size) or _by_path(page, 2, address)
-        if found is not None:
-            return found
     return None
 
 
@@ -190,28 +165,11 @@ _CURSORS = {  # query parameter: paths of its next value
     "page_token": "next_page_token",
     "pageToken": "nextPageToken",
 }
-_PAGE_PARAMETERS = ["page", "p", "pg", "pageNumber", "page_number", "currentPage", "seite"]
-_OFFSET_PARAMETERS = ["offset", "skip", "start", "from", "startIndex"]
-_SIZE_PARAMETERS = [
-    "limit",
-    "per_page",
-    "perPage",
-    "page_size",
-    "pageSize",
-    "size",
-    "count",
-    "take",
-]
-_TOTAL_PAGES = [
-    "total_pages",
-    "totalPages",
-    "pages",
-    "last_page",
-    "lastPage",
-    "pageCount",
-    "page_count",
-]
-_TOTALS = ["total", "total_count", "totalCount", "count", "totalResults", "total_results"]
+_PAGE_NAMES = ("page", "p", "pg", "pageNumber", "page_number", "currentPage")
+_OFFSET_NAMES = ("offset", "skip", "start", "from", "startIndex")
+_SIZE_NAMES = ("limit", "per_page", "perPage", "page_size", "pageSize", "size", "count", "take")
+_PAGE_COUNT_NAMES = ("total_pages", "totalPages", "pages", "last_page", "lastPage", "pageCount")
+_TOTAL_NAMES = ("total", "total_count", "totalCount", "count", "totalResults", "total_results")
 _ENVELOPES = ("", "meta.", "pagination.", "paging.", "info.", "page.", "meta.pagination.", "data.")
 
 
@@ -221,21 +179,14 @@ def find_api_pagination(page: Page, size: int) -> dict[str, Any] | None:
         return {"kind": "link"}
     query = dict(parse_qsl(urlsplit(page.url).query))
     body = page.json if isinstance(page.json, dict) else {}
-    return (
-        _by_next_path(body)
-        or _by_page_count(query, body)
-        or _by_total(query, body, size)
-        or _by_cursor(body)
-        or _by_query(query, size)
-    )
-
-
-def _by_next_path(body: Any) -> dict[str, Any] | None:
     for path in _NEXT_PATHS.split():
         value = _at(path, body)
         if isinstance(value, str) and value.startswith(("http", "/", "?")):
             return {"kind": "next", "path": path}
-    return None
+    for prefix in _ENVELOPES:
+        if found := _by_counts(prefix, query, body, size):
+            return found
+    return _by_cursor(body) or _by_query(query, size)
 
 
 def _by_cursor(body: Any) -> dict[str, Any] | None:
@@ -248,50 +199,44 @@ def _by_cursor(body: Any) -> dict[str, Any] | None:
 
 
 def _by_query(query: Mapping[str, str], size: int) -> dict[str, Any] | None:
-    for name in (*_PAGE_PARAMETERS, *_OFFSET_PARAMETERS):
+    for name in (*_PAGE_NAMES, *_OFFSET_NAMES):
         if query.get(name, "").isdecimal():
             found = {"parameter": name, "start": int(query[name])}
-            is_page = name in _PAGE_PARAMETERS
+            is_page = name in _PAGE_NAMES
             return {"kind": "page"} | found if is_page else {"kind": "offset", "size": size} | found
     return None
 
 
-def _by_page_count(query: Mapping[str, str], body: Any) -> dict[str, Any] | None:
-    for prefix in _ENVELOPES:
-        for name in _TOTAL_PAGES:
-            if _count_at(prefix + name, body):
-                parameter = next((n for n in _PAGE_PARAMETERS if n in query), "page")
-                given = query.get(parameter, "")
-                start = int(given) if given.isdecimal() else _first_page(prefix, body)
-                path = prefix + name
-                return {"kind": "page", "parameter": parameter, "start": start, "total_pages": path}
+def _by_counts(
+    prefix: str, query: Mapping[str, str], body: Any, size: int
+) -> dict[str, Any] | None:
+    """Return pages by numbers that the response states below `prefix`: of pages, of records."""
+
+    def stated(names: Sequence[str]) -> list[str]:
+        return [name for name in names if _count_at(prefix + name, body) is not None]
+
+    numbers = (_count_at(prefix + name, body) for name in _PAGE_NAMES)
+    first = next((one for one in numbers if one in (0, 1)), 1)
+    if page_counts := [
+        name for name in stated(_PAGE_COUNT_NAMES) if _count_at(prefix + name, body)
+    ]:
+        parameter = next((name for name in _PAGE_NAMES if name in query), "page")
+        given = query.get(parameter, "")
+        start = int(given) if given.isdecimal() else first
+        path = prefix + page_counts[0]
+        return {"kind": "page", "parameter": parameter, "start": start, "total_pages": path}
+    totals = stated(_TOTAL_NAMES)
+    if not totals or (_count_at(prefix + totals[0], body) or 0) <= size:
+        return None
+    total = prefix + totals[0]
+    offsets = stated(_OFFSET_NAMES) or [name for name in _OFFSET_NAMES if name in query]
+    if offsets and "page" not in query:
+        found = {"kind": "offset", "parameter": offsets[0], "size": size, "total": total}
+        limits = stated(_SIZE_NAMES) or [name for name in _SIZE_NAMES if name in query]
+        return {**found, "size_parameter": limits[0]} if limits else found
+    if stated(_PAGE_NAMES) or "page" in query:
+        return {"kind": "page", "parameter": "page", "start": first, "total": total}
     return None
-
-
-def _by_total(query: Mapping[str, str], body: Any, size: int) -> dict[str, Any] | None:
-    for prefix in _ENVELOPES:
-
-        def known(names: Sequence[str], prefix: str = prefix) -> list[str]:
-            return [n for n in names if n in query or _count_at(prefix + n, body) is not None]
-
-        counted = (f"{prefix}{n}" for n in _TOTALS if _count_at(prefix + n, body) is not None)
-        total = next(counted, None)
-        if total is None or (_count_at(total, body) or 0) <= size:
-            continue
-        if (offsets := known(_OFFSET_PARAMETERS)) and "page" not in query:
-            found = {"kind": "offset", "parameter": offsets[0], "size": size, "total": total}
-            limits = known(_SIZE_PARAMETERS)
-            return {**found, "size_parameter": limits[0]} if limits else found
-        in_body = any(_count_at(prefix + n, body) is not None for n in _PAGE_PARAMETERS)
-        if in_body or "page" in query:
-            start = _first_page(prefix, body)
-            return {"kind": "page", "parameter": "page", "start": start, "total": total}
-    return None
-
-
-def _first_page(prefix: str, body: Any) -> int:
-    values = (_count_at(prefix + name, body) for name in _PAGE_PARAMETERS)
-    return next((one for one in values if one in (0, 1)), 1)
 
 
 def _count_at(path: str, body: Any) -> int | None:

@@ -26,24 +26,11 @@ from longline.sources.parsing.values import read_value
 Root = LexborHTMLParser | LexborNode
 Place = Mapping[str, Any]
 """Where a manifest finds a value: {"css": …}, {"json_ld": …}, {"css": …, "many": True}."""
-FEWEST_FILLED = 0.5
-_IGNORED = """
-    WebSite WebPage Organization BreadcrumbList ImageObject SearchAction SiteNavigationElement
-    CollectionPage ItemList ListItem
-"""
-_IGNORED_TYPES = frozenset(_IGNORED.split())
 IMAGE_ATTRIBUTES = ("data-src", "data-original", "data-lazy-src", "data-lazy", "src")
 ADDRESS_ATTRIBUTES = ("@href", *(f"@{name}" for name in IMAGE_ATTRIBUTES))
 ASIDE = frozenset({"nav", "header", "footer", "aside", "form", "script", "style", "noscript"})
 HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
-_VAGUE_WORDS = """
-    txt value val wrapper inner outer container content item box cell col column row block
-    body main wrap left right top bottom info data span div field link href a p li list group small
-    strong bold large primary secondary muted media figure object element style
-"""
 NAMELESS = "field"
-TITLE_NAMES = frozenset({"title", "name", "headline", "heading", "subject"})
-VAGUE_NAMES = frozenset(_VAGUE_WORDS.split())
 
 
 class Trust(IntEnum):
@@ -62,6 +49,9 @@ class Trust(IntEnum):
 PlaceCandidate = tuple[str, Place, Trust]
 
 
+# ---------------- Read a value
+
+
 def value_at(root: Root, place: Place) -> str | None:
     """Return the text at a place."""
     if place.get("many"):
@@ -69,34 +59,37 @@ def value_at(root: Root, place: Place) -> str | None:
     if path := place.get("json_ld"):
         return _in_json_ld(root, path)
     selector, _, attribute = place["css"].partition("@")
-    node = _first_at(root, selector)
+    node: LexborNode | None = root if isinstance(root, LexborNode) else None
+    if selector.startswith("+"):
+        found = select_following(root, selector, lambda node, css: node.css(css))
+        node = next(iter(found), None)
+    elif selector:
+        node = root.css_first(selector)
     if node is None:
         return None
     is_text = attribute in {"", "text"}
     value = (node_text(node) if is_text else node.attributes.get(attribute) or "").strip() or None
     if value is not None and (pattern := place.get("match")):
-        found = re.search(pattern, value)
-        return found[1] if found else None
+        match = re.search(pattern, value)
+        return match[1] if match else None
     return value
 
 
-def _first_at(root: Root, selector: str) -> LexborNode | None:
-    if selector.startswith("+"):
-        return next(iter(select_following(root, selector, lambda node, css: node.css(css))), None)
-    if selector:
-        return root.css_first(selector)
-    return root if isinstance(root, LexborNode) else None
+_IGNORED = """
+    WebSite WebPage Organization BreadcrumbList ImageObject SearchAction SiteNavigationElement
+    CollectionPage ItemList ListItem
+"""
+_IGNORED_TYPES = frozenset(_IGNORED.split())
 
 
-def json_ld_of(root: Root) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _json_ld_of(root: Root) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the objects that a page's JSON-LD is about, with their types."""
     for script in root.css('script[type="application/ld+json"]'):
         try:
             value = orjson.loads(script.text())
         except orjson.JSONDecodeError:
             continue
-        several = value if isinstance(value, list) else [value]
-        for one in several:
+        for one in value if isinstance(value, list) else [value]:
             graph = one.get("@graph") if isinstance(one, dict) else None
             for thing in graph if isinstance(graph, list) else [one]:
                 kind = thing.get("@type") if isinstance(thing, dict) else None
@@ -106,7 +99,7 @@ def json_ld_of(root: Root) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _in_json_ld(root: Root, path: str) -> str | None:
     kind, *steps = re.split(r"\.|(?=\[)", path)
-    value: Any = next((thing for name, thing in json_ld_of(root) if name == kind), None)
+    value: Any = next((thing for name, thing in _json_ld_of(root) if name == kind), None)
     for step in steps:
         if step == "[0]":
             value = value[0] if isinstance(value, list) and value else None
@@ -115,20 +108,18 @@ def _in_json_ld(root: Root, path: str) -> str | None:
     return str(value) if isinstance(value, str | int | float) and value != "" else None
 
 
-def is_aside(node: LexborNode) -> bool:
-    """Return True if an element is in a menu, a header, a footer or a form."""
-    return node.tag in ASIDE or any(one.tag in ASIDE for one in ancestors(node))
+# ---------------- Types and names of fields; a type only where every value can be read
 
-
-# ---------------- Types and names of proposed fields; a type only where every value can be read
-
-_SHAPES = {"integer": re.compile(r"[1-9]\d{0,8}|0"), "number": re.compile(r"-?\d[\d.,\s]*")}
-_TIME = re.compile(r"\d[T ]\d{1,2}:\d{2}")
+_SHAPES = {
+    "datetime": re.compile(r".*\d[T ]\d{1,2}:\d{2}.*", re.DOTALL),
+    "date": re.compile(r"(?!\d+$).*", re.DOTALL),  # digits alone may be a year or a house number
+    "integer": re.compile(r"[1-9]\d{0,8}|0"),
+    "number": re.compile(r"-?\d[\d.,\s]*"),
+}
 _CODES = re.compile(
     r"sku|code|ref|isbn|ean|gtin|phone|tel|zip|postal|plz|number|nummer|^no$|^id$", re.IGNORECASE
 )
 _LONGEST_VALUE = 40
-_NO_NAME = "field"
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _WORDS = re.compile(r"\W+|_+")
 _LONGEST_NAME = 40
@@ -136,62 +127,44 @@ _LONGEST_NAME = 40
 
 def kind_of(name: str, values: Sequence[str], locale: str | None) -> str | None:
     """Return the type that all of these values can be read as; None keeps them as text."""
-    for kind in ("money", "datetime", "date", "integer", "number"):
-        if values and all(_is(kind, value, locale) for value in values):
+    for kind in ("money", *_SHAPES):
+        if values and all(_can_be(kind, value, locale) for value in values):
             # A code of digits is not a number.
             is_code = kind in {"integer", "number"} and _CODES.search(name)
             return None if is_code else kind
     return None
 
 
-def _is(kind: str, value: str, locale: str | None) -> bool:
+def _can_be(kind: str, value: str, locale: str | None) -> bool:
     if len(value) > _LONGEST_VALUE or not any(char.isdigit() for char in value):
         return False
-    if kind == "money":
-        return _has_currency(value, locale)
-    if kind in _SHAPES:
-        return bool(_SHAPES[kind].fullmatch(value)) and _reads(kind, value, locale)
-    if kind == "datetime" and not _TIME.search(value):
+    if kind in _SHAPES and not _SHAPES[kind].fullmatch(value):
         return False
-    # Four digits alone may be a year, a size or a house number.
-    return not value.isdecimal() and _reads(kind, value, locale)
-
-
-def _has_currency(value: str, locale: str | None) -> bool:
     try:
-        return read_value("money", value, locale=locale)["currency"] is not None
+        found = read_value(kind, value, locale=locale)
     except ValueError:
         return False
-
-
-def _reads(kind: str, value: str, locale: str | None) -> bool:
-    try:
-        read_value(kind, value, locale=locale)
-    except ValueError:
-        return False
-    return True
+    return kind != "money" or found["currency"] is not None
 
 
 def field_name(text: str) -> str:
     """Return a label or an identifier as the name of a field: `datePublished`, `Price (net)`."""
     words = [word for word in _WORDS.split(_CAMEL.sub(" ", text).lower()) if word]
     name = "_".join(word for word in words if word != "0")[:_LONGEST_NAME].strip("_")
-    return name if name and not name[0].isdigit() else f"{_NO_NAME}_{name}".strip("_")
+    return name if name and not name[0].isdigit() else f"{NAMELESS}_{name}".strip("_")
 
 
 def last_word(class_name: str) -> str | None:
     """Return the element part of a class name, without its block: `price` of card__price."""
-    parts = [part for part in re.split(r"__|--|-|_", class_name) if part]
-    if len(parts) < 2 or not parts[-1].isalpha():  # noqa: PLR2004  # a word alone has no block
-        return parts[0].lower() if parts and parts[0].isalpha() else None
-    return parts[-1].lower()
+    parts = [part for part in re.split(r"[-_]+", class_name) if part]
+    words = [part for part in (parts[-1:] + parts[:1]) if part.isalpha()]
+    return words[0].lower() if words else None
 
 
 def source_name(url: str) -> str:
     """Return a name for the source of an address."""
     parts = urlsplit(url)
-    host = parts.hostname or ""
-    host = host.removeprefix("www.")
+    host = (parts.hostname or "").removeprefix("www.")
     is_number = host.replace(".", "").isdigit() or ":" in host
     words = ["site"] if is_number else host.split(".")[:-1] or [host]
     words += [word for word in parts.path.split("/") if word][-2:]
@@ -202,9 +175,10 @@ def source_name(url: str) -> str:
 
 # ---------------- Places that say what they hold: JSON-LD, itemprop, labels, classes, metadata
 
-_METAS = {
+_KNOWN_PLACES = {
+    "date": "main time[datetime], article time[datetime], time[datetime]",
     "description": 'meta[name="description"]',
-    "image": 'meta[property="og:image"]',
+    "image": 'meta[property="og:image"], main img[src], article img[src]',
     "published": 'meta[property="article:published_time"]',
     "author": 'meta[name="author"]',
     "price": 'meta[property="product:price:amount"]',
@@ -218,14 +192,21 @@ _DEEPEST = 2
 
 def places_on_page(tree: LexborHTMLParser) -> Iterator[PlaceCandidate]:
     """Yield places of a page that say what they hold, the surest first."""
-    yield from _from_json_ld(tree)
+    for kind, thing in _json_ld_of(tree):
+        for path in _json_paths(thing, _DEEPEST):
+            yield field_name(path), {"json_ld": f"{kind}.{path}"}, Trust.NAMED
     yield from itemprop_places(tree)
     yield from labelled_places(tree)
-    yield from _from_times(tree)
-    yield from _from_classes(tree)
+    yield from _class_places(tree)
     yield from repeated_places(tree)
-    yield from _from_metas(tree)
-    yield from _from_images(tree)
+    for name, selector in _KNOWN_PLACES.items():
+        node = tree.css_first(selector)
+        if node is not None:
+            is_meta = node.tag == "meta"
+            own = selector.partition(",")[0] if is_meta else unique_selector(tree, node)
+            if own is not None:
+                trust = Trust.NAMED if name == "date" else Trust.WEAK
+                yield name, {"css": f"{own}{_attribute(node)}"}, trust
 
 
 def title_place(trees: Sequence[LexborHTMLParser]) -> list[PlaceCandidate]:
@@ -241,36 +222,26 @@ def title_place(trees: Sequence[LexborHTMLParser]) -> list[PlaceCandidate]:
     return []
 
 
-def _from_json_ld(tree: LexborHTMLParser) -> Iterator[PlaceCandidate]:
-    for kind, thing in json_ld_of(tree):
-        for path in _paths(thing, _DEEPEST):
-            yield field_name(path), {"json_ld": f"{kind}.{path}"}, Trust.NAMED
-
-
-def _paths(thing: Mapping[str, Any], depth: int) -> Iterator[str]:
+def _json_paths(thing: Mapping[str, Any], depth: int) -> Iterator[str]:
     """Yield the ways to the plain values of an object."""
     for name, value in thing.items():
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             continue
-        if isinstance(value, str | int | float) and value != "":
-            yield name
-        elif isinstance(value, dict) and depth > 1:
-            yield from (f"{name}.{path}" for path in _paths(value, depth - 1))
-        elif isinstance(value, list) and value and isinstance(value[0], str | int | float):
-            yield f"{name}[0]"
-        elif isinstance(value, list) and value and isinstance(value[0], dict) and depth > 1:
-            yield from (f"{name}[0].{path}" for path in _paths(value[0], depth - 1))
+        path = f"{name}[0]" if isinstance(value, list) else name
+        first = value[0] if isinstance(value, list) and value else value
+        if isinstance(first, str | int | float) and first != "":
+            yield path
+        elif isinstance(first, dict) and depth > 1:
+            yield from (f"{path}.{below}" for below in _json_paths(first, depth - 1))
 
 
 def itemprop_places(root: Root) -> Iterator[PlaceCandidate]:
     """Yield the elements with an `itemprop`."""
     for node in root.css("[itemprop]:not([itemscope])"):
         prop = node.attributes.get("itemprop") or ""
-        selector = (
-            unique_selector(root, node)
-            if isinstance(root, LexborHTMLParser)
-            else (f'[itemprop="{prop}"]' if '"' not in prop else None)
-        )
+        selector = f'[itemprop="{prop}"]' if '"' not in prop else None
+        if isinstance(root, LexborHTMLParser):
+            selector = unique_selector(root, node)
         if selector:
             yield field_name(prop), {"css": f"{selector}{_attribute(node)}"}, Trust.NAMED
 
@@ -278,34 +249,22 @@ def itemprop_places(root: Root) -> Iterator[PlaceCandidate]:
 def labelled_places(root: Root) -> Iterator[PlaceCandidate]:
     """Yield the elements after a label: `dt`, `th`, or text with a colon."""
     for label in root.css(_LABELS):
-        text = node_text(label)
-        value = _labelled_value(label)
+        text, value = node_text(label), following(label)
         if not text or len(text) > _LONGEST_LABEL or value is None or not node_text(value):
             continue
         is_labelled = label.tag in {"dt", "th"} or text.rstrip().endswith(":")
-        if not is_labelled or is_aside(label):
+        is_value = value.tag in {"dd", "td", "span", "p", "div"}
+        if not is_labelled or not is_value or is_aside(label):
             continue
         own = unique_selector(root, value) if names_of(value) else None
         words = text.replace('"', "").rstrip()
         by_label = f'{label.tag}:lexbor-contains("{words}") + {value.tag}'
-        name = field_name(text)
-        if own is not None and (word := last_word(names_of(value)[0])):
-            name = word  # the same in every language, which a label is not
-        yield name, {"css": own or by_label}, Trust.NAMED
+        # A class is the same in every language, which a label is not.
+        named = last_word(names_of(value)[0]) if own is not None else None
+        yield named or field_name(text), {"css": own or by_label}, Trust.NAMED
 
 
-def _labelled_value(label: LexborNode) -> LexborNode | None:
-    after = following(label)
-    return after if after is not None and after.tag in {"dd", "td", "span", "p", "div"} else None
-
-
-def _from_times(tree: LexborHTMLParser) -> Iterator[PlaceCandidate]:
-    node = tree.css_first("main time[datetime], article time[datetime], time[datetime]")
-    if node is not None and (selector := unique_selector(tree, node)):
-        yield "date", {"css": f"{selector}@datetime"}, Trust.NAMED
-
-
-def _from_classes(tree: LexborHTMLParser) -> Iterator[PlaceCandidate]:
+def _class_places(tree: LexborHTMLParser) -> Iterator[PlaceCandidate]:
     """Yield elements that their own class names, and that contain nothing but text."""
     for node in tree.css("body [class]"):
         names = names_of(node)
@@ -313,7 +272,8 @@ def _from_classes(tree: LexborHTMLParser) -> Iterator[PlaceCandidate]:
             continue
         if selector := unique_selector(tree, node):
             name = last_word(names[0]) or field_name(names[0])
-            yield name, {"css": f"{selector}{_attribute(node, is_text=True)}"}, Trust.WEAK
+            attribute = "" if node.tag == "a" else _attribute(node)
+            yield name, {"css": f"{selector}{attribute}"}, Trust.WEAK
 
 
 def repeated_places(root: Root) -> Iterator[PlaceCandidate]:
@@ -332,27 +292,18 @@ def repeated_places(root: Root) -> Iterator[PlaceCandidate]:
                 yield last_word(name) or field_name(name), place, Trust.LIST
 
 
+def is_aside(node: LexborNode) -> bool:
+    """Return True if an element is in a menu, a header, a footer or a form."""
+    return any(one.tag in ASIDE for one in (node, *ancestors(node)))
+
+
 def _is_leaf(node: LexborNode) -> bool:
     return not any(names_of(child) for child in node.css("[class]") if child != node)
 
 
-def _from_metas(tree: LexborHTMLParser) -> Iterator[PlaceCandidate]:
-    for name, selector in _METAS.items():
-        if tree.css_first(selector) is not None:
-            yield name, {"css": f"{selector}@content"}, Trust.WEAK
-
-
-def _from_images(tree: LexborHTMLParser) -> Iterator[PlaceCandidate]:
-    image = tree.css_first("main img[src], article img[src]")
-    if image is not None and (selector := unique_selector(tree, image)):
-        yield "image", {"css": f"{selector}@src"}, Trust.WEAK
-
-
-def _attribute(node: LexborNode, *, is_text: bool = False) -> str:
+def _attribute(node: LexborNode) -> str:
     """Return `@name` where an attribute says more than the text."""
-    if node.attributes.get("content"):
-        return "@content"
-    name = _ATTRIBUTES.get(node.tag or "")
-    if name is None or (is_text and node.tag == "a") or not node.attributes.get(name):
-        return ""
-    return f"@{name}"
+    for name in ("content", _ATTRIBUTES.get(node.tag or "", "")):
+        if name and node.attributes.get(name):
+            return f"@{name}"
+    return ""

@@ -18,7 +18,6 @@ from longline.core.errors import BadOption, LonglineError
 from longline.core.model import Item, Usage
 from longline.core.output import sanitize
 from longline.devtools.propose.fields import ProposedField
-from longline.devtools.propose.places import value_at
 from longline.devtools.propose.records import RecordList
 from longline.devtools.propose.structure import Group
 from longline.engine.extractor import Collector
@@ -27,7 +26,7 @@ from longline.pipeline.quality import is_filled
 from longline.sources.loader import load_source
 
 _WIDTH = 60
-_FIELD_NAME = re.compile(r"[^\W\d][\w-]*")
+_EDIT = re.compile(r"-(?P<drop>\d+)|(?P<rename>\d+)=(?P<name>[^\W\d][\w-]*)")
 
 
 class ItemKind(StrEnum):
@@ -152,64 +151,40 @@ class Proposal:
 def manifest_text(proposal: Proposal) -> str:
     """Return the manifest as YAML, with comments on what was seen."""
     is_api = proposal.candidate.kind is ItemKind.RECORDS
-    lines = _api_lines(proposal) if is_api else _html_lines(proposal)
+    lines = [f"# Proposed from {proposal.url}; change what does not fit."]
+    lines += [f"# Warning: {shortened(warning.text, 200)}" for warning in proposal.warnings]
+    lines += [
+        f"manifest: {'api' if is_api else 'html'}",
+        f"name: {_scalar(proposal.name)}",
+        f"about: {_scalar(f'Items of {proposal.url}.')}",
+        *(_api_lines(proposal) if is_api else _html_lines(proposal)),
+    ]
     return "\n".join(lines) + "\n"
 
 
 def _html_lines(proposal: Proposal) -> Iterator[str]:
-    yield from _head_lines(proposal, "html")
     if proposal.locale:
         yield f"locale: {_scalar(proposal.locale)}  # how numbers and dates are written there"
     if proposal.transport != "http":
-        yield f"transport: {proposal.transport}  # scripts draw the page"
+        yield f"transport: {proposal.transport}  # scripts render the page"
     yield ""
     yield f"start: {_scalar(proposal.url)}"
-    yield from _item_lines(proposal)
-    yield from _page_lines(proposal)
+    if proposal.candidate.kind is not ItemKind.PAGE:
+        yield from _item_lines(proposal)
+        yield ""
+        if proposal.pages is None:
+            yield "# No way to further pages was found. If there are any: pages: a.next"
+        else:
+            yield "pages:  # how the list continues"
+            yield from (f"  {name}: {_scalar(value)}" for name, value in proposal.pages.items())
     yield ""
     yield "fields:"
     for one in proposal.fields:
         yield f"  {_field_line(one)}"
 
 
-def _api_lines(proposal: Proposal) -> Iterator[str]:
-    yield from _head_lines(proposal, "api")
-    candidate = proposal.candidate
-    parts = urlsplit(candidate.url or proposal.url)
-    yield f"base_url: {_scalar(f'{parts.scheme}://{parts.netloc}')}"
-    yield "endpoints:"
-    yield "  items:"
-    yield f"    path: {_scalar(parts.path or '/')}"
-    pages = proposal.pages
-    set_by_pages = {(pages or {}).get("parameter"), (pages or {}).get("size_parameter")}
-    if query := {n: v for n, v in parse_qsl(parts.query) if n not in set_by_pages}:
-        yield f"    query: {_flow(query)}"
-    records = candidate.records
-    yield f"    records: {_scalar(records.path if records else '@')}  # {candidate.count} here"
-    if proposal.key:
-        yield f"    key: {_scalar(proposal.key)}"
-    if pages:
-        yield f"    pagination: {_flow(dict(pages))}"
-    else:
-        yield "    # No way to further pages was found. If there are any: pagination: {kind: page}"
-    yield "    fields:"
-    for one in proposal.fields:
-        yield f"      {_field_line(one)}"
-
-
-def _head_lines(proposal: Proposal, kind: str) -> Iterator[str]:
-    yield f"# Proposed from {proposal.url}; change what does not fit."
-    for warning in proposal.warnings:
-        yield f"# Warning: {shortened(warning.text, 200)}"
-    yield f"manifest: {kind}"
-    yield f"name: {_scalar(proposal.name)}"
-    yield f"about: {_scalar(f'Items of {proposal.url}.')}"
-
-
 def _item_lines(proposal: Proposal) -> Iterator[str]:
     candidate = proposal.candidate
-    if candidate.kind is ItemKind.PAGE:
-        return
     yield ""
     sample = shortened(candidate.samples[0]) if candidate.samples else ""
     yield f"# {candidate.count} of them on the first page, such as: {sample}"
@@ -235,16 +210,26 @@ def _item_lines(proposal: Proposal) -> Iterator[str]:
         yield f"key: {_flow({'path': proposal.key} if is_path else proposal.key)}"
 
 
-def _page_lines(proposal: Proposal) -> Iterator[str]:
-    if proposal.candidate.kind is ItemKind.PAGE:
-        return
-    yield ""
-    if proposal.pages is None:
-        yield "# No way to further pages was found. If there are any: pages: a.next"
-        return
-    yield "pages:  # how the list continues"
-    for name, value in proposal.pages.items():
-        yield f"  {name}: {_scalar(value)}"
+def _api_lines(proposal: Proposal) -> Iterator[str]:
+    candidate, pages = proposal.candidate, proposal.pages or {}
+    parts = urlsplit(candidate.url or proposal.url)
+    yield f"base_url: {_scalar(f'{parts.scheme}://{parts.netloc}')}"
+    yield "endpoints:"
+    yield "  items:"
+    yield f"    path: {_scalar(parts.path or '/')}"
+    set_by_pages = {pages.get("parameter"), pages.get("size_parameter")}
+    if query := {n: v for n, v in parse_qsl(parts.query) if n not in set_by_pages}:
+        yield f"    query: {_flow(query)}"
+    yield f"    records: {_scalar(candidate.selector or '@')}  # {candidate.count} here"
+    if proposal.key:
+        yield f"    key: {_scalar(proposal.key)}"
+    if pages:
+        yield f"    pagination: {_flow(dict(pages))}"
+    else:
+        yield "    # No way to further pages was found. If there are any: pagination: {kind: page}"
+    yield "    fields:"
+    for one in proposal.fields:
+        yield f"      {_field_line(one)}"
 
 
 def _field_line(one: ProposedField) -> str:
@@ -291,9 +276,14 @@ def edit_fields(proposal: Proposal, edits: Sequence[str]) -> Proposal:
     """
     fields: list[ProposedField | None] = list(proposal.all_fields)
     for edit in edits:
-        number, name = _parse_edit(edit, len(fields))
+        found = _EDIT.fullmatch(edit)
+        number = int(found["drop"] or found["rename"]) if found else 0
+        if found is None or not 1 <= number <= len(fields):
+            problem = f"{edit!r} is neither -N nor N=name, with the number N of a field"
+            raise BadOption("fields", problem)
         field = fields[number - 1]
-        fields[number - 1] = field.named(name) if field is not None and name else None
+        name = found["name"]
+        fields[number - 1] = replace(field, name=name) if field is not None and name else None
     names = [one.name for one in fields if one is not None]
     if len(set(names)) < len(names):
         raise BadOption("fields", "two fields have the same name")
@@ -305,21 +295,10 @@ def edit_fields(proposal: Proposal, edits: Sequence[str]) -> Proposal:
     return replace(proposal, fields=own, list_fields=listed)
 
 
-def _parse_edit(text: str, count: int) -> tuple[int, str | None]:
-    number, _, name = text.removeprefix("-").partition("=")
-    is_drop = text.startswith("-") and not name
-    if not number.isdecimal() or not 1 <= int(number) <= count:
-        raise BadOption("fields", f"{text!r} does not start with a field number")
-    if not is_drop and not _FIELD_NAME.fullmatch(name):
-        raise BadOption("fields", f"{text!r} is neither -{number} nor {number}=name")
-    return int(number), None if is_drop else name
-
-
 # ---------------- Try a proposed manifest: run it on the list, on its second page and on items
 
-_MOST_ELEMENTS = 60  # items that are read where an item costs no request
-_MOST_PAGES = 4  # items that are read where each costs one
-_BEYOND = 3  # items of the second page that are looked for
+_MOST_ELEMENTS = 60  # items of the first page that are read where an item costs no request
+_BEYOND = 3  # items of the second page that are listed
 _MOST_FOUND = 2000
 _ALIKE = 0.6
 _FEWEST = 3  # records that say something of a field
@@ -372,7 +351,12 @@ async def run_trial(proposal: Proposal, chain: Middleware, clock: Clock) -> Tria
         trial.problem = str(error)
         if not trial.first:
             return trial
-    for item in _items_to_read(trial, proposal):
+    first, second = trial.first, trial.second
+    items = [*first[:_MOST_ELEMENTS], *second]
+    if proposal.candidate.kind in {ItemKind.PAGES, ItemKind.PAGE}:  # each costs a request
+        places = dict.fromkeys([0, len(first) // 2, len(first) - 1]) if first else {}
+        items = [*(first[place] for place in places), *second[:1]]
+    for item in items:
         extraction = await collector.collect(item)
         await extraction.usage.settle()
         if extraction.record is None:
@@ -403,25 +387,15 @@ async def _list_items(trial: Trial, expected: int, collector: Collector) -> None
                 return
 
 
-def _items_to_read(trial: Trial, proposal: Proposal) -> list[Item]:
-    """Return the items to read: first, middle and last of the first page, some of the second."""
-    first, second = trial.first, trial.second
-    if proposal.candidate.kind not in {ItemKind.PAGES, ItemKind.PAGE}:
-        return [*first[:_MOST_ELEMENTS], *second]
-    places = dict.fromkeys([0, len(first) // 2, len(first) - 1]) if first else {}
-    return [*(first[place] for place in places), *second[:1]][:_MOST_PAGES]
-
-
 def judge_trial(proposal: Proposal, trial: Trial, list_page: Page) -> Proposal:
     """Return the proposal without the fields that do not differ, and with warnings."""
-    kept = [one.name for one in proposal.all_fields if _is_useful(one, proposal, trial)]
-    dropped = [one.name for one in proposal.all_fields if one.name not in kept]
+    kept = [one for one in proposal.all_fields if _is_useful(one, proposal, trial)]
+    dropped = [one.name for one in proposal.all_fields if one not in kept]
     if kept:
-        fields = [one for one in proposal.all_fields if one.name in kept]
         proposal = replace(
             proposal,
-            fields=[one for one in proposal.fields if one.name in kept] or fields,
-            list_fields=[one for one in proposal.list_fields if one.name in kept],
+            fields=[one for one in proposal.fields if one in kept] or kept,
+            list_fields=[one for one in proposal.list_fields if one in kept],
         )
     notes = [f"left out, since the values do not differ: {', '.join(dropped)}"] if dropped else []
     return replace(
@@ -436,14 +410,15 @@ def _is_useful(one: ProposedField, proposal: Proposal, trial: Trial) -> bool:
     """Return True if a field has values, and, outside of JSON, different ones."""
     if len(trial.records) < _FEWEST or one.is_required:
         return True
-    filled = [v for v in _written(one.name, trial) if v not in (b"null", b"[]", b'""')]
+    filled = _filled_values(one.name, trial)
     is_json = proposal.candidate.kind in {ItemKind.RECORDS, ItemKind.SCRIPT}
     is_constant = len(set(filled)) <= 1 and len(filled) >= _ENOUGH
     return bool(filled) and (is_json or not is_constant)
 
 
-def _written(name: str, trial: Trial) -> list[bytes]:
-    return [orjson.dumps(record.get(name), default=str) for record in trial.records]
+def _filled_values(name: str, trial: Trial) -> list[bytes]:
+    values = [orjson.dumps(record.get(name), default=str) for record in trial.records]
+    return [value for value in values if value not in (b"null", b"[]", b'""')]
 
 
 def _trial_warnings(proposal: Proposal, trial: Trial, page: Page) -> Iterator[ProposalWarning]:
@@ -507,41 +482,18 @@ def _record_warnings(proposal: Proposal, trial: Trial) -> Iterator[ProposalWarni
     if count > 1 and _are_other_pages(proposal, trial):
         text = "The linked pages do not name the items of the list: they may be categories."
         yield ProposalWarning("pages_unlike_list", text, is_severe=True)
-    if repeated := _repeated_links(proposal, trial):
-        text = f"{repeated} items link to the page of another: the page may have two lists of them."
+    titles = [(one.get("title"), str(one.get("url"))) for one in trial.records]
+    titles = [one for one in titles if None not in one]
+    repeated = len(titles) - len(set(titles))
+    if repeated > 0.1 * len(titles):
+        text = f"{repeated} items have the title and link of another: the page may have two lists."
         yield ProposalWarning("repeated_links", text)
 
 
 def _distinguishes(name: str, trial: Trial) -> bool:
     """Return True if a field has a different value in nearly every record."""
-    filled = [value for value in _written(name, trial) if value != b"null"]
+    filled = _filled_values(name, trial)
     return len(filled) >= _ALIKE * len(trial.records) and len(set(filled)) >= 0.8 * len(filled)
-
-
-def _repeated_links(proposal: Proposal, trial: Trial) -> int:
-    """Return how many items link to the page of another; 0 when that is usual."""
-    name = _title_link(proposal)
-    links = [str(one[name]) for one in trial.records[: len(trial.first)] if one.get(name)]
-    repeated = len(links) - len(set(links))
-    # Where hardly any is repeated, or nearly all are, it is a link to an author or a category.
-    is_odd = len(links) >= _ENOUGH and 0.1 * len(links) <= repeated <= 0.4 * len(links)
-    return repeated if is_odd else 0
-
-
-def _title_link(proposal: Proposal) -> str:
-    """Return the name of the field with the address that the title links to, or nothing."""
-    group = proposal.candidate.group
-    title = next((one for one in proposal.fields if one.name == "title"), None)
-    if proposal.candidate.kind is not ItemKind.ELEMENTS or group is None or title is None:
-        return ""
-    for one in proposal.fields:
-        css = one.where.removesuffix("@href")
-        if css in {one.where, ""} or css.startswith("+"):
-            continue
-        pairs = [(value_at(n, {"css": css}), value_at(n, title.place)) for n in group.nodes[:10]]
-        if all(text is not None and text == own for text, own in pairs):
-            return one.name
-    return ""
 
 
 def _are_other_pages(proposal: Proposal, trial: Trial) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import UnionType
 from typing import Any, Literal
 
 from selectolax.lexbor import LexborHTMLParser
@@ -52,7 +50,6 @@ _LIKELY = 6.0  # score of a group from which it is taken for a list
 _RIVAL = 0.75  # a list of so much of the best one's score makes the choice unsure
 _MOST_ENDPOINTS = 4
 _MOST_SCRIPTS = 3
-_ENABLE = re.compile(r"enable javascript|javascript (?:is )?(?:required|disabled)", re.IGNORECASE)
 
 _NOTHING = "nothing was found to propose"
 _RENDERED_BY_SCRIPTS = (
@@ -100,7 +97,11 @@ class Proposer:
         """
         page = await self._fetch_page(self._url)
         if _is_json(page):
-            return PageSurvey(page, _json_candidates(page))
+            lists = find_records(page.json)[:5]
+            if not lists:
+                raise UnexpectedShape(page.url, "this is JSON, but it has no list of objects")
+            found = [_records_candidate(one, ItemKind.RECORDS, page.url) for one in lists]
+            return PageSurvey(page, found)
         kind = page.headers.get("content-type", "").lower()
         if kind and not kind.startswith(_HTML):
             raise UnexpectedShape(page.url, f"a manifest is proposed for HTML and JSON, not {kind}")
@@ -185,8 +186,6 @@ class Proposer:
         if not fields:
             raise UnexpectedShape(page.url, "no field was found that could be proposed")
         pages = find_pages(page, len(group.texts)) if group is not None else None
-        if pages is not None and group is not None and pages["kind"] == "more":
-            pages = await self._with_html_field(pages, group)
         return Proposal(
             self._name,
             self._url,
@@ -199,14 +198,6 @@ class Proposer:
             transport=self._transport,
             notes=notes,
         )
-
-    async def _with_html_field(self, pages: Mapping[str, Any], group: Group) -> Mapping[str, Any]:
-        """Return load-more pages with the field that has the HTML, where they are JSON."""
-        for page in await self._fetch_or_none(str(pages["url"]).replace("{page}", "2")):
-            for name, value in page.json.items() if _is_json(page, dict) else ():
-                if isinstance(value, str) and LexborHTMLParser(value).css(group.selector):
-                    return {**pages, "html": name}
-        return pages
 
     async def _propose_json(self, survey: PageSurvey, candidate: Candidate) -> Proposal:
         records = candidate.records
@@ -275,37 +266,34 @@ class Proposer:
         return await self._chain(Request(url, is_rendered=is_rendered), Usage())
 
 
-def _is_json(page: Page, shape: type | UnionType = dict | list) -> bool:
+def _is_json(page: Page) -> bool:
     kind = page.headers.get("content-type", "").lower()
     is_other = kind.startswith(_HTML) or page.body.lstrip()[:1] not in (b"{", b"[")
     if "json" not in kind and is_other:
         return False
     try:
-        return isinstance(page.json, shape)
+        return isinstance(page.json, dict | list)
     except UnexpectedShape:
         return False
 
 
 def _is_shell(page: Page, text_size: int) -> bool:
-    """Return True if the page has next to no text of its own, and scripts to draw it."""
+    """Return True if the page has next to no text of its own, and scripts to render it."""
     if not page.css("script"):
         return False
-    if text_size < _SHELL:
-        return True
-    noscript = " ".join(node.text() for node in page.css("noscript"))
     mounts = page.css("#root, #app, #__next, #__nuxt, [ng-app], app-root")
     is_empty = any(not node.text(strip=True) for node in mounts)
-    return is_empty and (bool(_ENABLE.search(noscript)) or text_size < 4 * _SHELL)
+    return text_size < (4 * _SHELL if is_empty else _SHELL)
 
 
 def _group_candidates(group: Group) -> list[Candidate]:
     """Return candidates for a group of elements: items with pages, and items themselves."""
     count = len(group.nodes)
-    reasons = [f"{count} elements of the same structure"]
-    if group.homogeneity < 0.9:  # noqa: PLR2004
-        reasons = [f"{count} elements, {group.homogeneity:.0%} of the structure shared"]
-    reasons.append(f"{group.coverage:.0%} of the text of the page")
-    reasons.append(f"{group.slots} {'text differs' if group.slots == 1 else 'texts differ'}")
+    reasons = [
+        f"{count} elements, {group.homogeneity:.0%} of the structure shared",
+        f"{group.coverage:.0%} of the text of the page",
+        f"{group.slots} {'text differs' if group.slots == 1 else 'texts differ'}",
+    ]
     if group.has_headings:
         reasons.append("each has a heading")
     if group.is_aside:
@@ -321,13 +309,6 @@ def _group_candidates(group: Group) -> list[Candidate]:
         candidate(ItemKind.PAGES, group.score, where),
         candidate(ItemKind.ELEMENTS, group.score * 0.9, "without opening their pages"),
     ]
-
-
-def _json_candidates(page: Page) -> list[Candidate]:
-    found = find_records(page.json)
-    if not found:
-        raise UnexpectedShape(page.url, "this is JSON, but it has no list of objects")
-    return [_records_candidate(one, ItemKind.RECORDS, page.url) for one in found[:5]]
 
 
 def _records_candidate(found: RecordList, kind: ItemKind, url: str | None = None) -> Candidate:
