@@ -16,7 +16,7 @@ SHOP = """
 <meta property="og:image" content="/2.jpg"><meta property="og:empty" content=" ">
 <meta name="product:price:amount" content="12.50"></head>
 <div itemscope itemtype="https://schema.org/Product" itemref="more">
- <h1 itemprop="name">Cod <b>line</b></h1><img itemprop="image" src="/cod.jpg">
+ <h1 itemprop="name">Cod <b>line</b></h1><p><img itemprop="image" src="/cod.jpg">
  <div itemprop="offers" itemscope itemtype="http://schema.org/Offer">
   <meta itemprop="priceCurrency" content="EUR"><span itemprop="price" content="12.5">12,50 €</span>
   <link itemprop="availability" href="https://schema.org/InStock">
@@ -140,8 +140,8 @@ def test_microdata_of_an_element_is_only_its_own() -> None:
 
 def test_items_that_refer_to_each_other_do_not_run_in_circles() -> None:
     tree = LexborHTMLParser(
-        "<div id=a itemscope itemprop=x itemref=b></div>"
-        "<div id=b itemscope itemprop=y itemref=a></div>"
+        "<div id=a><i itemscope itemprop=x itemref=b></i></div>"
+        "<div id=b><i itemscope itemprop=y itemref=a></i></div>"
     )
 
     assert list(Microdata(tree, SITE).within(None)) == [{}, {}]

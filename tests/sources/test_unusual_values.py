@@ -94,12 +94,16 @@ def test_a_number_that_cannot_be_held_is_its_text(text: str) -> None:
     assert read_json(f'{{"a": {text}, "b": 1.5}}') == {"a": text, "b": 1.5}
 
 
+@pytest.mark.parametrize("encoding", ["utf-7", "undefined", "no-such"])
+def test_a_sitemap_of_an_unknown_encoding_is_read_as_utf_8(encoding: str) -> None:
+    text = f'<?xml version="1.0" encoding="{encoding}"?><urlset><url><loc>http://a.test/é</loc></url></urlset>'
+
+    assert read_sitemap(Page("http://a.test/", 200, {}, text.encode())).urls == ("http://a.test/é",)
+
+
 @pytest.mark.parametrize(
     "body",
     [
-        b'<?xml version="1.0" encoding="utf-7"?><urlset/>',
-        b'<?xml version="1.0" encoding="undefined"?><urlset/>',
-        b'<?xml version="1.0" encoding="no-such"?><urlset/>',
         b"\xff\xfe\x00",
         b"<urlset>" * 50_000,
     ],

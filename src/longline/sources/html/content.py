@@ -5,8 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import urljoin
 
@@ -99,7 +98,7 @@ _NOT_JSON = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _TEXT_OR_COMMA = re.compile(r'(?P<text>"(?:[^"\\]|\\.)*+(?:"|\\?\Z))|,(?=\s*[}\]])', re.DOTALL)
-_BAD_ESCAPE = re.compile(r"\\(?:([\\\"/bfnrtu])|(.))", re.DOTALL)
+_BAD_ESCAPE = re.compile(r"(\\[\\\"/bfnrtu])|\\(?=.)", re.DOTALL)
 _BETWEEN = re.compile(r"[\s;,\ufeff]*")
 _ADDRESSES = {
     **dict.fromkeys(("audio", "embed", "iframe", "img", "source", "track", "video"), "src"),
@@ -122,14 +121,13 @@ def read_json_ld(text: str) -> list[Any]:
         text = html.unescape(text)
     cleaned = _TEXT_OR_COMMA.sub(_keep_text, _NOT_JSON.sub(_keep_text, text))
     values: list[Any] = []
-    place = _end_of_gap(cleaned, 0)
-    while place < len(cleaned):
+    place = 0
+    while gap := _BETWEEN.match(cleaned, place):
         try:
-            value, place = LENIENT.raw_decode(cleaned, place)
-        except (json.JSONDecodeError, RecursionError):
+            value, place = LENIENT.raw_decode(cleaned, gap.end())
+        except (json.JSONDecodeError, RecursionError):  # also at the end
             break
         values.append(replace_surrogates(value, text))
-        place = _end_of_gap(cleaned, place)
     return values
 
 
@@ -144,34 +142,35 @@ def _keep_text(found: re.Match[str]) -> str:
     text: str | None = found["text"]
     if text is None:
         return ""
-    return _BAD_ESCAPE.sub(_fix_escape, text) if "\\" in text else text
-
-
-def _fix_escape(found: re.Match[str]) -> str:
-    return found[0] if found[1] else str(found[2])
-
-
-def _end_of_gap(text: str, place: int) -> int:
-    found = _BETWEEN.match(text, place)
-    return found.end() if found else place
+    return _BAD_ESCAPE.sub(r"\1", text) if "\\" in text else text
 
 
 class Microdata:
     """The items of a page (https://html.spec.whatwg.org/multipage/microdata.html).
 
     An item is a dict as in JSON-LD: `@type`, `@id`, and its properties; a repeated property is a
-    list.
+    list. `itemref` adds the plain properties of other elements, but no items.
     """
 
     def __init__(self, tree: LexborHTMLParser, base: str) -> None:
         self._base = base
-        nodes = tree.css("[itemscope]")
-        self._items = {node.mem_id: _new_item(node) for node in nodes}
-        self._references = _references(tree, nodes)
-        self._owners: dict[int, list[int]] = {}
-        if nodes:
-            for node in tree.css("[itemprop]"):
-                self._add_value(node)
+        self._items: dict[int, dict[str, Any]] = {}
+        self._owners: dict[int, Sequence[dict[str, Any]]] = {}
+        """The items that properties in an element belong to, by element."""
+        referring: dict[str, list[dict[str, Any]]] = {}
+        for node in tree.css("[itemscope]"):
+            types = (node.attributes.get("itemtype") or "").split()
+            name = (node.attributes.get("itemid") or "").strip()
+            item = {**({"@type": types} if types else {}), **({"@id": name} if name else {})}
+            self._items[node.mem_id] = item
+            self._owners[node.mem_id] = (item,)
+            for one in (node.attributes.get("itemref") or "").split():
+                referring.setdefault(one, []).append(item)
+        for node in tree.css("[id]") if referring else ():
+            if owners := referring.pop(node.attributes.get("id") or "", None):
+                self._owners.setdefault(node.mem_id, owners)
+        for node in tree.css("[itemprop]") if self._items else ():
+            self._add_property(node)
 
     def within(self, node: LexborNode | None) -> Iterable[dict[str, Any]]:
         """Return the items in an element, including itself, or in the page; outer ones first."""
@@ -179,42 +178,23 @@ class Microdata:
             return self._items.values()
         return [self._items[one.mem_id] for one in node.css("[itemscope]")]
 
-    def _add_value(self, node: LexborNode) -> None:
+    def _add_property(self, node: LexborNode) -> None:
         value = self._value(node)
-        if value in ("", None):
-            return
-        parent = node.parent
-        owners = dict.fromkeys(self._owners_at(parent) if parent is not None else ())
-        referring = self._references.get(node.mem_id, ())
-        for owner in (*owners, *(one for one in referring if one not in owners)):
-            # An item with an itemref of its own could lead back to its owner.
-            is_referred = isinstance(value, dict) and owner not in self._scopes_above(node)
-            if is_referred and node.css("[itemref]"):
-                continue
-            for name in (node.attributes.get("itemprop") or "").split():
-                _add_property(self._items[owner], name, value)
-
-    def _scopes_above(self, node: LexborNode) -> list[int]:
-        above = node.parent
-        while above is not None and above.mem_id not in self._items:
-            above = above.parent
-        return [above.mem_id] if above is not None else []
-
-    def _owners_at(self, node: LexborNode) -> list[int]:
-        """Return the items that a property directly in this element belongs to."""
-        path: list[LexborNode] = []
-        here: LexborNode | None = node
+        here = node.parent if isinstance(value, dict) else node
+        path: list[int] = []
         while here is not None and here.mem_id not in self._owners:
-            path.append(here)
-            here = None if here.mem_id in self._items else here.parent
-        owners = self._owners[here.mem_id] if here is not None else []
-        for one in reversed(path):
-            if one.mem_id in self._items:
-                owners = [one.mem_id]
-            elif one.mem_id in self._references:
-                owners = [*owners, *self._references[one.mem_id]]
-            self._owners[one.mem_id] = owners
-        return owners
+            path.append(here.mem_id)
+            here = here.parent
+        owners = self._owners[here.mem_id] if here is not None else ()
+        self._owners.update(dict.fromkeys(path, owners))  # remembered, since pages nest deeply
+        # The items that refer to an element are a list, the item around it is a tuple.
+        if value in ("", None) or (isinstance(owners, list) and isinstance(value, dict)):
+            return
+        for owner in owners:
+            for name in (node.attributes.get("itemprop") or "").split():
+                known = owner.get(name, [])
+                several = known if isinstance(known, list) else [known]
+                owner[name] = [*several, value] if name in owner else value
 
     def _value(self, node: LexborNode) -> Any:
         if node.mem_id in self._items:
@@ -225,37 +205,6 @@ class Microdata:
             return urljoin(self._base, address) if address else None
         value = attributes.get(_VALUES.get(tag, "content"))
         return node_text(node) if value is None and tag != "meta" else (value or "").strip()
-
-
-def _new_item(node: LexborNode) -> dict[str, Any]:
-    types = (node.attributes.get("itemtype") or "").split()
-    name = (node.attributes.get("itemid") or "").strip()
-    return {**({"@type": types} if types else {}), **({"@id": name} if name else {})}
-
-
-def _references(tree: LexborHTMLParser, nodes: list[LexborNode]) -> dict[int, list[int]]:
-    """Return the items whose `itemref` names an element, by element."""
-    referring = [(node, one.split()) for node in nodes if (one := node.attributes.get("itemref"))]
-    if not referring:
-        return {}
-    named: dict[str | None, int] = {}
-    for node in tree.css("[id]"):
-        named.setdefault(node.attributes.get("id"), node.mem_id)
-    found: dict[int, list[int]] = defaultdict(list)
-    for node, names in referring:
-        for one in dict.fromkeys(names):
-            if one in named and named[one] != node.mem_id:
-                found[named[one]].append(node.mem_id)
-    return found
-
-
-def _add_property(item: dict[str, Any], name: str, value: Any) -> None:
-    if name not in item:
-        item[name] = value
-    elif isinstance(item[name], list):
-        item[name].append(value)
-    else:
-        item[name] = [item[name], value]
 
 
 def open_graph_of(tree: LexborHTMLParser) -> dict[str, list[str]]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import re
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from defusedxml import DefusedXmlException  # type: ignore[import-untyped]  # ships no types
-from defusedxml.ElementTree import (  # type: ignore[import-untyped]  # ships no types
-    ParseError,
-    fromstring,
-    iterparse,
-)
+from defusedxml.ElementTree import ParseError, iterparse  # type: ignore[import-untyped]  # the same
 
 from longline.config.expressions import UserPattern, fill, user_pattern
 from longline.core.errors import (
@@ -39,13 +36,14 @@ from longline.sources.html.items import ItemFinder
 from longline.sources.html.manifest import HtmlManifest
 from longline.sources.html.places import absolute_url
 
-_BOM = "\ufeff"
 _REPLACED = "\ufffd"
 _STRAY_AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});)")
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _DECLARATION = re.compile(r"\A<\?xml[^>]*\?>")
 _WEB = re.compile(r"https?://", re.IGNORECASE)
 _TOO_DEEP = 100
+_MAX_ENTRY_DEPTH = 2  # the items of RSS 2.0 are in its channel, those of RSS 1.0 next to it
+_ALTERNATE = (None, "alternate")
 _ENTRIES = {
     "urlset": "url",
     "sitemapindex": "sitemap",
@@ -88,7 +86,7 @@ def read_sitemap(page: Page) -> Sitemap:
 
 def _read_text(url: str, text: str) -> Sitemap:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    found = [line for line in lines if _is_decodable(line) and _WEB.match(line)]
+    found = [line for line in lines if _REPLACED not in line and _WEB.match(line)]
     if not found:
         raise UnexpectedShape(url, "not a sitemap: it is not XML, and no line is a URL")
     others = len(lines) - len(found)
@@ -97,111 +95,67 @@ def _read_text(url: str, text: str) -> Sitemap:
 
 
 def _read_xml(url: str, body: bytes) -> Sitemap:
-    try:
-        # A document type is the only way to entities, and no sitemap needs one.
-        return _sitemap_of(url, fromstring(body, forbid_dtd=True))
-    except ParseError as error:
-        first = error
-    except (DefusedXmlException, ValueError, LookupError) as error:
-        raise UnexpectedShape(url, f"not a sitemap ({error})") from error
-    repaired = _repair(body)
-    try:
-        return _sitemap_of(url, fromstring(repaired, forbid_dtd=True))
-    except (ParseError, DefusedXmlException, ValueError, LookupError) as error:
-        found = max(
-            (_parse_until_error(body), _parse_until_error(repaired)),
-            key=lambda one: len(one.urls),
-        )
-        if not found.urls:
-            raise UnexpectedShape(url, f"not a sitemap ({first})") from error
-        problem = f"it is invalid after {len(found.urls)} URLs ({first})"
-        return Sitemap(found.is_index, found.urls, problem)
+    sitemap = _parse_xml(url, body)
+    if sitemap.problem:
+        # Once more, with ampersands escaped and invalid characters replaced.
+        text = body.decode("utf-8-sig", "replace").lstrip()
+        text = _NOT_XML.sub(_REPLACED, _DECLARATION.sub("", text))
+        repaired = _parse_xml(url, _STRAY_AMPERSAND.sub("&amp;", text).encode())
+        if not repaired.problem or len(repaired.urls) > len(sitemap.urls):
+            sitemap = repaired
+    if sitemap.problem and not sitemap.urls:
+        raise UnexpectedShape(url, f"not a sitemap: {sitemap.problem}")
+    usable = tuple(one for one in sitemap.urls if _REPLACED not in one)
+    unusable = len(sitemap.urls) - len(usable)
+    unreadable = f"{unusable} URLs have characters that cannot be read" if unusable else None
+    return Sitemap(sitemap.is_index, usable, sitemap.problem or unreadable)
 
 
-def _repair(body: bytes) -> bytes:
-    """Return the body with ampersands escaped and invalid characters replaced."""
-    text = body.decode("utf-8-sig", "replace").lstrip()
-    text = _NOT_XML.sub(_REPLACED, _DECLARATION.sub("", text))
-    return _STRAY_AMPERSAND.sub("&amp;", text).encode()
-
-
-def _parse_until_error(body: bytes) -> Sitemap:
+def _parse_xml(url: str, body: bytes) -> Sitemap:
     """Return the URLs of the entries that end before the first error."""
-    root, depth = "", 0
-    urls: list[str] = []
+    root, depth, urls, problem = "", 0, list[str](), None
+    # A document type is the only way to entities, and no sitemap needs one.
+    events = iterparse(io.BytesIO(body), events=("start", "end"), forbid_dtd=True)
     try:
-        for event, element in iterparse(io.BytesIO(body), events=("start", "end"), forbid_dtd=True):
-            if event == "start":
-                root = root or _local_name(element)
-                depth += 1
-                if depth > _TOO_DEEP:
-                    break
+        for event, element in events:
+            name = element.tag.rpartition("}")[2]
+            if event == "end":
+                depth -= 1
+                if name == _ENTRIES[root] and depth <= _MAX_ENTRY_DEPTH:
+                    urls += _urls_of(root, element)
+                    element.clear()
                 continue
-            depth -= 1
-            if _local_name(element) == _ENTRIES.get(root):
-                urls += _urls_of(root, element)
-                element.clear()
-    except (ParseError, DefusedXmlException, ValueError, LookupError):
-        pass
-    return Sitemap(root == "sitemapindex", tuple(filter(_is_decodable, urls)))
-
-
-def _sitemap_of(url: str, root: Any) -> Sitemap:
-    kind = _local_name(root)
-    if kind not in _ENTRIES:
-        raise UnexpectedShape(url, f"not a sitemap or feed, but <{kind}>")
-    urls = [one for entry in _feed_entries(kind, root) for one in _urls_of(kind, entry)]
-    usable = tuple(filter(_is_decodable, urls))
-    unusable = len(urls) - len(usable)
-    problem = f"{unusable} URLs have characters that cannot be read" if unusable else None
-    return Sitemap(kind == "sitemapindex", usable, problem)
-
-
-def _feed_entries(kind: str, root: Any) -> Iterator[Any]:
-    if kind in {"urlset", "sitemapindex"}:
-        return iter(root)
-    # The items of RSS 2.0 are in its channel, those of RSS 1.0 next to it.
-    places = [root, *(one for one in root if _local_name(one) == "channel")]
-    return (one for place in places for one in place if _local_name(one) == _ENTRIES[kind])
+            root = root or name
+            depth += 1
+            if root not in _ENTRIES:
+                raise UnexpectedShape(url, f"not a sitemap or feed, but <{root}>")
+            if depth > _TOO_DEEP:
+                problem = f"it is nested too deeply after {len(urls)} URLs"
+                break
+    except DefusedXmlException as error:
+        raise UnexpectedShape(url, f"not a sitemap ({error})") from error
+    except (ParseError, ValueError, LookupError) as error:
+        problem = f"it is invalid after {len(urls)} URLs ({error})"
+    return Sitemap(root == "sitemapindex", tuple(urls), problem)
 
 
 def _urls_of(kind: str, entry: Any) -> list[str]:
     # Direct children only: <image:loc> is deeper, and is not a page.
+    children = [(one.tag.rpartition("}")[2], (one.text or "").strip(), one) for one in entry]
     if kind in {"urlset", "sitemapindex"}:
-        return [
-            _element_text(one) for one in entry if _local_name(one) == "loc" and _element_text(one)
-        ]
+        return [text for name, text, _ in children if name == "loc" and text]
     if kind == "feed":
-        links = [one for one in entry if _local_name(one) == "link"]
-        hrefs = [one.get("href", "").strip() for one in links if _is_alternate(one)]
+        links = [one for name, _, one in children if name == "link"]
+        hrefs = [one.get("href", "").strip() for one in links if one.get("rel") in _ALTERNATE]
         return [href for href in hrefs if href][:1]
-    links = [
-        _element_text(one) for one in entry if _local_name(one) == "link" and _element_text(one)
-    ]
+    links = [text for name, text, _ in children if name == "link" and text]
     # A guid is a URL unless the feed says otherwise.
-    guids = (
-        _element_text(one)
-        for one in entry
-        if _local_name(one) == "guid" and one.get("isPermaLink", "true") == "true"
-    )
-    return links[:1] or [guid for guid in guids if _WEB.match(guid)][:1]
-
-
-def _is_alternate(link: Any) -> bool:
-    return str(link.get("rel", "alternate")) == "alternate"
-
-
-def _is_decodable(url: str) -> bool:
-    return _REPLACED not in url
-
-
-def _element_text(element: Any) -> str:
-    return (element.text or "").strip()
-
-
-def _local_name(element: Any) -> str:
-    # Comments and processing instructions have a function for a tag.
-    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
+    guids = [
+        text
+        for name, text, one in children
+        if name == "guid" and one.get("isPermaLink", "true") == "true" and _WEB.match(text)
+    ]
+    return links[:1] or guids[:1]
 
 
 _GZIP = b"\x1f\x8b"
@@ -224,13 +178,16 @@ async def discover_sitemaps(
         UnexpectedShape: the only sitemap is not a sitemap.
         FetchError: the only sitemap could not be fetched.
     """
-    selected = user_pattern((manifest.items and manifest.items.sitemaps) or "")
+    items = manifest.items
+    selected = user_pattern((items and items.sitemaps) or "")
+    starts = [one for start in manifest.start for one in start.urls(parameters)]
+    named = items.sitemap if items and isinstance(items.sitemap, tuple) else ()
+    configured = list(dict.fromkeys(fill(one, parameters, in_url=True) for one in named))
+    host = urlsplit((starts or configured)[0]).netloc
     cursor = visit.cursor or {}
     pending, read = list(cursor.get("sitemaps", ())), int(cursor.get("read", 0))
     if not cursor:
-        pending = await _initial_sitemaps(visit, manifest, parameters, selected)
-    starts = _start_urls(manifest, parameters)
-    host = urlsplit((starts or _configured_sitemaps(manifest, parameters))[0]).netloc
+        pending = configured or await _sitemaps_of_sites(visit, starts, selected)
     only = pending[0] if len(pending) == 1 and not read else None
     seen, retried = set(pending), set[str]()
     while pending and read < manifest.most_pages:
@@ -245,12 +202,11 @@ async def discover_sitemaps(
             sitemap = Sitemap(is_index=False, urls=(), problem="it cannot be fetched")
         if sitemap.problem:
             visit.cut(f"the sitemap {url} is incomplete: {sitemap.problem}")
-        size_bytes = sum(map(len, sitemap.urls))
-        urls = await off_loop(size_bytes, _absolute_urls, url, sitemap)
-        if unusable := len(sitemap.urls) - len(urls):
-            visit.warn(f"{unusable} entries of {url} are not URLs of web pages")
         wants = selected.search if sitemap.is_index else finder.matches
-        urls = await off_loop(size_bytes, _select_unique, urls, wants)
+        size_bytes = sum(map(len, sitemap.urls))
+        urls, unusable = await off_loop(size_bytes, _select_urls, url, sitemap.urls, wants)
+        if unusable:
+            visit.warn(f"{unusable} entries of {url} are not URLs of web pages")
         if sitemap.is_index:
             new = [one for one in urls if one not in seen]
             seen.update(new)
@@ -263,12 +219,12 @@ async def discover_sitemaps(
         visit.cut(f"{len(pending)} sitemaps were left out: most_pages is {manifest.most_pages}")
 
 
-def _absolute_urls(base: str, sitemap: Sitemap) -> list[str]:
-    return [url for one in sitemap.urls if (url := absolute_url(base, one))]
-
-
-def _select_unique(urls: list[str], wants: Callable[[str], object]) -> list[str]:
-    return list(dict.fromkeys(filter(wants, urls)))
+def _select_urls(
+    base: str, links: tuple[str, ...], wants: Callable[[str], object]
+) -> tuple[list[str], int]:
+    """Return the wanted URLs, each once, and how many links are not URLs of web pages."""
+    urls = [url for one in links if (url := absolute_url(base, one))]
+    return list(dict.fromkeys(filter(wants, urls))), len(links) - len(urls)
 
 
 async def _fetch_sitemap(visit: Visit, source: str, url: str, *, is_only: bool) -> Sitemap | None:
@@ -290,80 +246,46 @@ async def _fetch_sitemap(visit: Visit, source: str, url: str, *, is_only: bool) 
 
 
 def _parse_sitemap(page: Page) -> Sitemap:
-    page, problem = _decompress(page)
-    sitemap = read_sitemap(page)
-    return replace(sitemap, problem=problem or sitemap.problem)
-
-
-def _decompress(page: Page) -> tuple[Page, str | None]:
-    """Return the page with its body decompressed if it is gzipped, and the problem if any.
-
-    Of a file that is truncated or damaged, the part before that is returned.
+    """Return the sitemap of a page that may be gzipped; of a damaged file, its intact part.
 
     Raises:
         UnexpectedShape: nothing can be decompressed, or it is larger than a sitemap may be.
     """
     if not page.body.startswith(_GZIP):
-        return page, None
+        return read_sitemap(page)
     body, problem = bytearray(), None
-    rest = page.body
-    while rest.startswith(_GZIP):  # a file may have several members
-        decompressor = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    with gzip.GzipFile(fileobj=io.BytesIO(page.body)) as file:
         try:
-            for start in range(0, len(rest), _PIECE_BYTES):
-                piece = rest[start : start + _PIECE_BYTES]
-                body += decompressor.decompress(piece, _MAX_BYTES + 1 - len(body))
+            while piece := file.read1(_PIECE_BYTES):
+                body += piece
                 if len(body) > _MAX_BYTES:
                     raise UnexpectedShape(page.url, f"a sitemap of more than {_MAX_BYTES} bytes")
-                if decompressor.eof:
-                    rest = decompressor.unused_data + rest[start + _PIECE_BYTES :]
-                    break
-            else:
-                problem, rest = "the gzip file is truncated", b""
-        except zlib.error as error:
-            problem, rest = f"the gzip file is damaged ({error})", b""
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            problem = f"the gzip file is damaged ({error})"
     if problem and not body:
-        raise UnexpectedShape(page.url, f"not a gzipped sitemap ({problem})")
+        raise UnexpectedShape(page.url, f"not a gzipped sitemap: {problem}")
     if problem and not body.lstrip().startswith(b"<"):
         body = body[: body.rfind(b"\n") + 1]  # the last line may be half a URL
-    return replace(page, body=bytes(body)), problem
+    sitemap = read_sitemap(replace(page, body=bytes(body)))
+    return replace(sitemap, problem=problem or sitemap.problem)
 
 
-async def _initial_sitemaps(
-    visit: Visit, manifest: HtmlManifest, parameters: Mapping[str, Any], selected: UserPattern
-) -> list[str]:
-    """Return the sitemaps of the manifest, or those of robots.txt, or /sitemap.xml."""
-    if configured := _configured_sitemaps(manifest, parameters):
-        return configured
+async def _sitemaps_of_sites(visit: Visit, starts: list[str], selected: UserPattern) -> list[str]:
+    """Return the sitemaps that robots.txt of each site lists, or else /sitemap.xml."""
     found: list[str] = []
-    origins = dict.fromkeys(urljoin(one, "/") for one in _start_urls(manifest, parameters))
-    for origin in origins:
-        listed = await _sitemaps_in_robots(visit, origin)
+    for origin in dict.fromkeys(urljoin(one, "/") for one in starts):
+        listed: list[str] = []
+        try:
+            page = await visit.fetch(urljoin(origin, "/robots.txt"), accept=_NO_ROBOTS_STATUSES)
+        except _FATAL_ERRORS:
+            raise
+        except FetchError as error:
+            visit.warn(f"robots.txt was not searched for sitemaps: {error}")
+        else:
+            if page.status not in _NO_ROBOTS_STATUSES:
+                links = Rules(text_of(page.body)).sitemaps
+                listed = [url for one in links if (url := absolute_url(page.url, one))]
         # One that does not match may be the index of one that does.
         matching = [one for one in listed if selected.search(one)] or listed
         found += matching or [urljoin(origin, "/sitemap.xml")]
     return list(dict.fromkeys(found))
-
-
-async def _sitemaps_in_robots(visit: Visit, origin: str) -> list[str]:
-    try:
-        page = await visit.fetch(urljoin(origin, "/robots.txt"), accept=_NO_ROBOTS_STATUSES)
-    except FetchError as error:
-        if isinstance(error, _FATAL_ERRORS):
-            raise
-        visit.warn(f"robots.txt was not searched for sitemaps: {error}")
-        return []
-    if page.status in _NO_ROBOTS_STATUSES:
-        return []
-    listed = Rules(text_of(page.body)).sitemaps
-    return [url for one in listed if (url := absolute_url(page.url, one))]
-
-
-def _configured_sitemaps(manifest: HtmlManifest, parameters: Mapping[str, Any]) -> list[str]:
-    sitemap = manifest.items.sitemap if manifest.items else False
-    urls = sitemap if isinstance(sitemap, tuple) else ()
-    return list(dict.fromkeys(fill(one, parameters, in_url=True) for one in urls))
-
-
-def _start_urls(manifest: HtmlManifest, parameters: Mapping[str, Any]) -> list[str]:
-    return [one for start in manifest.start for one in start.urls(parameters)]
