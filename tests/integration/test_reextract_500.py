@@ -90,7 +90,7 @@ async def test_transcripts_and_their_refusals_come_from_the_archive_too(
     serve: Serve, tmp_path: Path, clock: VirtualClock
 ) -> None:
     web = {"items": 60, "faults": 0.2}
-    job, before = await collect(serve, tmp_path, clock, web, images="check")
+    job, before = await collect(serve, tmp_path, clock, web)
     outcomes = {one["outcome"] for row in before for one in row["data"]["transcripts"] or ()}
 
     async with home(tmp_path) as (store, archive):

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longline.core.errors import ConnectFailed, Gone, SkipItem, Throttled, UnexpectedShape
+from longline.core.errors import Gone, SkipItem, UnexpectedShape
 from longline.http.messages import Page
 from longline.sources.base import Visit
 from longline.sources.n8n.content import find_videos, read_markdown
 from longline.sources.n8n.source import N8n
-from tests.sources.scripted import ScriptedWeb, collect, notes_on, status, unexplained
+from tests.sources.scripted import ScriptedWeb, collect, notes_on, unexplained
 from tests.sources.templates import FIRST, ITEM, PAGE, SITE, first_answer, node, sticky, workflow
 from tests.virtual import VirtualClock
 
@@ -131,10 +131,8 @@ async def test_a_sticky_note_without_text_is_kept_and_noted(
     data, visit = await read(clock, workflow=inner)
 
     assert data["sticky_notes"][0]["text"] is None
-    notes = notes_on(visit, "sticky_notes")
-    assert len(notes) == 3
-    assert all(part in note for part, note in zip(("text", "position", "size"), notes, strict=True))
-    assert [re.findall(r"\d+", note) for note in notes] == [["1", "1"]] * 3
+    (note,) = notes_on(visit, "sticky_notes")
+    assert re.findall(r"\d+", note) == ["1", "1"]
 
 
 async def test_a_description_of_images_only_has_no_words(clock: VirtualClock) -> None:
@@ -182,7 +180,6 @@ async def test_a_file_reference_is_resolved_by_the_attached_images(clock: Virtua
     ]
     (note,) = notes_on(visit, "images")
     assert "fileId:9" in note
-    assert "{'id': 8}" in notes_on(visit, "image_references")[0]
 
 
 async def test_media_are_listed_once_with_every_place(clock: VirtualClock) -> None:
@@ -209,88 +206,6 @@ async def test_media_are_listed_once_with_every_place(clock: VirtualClock) -> No
         ("https://files.example/1.png", ["description", "sticky note"]),
         (f"{SITE}/local.png", ["description"]),
     ]
-
-
-async def test_an_answer_without_a_list_of_images_is_noted(clock: VirtualClock) -> None:
-    data, visit = await read(clock, image=None)
-
-    assert data["images"] == []
-    assert "/templates/workflows/{id}" in notes_on(visit, "image_references")[0]
-
-
-async def checked(answer: Any, clock: VirtualClock) -> tuple[dict[str, Any], ScriptedWeb]:
-    url = "https://files.example/1.png"
-    web = ScriptedWeb({FIRST: first_answer(description=f"![a]({url})"), url: answer})
-    source = N8n.with_options({**QUIET, "images": "check"})
-    data, _visit = await collect(source, web, ITEM, clock)
-    return data["images"][0], web
-
-
-async def test_an_image_is_checked_when_asked_for(clock: VirtualClock) -> None:
-    headers = {"content-type": "image/png", "content-length": "4321"}
-
-    image, web = await checked(Page("u", 200, headers, b""), clock)
-
-    assert (image["status"], image["type"], image["size_bytes"]) == (200, "image/png", 4321)
-    assert [request.method for request in web.requests] == ["GET", "HEAD"]
-
-
-async def test_a_host_that_refuses_head_is_asked_in_full(clock: VirtualClock) -> None:
-    answers = [status("u", 405), Page("u", 200, {"content-type": "image/gif"}, b"GIF89a")]
-
-    image, web = await checked(answers, clock)
-
-    assert (image["status"], image["size_bytes"]) == (200, 6)
-    assert [request.method for request in web.requests] == ["GET", "HEAD", "GET"]
-
-
-async def test_an_image_that_is_gone_is_a_finding_not_a_failure(clock: VirtualClock) -> None:
-    image, _web = await checked(status("u", 404), clock)
-
-    assert image["status"] == 404
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [(ConnectFailed("https://files.example", "refused"), None), (Throttled("u", 429), 429)],
-)
-async def test_an_image_that_cannot_be_had_keeps_the_problem(
-    error: Exception, code: int | None, clock: VirtualClock
-) -> None:
-    image, _web = await checked(error, clock)
-
-    assert image["status"] == code
-    assert image["problem"] == str(error)
-
-
-@pytest.mark.parametrize(
-    "host", ["127.0.0.1", "10.0.0.8", "[::1]", "localhost:5678", "169.254.169.254", "nas.local"]
-)
-async def test_a_strangers_text_cannot_send_us_into_a_private_network(
-    host: str, clock: VirtualClock
-) -> None:
-    web = ScriptedWeb({FIRST: first_answer(description=f"![a](http://{host}/x.png)")})
-
-    data, _visit = await collect(N8n.with_options({**QUIET, "images": "check"}), web, ITEM, clock)
-
-    assert data["images"][0]["status"] is None
-    assert "private" in data["images"][0]["problem"]
-    assert web.addresses == [FIRST]
-
-
-async def test_a_host_the_user_named_may_be_private(clock: VirtualClock) -> None:
-    site = "http://127.0.0.1:9"
-    web = ScriptedWeb(
-        {
-            f"{site}/api/templates/workflows/42": first_answer(description=f"![a]({site}/x.png)"),
-            f"{site}/x.png": b"png",
-        }
-    )
-    options = {**QUIET, "images": "check", "site_url": site, "api_url": f"{site}/api"}
-
-    data, _visit = await collect(N8n.with_options(options), web, ITEM, clock)
-
-    assert data["images"][0]["status"] == 200
 
 
 OPTIONS = {"detail": "pages", "transcripts": False}

@@ -134,22 +134,6 @@ async def test_a_page_and_the_api_tell_the_same_title(clock: VirtualClock) -> No
         assert {data["id"]: data["title"] for data, _visit in from_pages} == titles
 
 
-async def test_images_of_the_practice_web_can_be_checked(clock: VirtualClock) -> None:
-    async with practice(clock) as (_web, chain, addresses):
-        source = made({**addresses, "images": "check", "transcripts": False})
-
-        found, _gone = await everything(source, chain, clock)
-
-        own = [
-            image
-            for data, _visit in found
-            for image in data["images"]
-            if image["url"].startswith(addresses["site_url"])
-        ]
-        assert own
-        assert {(image["status"], image["type"]) for image in own} == {(200, "image/png")}
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

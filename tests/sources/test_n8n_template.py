@@ -74,7 +74,6 @@ async def test_a_404_of_the_first_endpoint_is_not_final(clock: VirtualClock) -> 
     assert data["title"] == "Send a letter"
     assert data["node_count"] == 2
     assert data["description"] is None
-    assert "author, categories, created_at" in notes_on(visit, "endpoint")[0]
     assert unexplained(data, visit) == []
 
 
@@ -87,9 +86,6 @@ async def test_the_third_endpoint_knows_price_and_last_change(clock: VirtualCloc
     assert data["updated_at"] == "2025-05-01T00:00:00.000Z"
     assert (data["price"], data["is_paid"], data["difficulty"]) == (0, False, "easy")
     assert data["author"] == {"username": "ann"}
-    (note,) = notes_on(visit, "author")
-    assert note.startswith("/workflows/{id}")
-    assert "name, verified" in note
     assert unexplained(data, visit) == []
 
 
@@ -189,15 +185,12 @@ async def test_the_search_counts_views_that_the_flat_endpoint_leaves_out(
 # ---------------------------------------------------------------- odd values and the record's model
 
 
-async def test_odd_values_are_kept_and_noted(clock: VirtualClock) -> None:
+async def test_odd_values_are_kept(clock: VirtualClock) -> None:
     odd = first_answer(views="12", user="ann", categories=[{"id": 1}, {"name": "AI"}], nodes=None)
 
     data, visit = await collect(N8n(), ScriptedWeb({FIRST: odd}), ITEM, clock)
 
     assert data["views"] == "12"
-    (note,) = notes_on(visit, "views")
-    assert "str" in note
-    assert "int" in note
     assert data["categories"] == ["AI"]
     assert data["author"] is None
     assert data["integrations"] is None
@@ -282,13 +275,11 @@ async def test_the_workflow_is_kept_whole_and_counted(clock: VirtualClock) -> No
 @pytest.mark.parametrize(
     ("change", "pattern"),
     [
-        ({"connections": {"A": {"main": [to("Z")]}}}, "'Z'"),
-        ({"connections": {"Q": {"main": [to("A")]}}}, "'Q'"),
-        ({"nodes": [node("A"), node("A")]}, "'A'"),
-        ({"nodes": [{"type": "x", "parameters": {}}, node("B")]}, "1.*2.* id"),
-        ({"nodes": [{"name": "A"}, node("B")]}, "1.*2.* type"),
-        ({"nodes": [node("A"), "B", None]}, "2 nodes"),
-        ({"nodes": [node("A", parameters=None), node("B")]}, "1.*2.*parameters"),
+        ({"connections": {"A": {"main": [to("Z")]}}}, "1 missing nodes.* Z"),
+        ({"connections": {"Q": {"main": [to("A")]}}}, "1 missing nodes.* Q"),
+        ({"connections": {"A": {"main": [to(*"VWXYZ")]}}}, "5 missing nodes.* V, W, X$"),
+        ({"nodes": [node("A"), node("A")]}, "1 nodes .* no name of their own"),
+        ({"nodes": [node("A"), {"type": "x"}, "B", None]}, "3 nodes .* no name of their own"),
     ],
 )
 async def test_problems_of_a_workflow_are_noted(
@@ -329,15 +320,6 @@ async def test_a_usual_workflow_gets_no_note(clock: VirtualClock) -> None:
     _data, visit = await read(workflow(), clock)
 
     assert notes_on(visit, "workflow") == []
-
-
-async def test_long_lists_of_names_are_cut_short(clock: VirtualClock) -> None:
-    inner = workflow(node("A"), connections={"A": {"main": [to("V", "W", "X", "Y", "Z")]}})
-
-    _data, visit = await read(inner, clock)
-
-    assert re.search(r"'V', 'W', 'X'.*\b2\b", notes_on(visit, "workflow")[0])
-    assert "'Y'" not in notes_on(visit, "workflow")[0]
 
 
 async def test_a_template_without_a_workflow_is_null_with_reasons(clock: VirtualClock) -> None:

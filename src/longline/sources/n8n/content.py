@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,17 +11,17 @@ from urllib.parse import urljoin, urlsplit
 from markdown_it import MarkdownIt
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from longline.core.errors import BadStatus, FetchError, SkipItem, UnexpectedShape
+from longline.core.errors import SkipItem, UnexpectedShape
 from longline.core.model import Item
 from longline.http.messages import Page, without_userinfo
-from longline.limits.retry import RETRIED_STATUSES
 from longline.sources.base import Visit
 from longline.sources.n8n.template import (
     STICKY_NOTE,
+    WORKFLOW_FIELDS,
     AddNote,
     Detail,
-    empty_workflow,
     nodes_of,
+    note_empty,
     parse_template_url,
     slug_of,
     template_id,
@@ -33,7 +32,6 @@ _BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _BARE_LINK = re.compile(r"https?://[^\s<>()\[\]\"'`|\\]+")
 _MAX_CHARACTERS = 50_000
 """Characters of a text that are read: the time of deep nesting grows with its square."""
-_HEADINGS = "h1, h2, h3, h4, h5, h6"
 # Also 11 characters, but YouTube's names for a playlist and for the live stream of a channel.
 _NOT_VIDEOS = frozenset({"videoseries", "live_stream"})
 _VIDEO = re.compile(
@@ -46,17 +44,14 @@ _VIDEO = re.compile(
     r")(?P<id>[A-Za-z0-9_-]{11})(?![A-Za-z0-9_-])",
     re.IGNORECASE,
 )
-# Servers that do not implement HEAD return 501.
-_RETURNED_STATUSES = frozenset(range(400, 600)) - (RETRIED_STATUSES - {501})
-_NO_HEAD_STATUSES = frozenset({400, 403, 404, 405, 501})
 _FILE = "fileid:"
 _TITLE_SUFFIX = re.compile(r"\s*\|\s*n8n workflow template\s*$", re.IGNORECASE)
 _OTHER_TEMPLATES = "section.section-creator-workflows"
 _NOT_CONTENT = (
     "nav, footer, [role=dialog], dialog, [id*=cookie i], [class*=cookie i], [id*=onetrust i]"
 )
-_NOT_ON_PAGES = "not on the page; the API has it"
-_ONLY_IN_API = [
+NOT_ON_PAGES = "not on the page; the API has it"
+_ONLY_IN_API = (
     "views",
     "recent_views",
     "total_views",
@@ -71,16 +66,8 @@ _ONLY_IN_API = [
     "price",
     "purchase_url",
     "is_paid",
-]
-_DECLARED_COUNTS = ("declared_node_count", "declared_node_types")
-EMPTY_ON_PAGES = frozenset(
-    {
-        *_ONLY_IN_API,
-        *empty_workflow("", lambda _field, _text: None),
-        *_DECLARED_COUNTS,
-        *("description", "sticky_notes"),
-    }
 )
+EMPTY_ON_PAGES = frozenset({*_ONLY_IN_API, *WORKFLOW_FIELDS, "description", "sticky_notes"})
 """Fields that the page of a template never has."""
 
 
@@ -94,50 +81,45 @@ class RichText:
     links: list[str] = field(default_factory=list)
 
 
-_Places = list[tuple[str, str, RichText]]
-"""Name, source text and parsed text of each place that explains a template."""
-
-
 def read_content(detail: Detail, note: AddNote) -> dict[str, Any]:
     """Return the fields of layer 3; every empty one is noted with its reason."""
     description = detail.values.get("description")
     if not isinstance(description, str):
-        unexpected = "" if description is None else f" (it is {type(description).__name__})"
-        note("description", detail.why_empty("description") + unexpected)
         description = None
-    notes = _sticky_notes(detail, note)
     parsed = read_markdown(description or "")
+    if len(description or "") > _MAX_CHARACTERS:
+        note("description_text", f"only the first {_MAX_CHARACTERS} characters are read")
+    elif description and not parsed.text:
+        note("description_text", "the description has no text, only images")
+    notes = [
+        _sticky_note(node)
+        for node in nodes_of(detail.values.get("workflow"))
+        if node.get("type") == STICKY_NOTE
+    ]
+    if without_text := sum(one["text"] is None for one in notes):
+        note("sticky_notes", f"{without_text} of {len(notes)} have no text")
     places = [("description", description or "", parsed)]
-    places += [("sticky note", text, _read_note(text)) for one in notes if (text := one["text"])]
-    return {
+    for text in (one["text"] or "" for one in notes):
+        # Most notes have neither link nor image, and parsing Markdown is slow.
+        is_rich = "](" in text or "<" in text or "://" in text
+        places.append(("sticky note", text, read_markdown(text) if is_rich else RichText()))
+    fields = {
         "description": description,
-        "description_text": _description_text(description, parsed, note),
+        "description_text": None if description is None else parsed.text,
         "headings": parsed.headings,
         "sticky_notes": notes,
-        "image_references": [*_images_in(places), *_attached_images(detail, note)],
-        "video_references": _videos_in(places),
+        "image_references": [
+            *(_image(url, alt, place) for place, _, one in places for url, alt in one.images),
+            *_attached_images(detail),
+        ],
+        "video_references": [
+            {"id": video, "found_in": place}
+            for place, text, _ in places
+            for video in find_videos(text)
+        ],
         "links": list(dict.fromkeys(link for *_, one in places for link in one.links)),
     }
-
-
-def _description_text(description: str | None, parsed: RichText, note: AddNote) -> str | None:
-    if description is None:
-        note("description_text", "there is no description")
-        return None
-    if len(description) > _MAX_CHARACTERS:
-        note("description_text", f"only the first {_MAX_CHARACTERS} characters are read")
-    elif not parsed.text:
-        note("description_text", "the description has no text, only images")
-    return parsed.text
-
-
-def _sticky_notes(detail: Detail, note: AddNote) -> list[dict[str, Any]]:
-    nodes = nodes_of(detail.values.get("workflow"))
-    found = [_sticky_note(node) for node in nodes if node.get("type") == STICKY_NOTE]
-    for key, missing in (("text", "text"), ("position", "position"), ("width", "size")):
-        if count := sum(entry[key] is None for entry in found):
-            note("sticky_notes", f"{count} of {len(found)} have no {missing}")
-    return found
+    return note_empty(fields, detail.reason, note)
 
 
 def _sticky_note(node: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,40 +135,18 @@ def _sticky_note(node: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read_note(text: str) -> RichText:
-    # Most notes have neither link nor image, and parsing Markdown is slow.
-    return read_markdown(text) if "](" in text or "<" in text or "://" in text else RichText()
+def _image(address: str, alt: str, found_in: str) -> dict[str, Any]:
+    return {"address": address, "alt": alt, "found_in": found_in}
 
 
-def _images_in(places: _Places) -> list[dict[str, Any]]:
-    return [
-        {"address": url, "alt": alt, "found_in": place}
-        for place, _text, parsed in places
-        for url, alt in parsed.images
-    ]
-
-
-def _attached_images(detail: Detail, note: AddNote) -> list[dict[str, Any]]:
+def _attached_images(detail: Detail) -> list[dict[str, Any]]:
     """Return the images of the response's own list, to which `fileId:N` in a text refers."""
     images = detail.values.get("image")
-    if not isinstance(images, list):
-        note("image_references", f"the list of attached images is {detail.why_empty('image')}")
-        return []
-    usable = [one for one in images if isinstance(one, Mapping) and isinstance(one.get("url"), str)]
-    for one in images:
-        if one not in usable:
-            note("image_references", f"an attached image without a URL: {one!r:.80}")
     return [
-        {"address": one["url"], "alt": "", "found_in": "attached", "file": one.get("id")}
-        for one in usable
+        {**_image(one["url"], "", "attached"), "file": one.get("id")}
+        for one in (images if isinstance(images, list) else ())
+        if isinstance(one, Mapping) and isinstance(one.get("url"), str)
     ]
-
-
-def _videos_in(places: _Places) -> list[dict[str, str]]:
-    pairs = dict.fromkeys(
-        (video, place) for place, text, _ in places for video in find_videos(text)
-    )
-    return [{"id": video, "found_in": place} for video, place in pairs]
 
 
 def read_markdown(source: str) -> RichText:
@@ -202,7 +162,7 @@ def _read_html(root: LexborNode) -> RichText:
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
     headings = [
         {"level": int((node.tag or "h1")[1]), "text": heading}
-        for node in root.css(_HEADINGS)
+        for node in root.css("h1, h2, h3, h4, h5, h6")
         if (heading := " ".join(node.text().split()))
     ]
     images = [
@@ -264,42 +224,9 @@ def _resolve(url: str, files: Mapping[str, str], page_url: str) -> str | None:
     return absolute if is_web else None
 
 
-async def check_image(visit: Visit, url: str, trusted_hosts: frozenset[str]) -> dict[str, Any]:
-    """Request an image and return its status, type and size in bytes, or the problem.
-
-    Private addresses are not requested unless the user named their host.
-    """
-    host = urlsplit(url).hostname or ""
-    if host not in trusted_hosts and _is_private(host):
-        return _unchecked(None, "not requested: it is in a private network")
-    try:
-        page = await visit.fetch(url, method="HEAD", accept=_RETURNED_STATUSES)
-        if page.status in _NO_HEAD_STATUSES:
-            page = await visit.fetch(url, accept=_RETURNED_STATUSES)
-    except FetchError as error:
-        return _unchecked(error.status if isinstance(error, BadStatus) else None, str(error))
-    length = page.headers.get("content-length", "")
-    return {
-        "status": page.status,
-        "type": page.headers.get("content-type"),
-        "size_bytes": int(length) if length.isdigit() else len(page.body) or None,
-    }
-
-
-def _unchecked(status: int | None, problem: str) -> dict[str, Any]:
-    return {"status": status, "type": None, "size_bytes": None, "problem": problem}
-
-
-def _is_private(host: str) -> bool:
-    try:
-        return not ipaddress.ip_address(host).is_global
-    except ValueError:
-        return host == "localhost" or host.endswith((".localhost", ".local", ".internal"))
-
-
 @dataclass(frozen=True, slots=True)
 class TemplatePage:
-    """The page of one template, reduced to the part about this template."""
+    """The page of one template; `body` has only the part about this template."""
 
     page: Page
     body: LexborNode
@@ -318,75 +245,16 @@ async def fetch_page(visit: Visit) -> TemplatePage:
     if found is None or found[0] != template_id(visit.item):
         raise SkipItem(f"{visit.item.url} redirects to {page.url}")
     title = page.first_text("h1") or _page_title(page)
-    if not title:
-        raise UnexpectedShape(page.url, "neither <h1> nor og:title on the page")
-    return TemplatePage(page, _template_part(page), title)
-
-
-def page_metadata(item: Item, found: TemplatePage, note: AddNote) -> dict[str, Any]:
-    """Return the fields of layer 1, most of them empty, with a note."""
-    fields: dict[str, Any] = {
-        "id": template_id(item),
-        "url": item.url,
-        "slug": slug_of(item, note),
-        "endpoint": "page",
-        "title": found.title,
-        "page_title": _page_title(found.page),
-        "summary": found.page.first_attribute("meta[name=description]", "content"),
-        "author": _page_author(found.body),
-        "integrations": _integrations(found.body),
-    }
-    for name in ("page_title", "summary", "author"):
-        if fields[name] is None:
-            note(name, "not on the page")
-    for name in _ONLY_IN_API:
-        note(name, _NOT_ON_PAGES)
-    return {**fields, **dict.fromkeys(_ONLY_IN_API)}
-
-
-def page_workflow(note: AddNote) -> dict[str, None]:
-    """Return the fields of layer 2, all empty: scripts load the workflow from the API."""
-    for name in _DECLARED_COUNTS:
-        note(name, _NOT_ON_PAGES)
-    return {**empty_workflow(_NOT_ON_PAGES, note), **dict.fromkeys(_DECLARED_COUNTS)}
-
-
-def page_content(found: TemplatePage, note: AddNote) -> dict[str, Any]:
-    """Return the fields of layer 3, from the part of the page that is about this template."""
-    note("description", "the page has no Markdown; its text is in description_text")
-    note("sticky_notes", "the page does not have the workflow, which they are part of")
-    videos = find_videos(found.body.html or "")
-    parsed = _read_html(found.body)
-    images = _images_in([("page", "", parsed)])
-    if image := found.page.first_attribute("meta[property='og:image']", "content"):
-        images.append({"address": image, "alt": "", "found_in": "og:image"})
-    return {
-        "description": None,
-        "description_text": parsed.text,
-        "headings": parsed.headings,
-        "sticky_notes": None,
-        "image_references": images,
-        "video_references": [{"id": video, "found_in": "page"} for video in videos],
-        "links": parsed.links,
-    }
-
-
-def _page_title(page: Page) -> str | None:
-    title = page.first_attribute("meta[property='og:title']", "content")
-    return _TITLE_SUFFIX.sub("", title).strip() or None if title else None
-
-
-def _template_part(page: Page) -> LexborNode:
     tree = LexborHTMLParser(page.text)  # a copy, since nodes are removed
     body = tree.css_first("#__nuxt") or tree.body
-    if body is None:
-        raise UnexpectedShape(page.url, "an empty page")
+    if not title or body is None:
+        raise UnexpectedShape(page.url, "neither <h1> nor og:title on the page")
     _remove_nodes(body.css(_NOT_CONTENT))
     sections = body.css("section")
     others = {node.mem_id for node in body.css(_OTHER_TEMPLATES)}
     first = next((n for n, node in enumerate(sections) if node.mem_id in others), len(sections))
     _remove_nodes(sections[first:])
-    return body
+    return TemplatePage(page, body, title)
 
 
 def _remove_nodes(nodes: list[LexborNode]) -> None:
@@ -395,17 +263,57 @@ def _remove_nodes(nodes: list[LexborNode]) -> None:
         node.decompose()
 
 
-def _page_author(body: LexborNode) -> dict[str, Any] | None:
-    link = body.css_first("a[href*='/creators/']")
-    path = (link.attributes.get("href") or "") if link else ""
-    username = path.partition("/creators/")[2].strip("/").partition("/")[0]
-    if link is None or not username:
-        return None
-    name = " ".join(link.text().split())
-    return {"username": username, **({"name": name} if name else {})}
+def _page_title(page: Page) -> str | None:
+    title = page.first_attribute("meta[property='og:title']", "content")
+    return _TITLE_SUFFIX.sub("", title).strip() or None if title else None
 
 
-def _integrations(body: LexborNode) -> list[str]:
-    links = (node.attributes.get("href") or "" for node in body.css("a[href*='/integrations/']"))
-    slugs = (link.partition("/integrations/")[2].strip("/").partition("/")[0] for link in links)
-    return list(dict.fromkeys(slug for slug in slugs if slug))
+def page_metadata(item: Item, found: TemplatePage, note: AddNote) -> dict[str, Any]:
+    """Return the fields of layer 1, most of them empty, with a note."""
+    fields: dict[str, Any] = {
+        "id": template_id(item),
+        "url": item.url,
+        "slug": slug_of(item),
+        "endpoint": "page",
+        "title": found.title,
+        "page_title": _page_title(found.page),
+        "summary": found.page.first_attribute("meta[name=description]", "content"),
+        "author": None,
+        "integrations": list(
+            dict.fromkeys(slug for slug, _ in _links_below(found, "integrations"))
+        ),
+    }
+    for username, name in _links_below(found, "creators")[:1]:
+        fields["author"] = {"username": username, **({"name": name} if name else {})}
+    note_empty(fields, "not on the page", note)
+    return {**fields, **note_empty(dict.fromkeys(_ONLY_IN_API), NOT_ON_PAGES, note)}
+
+
+def _links_below(found: TemplatePage, folder: str) -> list[tuple[str, str]]:
+    """Return slug and text of each link to a page of `/folder/`."""
+    links = []
+    for node in found.body.css(f"a[href*='/{folder}/']"):
+        href = node.attributes.get("href") or ""
+        slug = href.partition(f"/{folder}/")[2].strip("/").partition("/")[0]
+        if slug:
+            links.append((slug, " ".join(node.text().split())))
+    return links
+
+
+def page_content(found: TemplatePage, note: AddNote) -> dict[str, Any]:
+    """Return the fields of layer 3, from the part of the page that is about this template."""
+    videos = find_videos(found.body.html or "")
+    parsed = _read_html(found.body)
+    images = [_image(url, alt, "page") for url, alt in parsed.images]
+    if image := found.page.first_attribute("meta[property='og:image']", "content"):
+        images.append(_image(image, "", "og:image"))
+    fields = {
+        "description": None,
+        "description_text": parsed.text,
+        "headings": parsed.headings,
+        "sticky_notes": None,
+        "image_references": images,
+        "video_references": [{"id": video, "found_in": "page"} for video in videos],
+        "links": parsed.links,
+    }
+    return note_empty(fields, NOT_ON_PAGES, note)

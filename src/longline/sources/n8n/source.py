@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from enum import StrEnum
 from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -30,19 +29,20 @@ from longline.sources.base import Options, Source, Visit, layer
 from longline.sources.html.sitemaps import Sitemap, read_sitemap
 from longline.sources.n8n.content import (
     EMPTY_ON_PAGES,
+    NOT_ON_PAGES,
     TemplatePage,
-    check_image,
     fetch_page,
     list_images,
     list_videos,
     page_content,
     page_metadata,
-    page_workflow,
     read_content,
 )
 from longline.sources.n8n.template import (
+    WORKFLOW_FIELDS,
     Detail,
     fetch_detail,
+    note_empty,
     parse_template_url,
     read_metadata,
     read_workflow,
@@ -98,8 +98,6 @@ class N8nOptions(Options):
     """Fetch a transcript for each video."""
     language: str = Field("en", min_length=2)
     """Preferred language of transcripts."""
-    images: Literal["list", "check"] = "list"
-    """Only list the images, or request each image for its status, type and size."""
     rows: int = Field(100, ge=1, le=100)
     """Templates per page of the search; n8n.io accepts at most 100."""
     search: str = ""
@@ -116,25 +114,8 @@ class N8nOptions(Options):
         return value
 
 
-class TranscriptOutcome(StrEnum):
-    """Result of fetching a transcript; the last three may change."""
-
-    OK = "ok"
-    DISABLED = "disabled"
-    NOT_FOUND = "not_found"
-    UNAVAILABLE = "unavailable"
-    UNPLAYABLE = "unplayable"
-    AGE_RESTRICTED = "age_restricted"
-    INVALID_ID = "invalid_id"
-    TOKEN_REQUIRED = "token_required"  # noqa: S105  # an outcome, not a secret
-    DISALLOWED = "disallowed"
-    BLOCKED = "blocked"
-    FAILED = "failed"
-
-
-_TRANSIENT = frozenset(
-    {TranscriptOutcome.DISALLOWED, TranscriptOutcome.BLOCKED, TranscriptOutcome.FAILED}
-)
+_TRANSIENT = frozenset({"disallowed", "blocked", "failed"})
+"""Outcomes of transcripts that may change."""
 
 
 def _check_workflow(workflow: dict[str, Any]) -> dict[str, Any]:
@@ -156,26 +137,6 @@ class N8nRecord(BaseModel):
     title: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
     url: str
     workflow: Annotated[dict[str, Any], AfterValidator(_check_workflow)] | None
-
-
-def _length_share(text: Any) -> float:
-    return min(1.0, len(text) / _LONG_DESCRIPTION) if isinstance(text, str) else 0.0
-
-
-def _is_known_author(author: Any) -> bool:
-    return isinstance(author, Mapping) and bool(author.get("username") or author.get("name"))
-
-
-def _has_several_nodes(data: Mapping[str, Any]) -> bool:
-    return (data.get("node_count") or 0) - (data.get("sticky_note_count") or 0) > 1
-
-
-def _is_from_api(data: Mapping[str, Any]) -> bool:
-    return data.get("endpoint") != "page"
-
-
-def _has_videos(data: Mapping[str, Any]) -> bool:
-    return bool(data.get("videos")) and data.get("transcripts") is not None
 
 
 def _final_share(transcripts: Any) -> float:
@@ -203,24 +164,39 @@ def _has_same_count(count: int, declared: Any, types: Mapping[str, Any]) -> bool
     return count in (declared, sum(n for n in types.values() if isinstance(n, int)))
 
 
-def _has_all_types(types: Mapping[str, int], count: int) -> bool:
-    return sum(types.values()) == count
-
-
 RULES = QualityRules(
     layers={"metadata": 20, "workflow": 30, "content": 25, "media": 5, "transcripts": 5},
     expects=(
         Expect("metadata", "title", 4),
-        Expect("metadata", "author", 2, _is_known_author),
+        Expect("metadata", "author", 2),
         Expect("metadata", "categories", 2),
         Expect("metadata", "created_at"),
         Expect("metadata", "total_views"),
         Expect("workflow", "workflow", 4),
         Expect("workflow", "node_count", 3, bool),
-        Expect("workflow", "connection_count", 1, bool, when=_has_several_nodes),
-        Expect("content", "description", 2, when=_is_from_api),
-        Expect("content", "description_text", 4, _length_share),
-        Expect("transcripts", "transcripts", 1, _final_share, when=_has_videos),
+        Expect(
+            "workflow",
+            "connection_count",
+            1,
+            bool,
+            when=lambda data: (
+                (data.get("node_count") or 0) - (data.get("sticky_note_count") or 0) > 1
+            ),
+        ),
+        Expect("content", "description", 2, when=lambda data: data.get("endpoint") != "page"),
+        Expect(
+            "content",
+            "description_text",
+            4,
+            lambda text: min(1.0, len(text or "") / _LONG_DESCRIPTION),
+        ),
+        Expect(
+            "transcripts",
+            "transcripts",
+            1,
+            _final_share,
+            when=lambda data: bool(data.get("videos")) and data.get("transcripts") is not None,
+        ),
     ),
     checks=(
         CrossCheck("id", ("id", "url"), _has_same_id),
@@ -232,7 +208,11 @@ RULES = QualityRules(
             _has_same_count,
         ),
         CrossCheck("node types", ("node_types", "declared_node_types"), dict.__eq__),
-        CrossCheck("nodes read", ("node_types", "node_count"), _has_all_types),
+        CrossCheck(
+            "nodes read",
+            ("node_types", "node_count"),
+            lambda types, count: sum(types.values()) == count,
+        ),
     ),
     consistency=15,
 )
@@ -253,9 +233,16 @@ class N8n(Source):
 
     def __init__(self, options: N8nOptions | None = None) -> None:
         super().__init__(options)
-        self.usually_empty = _usually_empty(self.options)
-        urls = (self.options.site_url, self.options.api_url)
-        self._hosts = frozenset(urlsplit(url).hostname or "" for url in urls)
+        # Most templates are free, and only search results have a price.
+        rare = {"review_status", "ready_to_demo", "updated_at", "difficulty"}
+        rare |= {"price", "purchase_url", "is_paid"}
+        if self.options.inventory == "search":
+            rare.add("slug")
+        if not self.options.transcripts:
+            rare.add("transcripts")
+        if self.options.detail == "pages":
+            rare |= EMPTY_ON_PAGES
+        self.usually_empty = frozenset(rare)
 
     async def prepare(self, visit: Visit) -> None:
         """Send one request to the API, so that a host that forbids it stops the job."""
@@ -292,7 +279,8 @@ class N8n(Source):
     async def workflow(self, visit: Visit) -> dict[str, Any]:
         """Read the workflow and count its nodes."""
         if self.options.detail == "pages":
-            return dict(page_workflow(visit.note))
+            # Scripts of the page load the workflow from the API.
+            return note_empty(dict.fromkeys(WORKFLOW_FIELDS), NOT_ON_PAGES, visit.note)
         return read_workflow(await self._read_detail(visit), visit.note)
 
     @layer()
@@ -304,12 +292,9 @@ class N8n(Source):
 
     @layer(needs=("content",), optional=True)
     async def media(self, visit: Visit) -> dict[str, Any]:
-        """List the images and videos, each once; request the images with images=check."""
+        """List the images and videos, each once."""
         content = visit.results["content"]
         images = list_images(content["image_references"], visit.item.url, visit.note)
-        if self.options.images == "check":
-            for image in images:
-                image.update(await check_image(visit, image["url"], self._hosts))
         return {"images": images, "videos": list_videos(content["video_references"])}
 
     @layer(needs=("media",), optional=True)
@@ -338,18 +323,6 @@ class N8n(Source):
 
     async def _read_page(self, visit: Visit) -> TemplatePage:
         return await visit.once("page", fetch_page)
-
-
-def _usually_empty(options: N8nOptions) -> frozenset[str]:
-    """Return the fields that the chosen inventory and detail do not have, or rarely."""
-    rare = {"review_status", "ready_to_demo", "updated_at", "difficulty"}
-    # Most templates are free, and only search results have a price.
-    rare |= {"price", "purchase_url", "is_paid"}
-    if options.inventory == "search":
-        rare.add("slug")
-    if not options.transcripts:
-        rare.add("transcripts")
-    return frozenset(rare | EMPTY_ON_PAGES if options.detail == "pages" else rare)
 
 
 async def _discover_by_sitemap(visit: Visit, site: str) -> list[Item]:
@@ -399,8 +372,8 @@ async def _discover_by_search(visit: Visit, options: N8nOptions) -> AsyncIterato
     """Yield every template of the search, with a cursor after each page."""
     # The list may have shrunk since a crash, so the last page is read again.
     cursor = visit.cursor or {}
-    page, before = cursor.get("page", 1), cursor.get("before")
-    counted = 0 if page == 1 else before  # on earlier pages; None is unknown
+    page = cursor.get("page", 1)
+    before = cursor.get("before", 0)  # templates on the pages before the first one read here
     seen: set[int] = set()
     stale = 0
     while stale < _MAX_STALE_PAGES:
@@ -410,14 +383,14 @@ async def _discover_by_search(visit: Visit, options: N8nOptions) -> AsyncIterato
         new = {key: item for key, item in items if key not in seen}
         for item in new.values():
             yield item
-        before = None if counted is None else counted + len(seen)
+        cursor = {"page": page, "before": before + len(seen)}
         seen |= new.keys()
-        listed = None if counted is None else counted + len(seen)
+        listed = before + len(seen)
         if invalid := len(rows) - len(items):
             visit.cut(f"the search lists {invalid} templates without an id on page {page}")
-        if not rows and total is not None and listed is not None and listed < total:
+        if not rows and total is not None and listed < total:
             visit.cut(f"the search counts {total} templates and lists {listed}")
-        yield Cursor({"page": page, "before": before})
+        yield Cursor(cursor)
         if not rows or (total is not None and len(seen) >= total):
             return
         stale = 0 if new else stale + 1
