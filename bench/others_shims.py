@@ -17,9 +17,6 @@ import scrapy.downloadermiddlewares.cookies
 import scrapy.robotstxt
 import scrapy.utils.sitemap
 from protego import RequestRate
-from scrapy import Request
-from scrapy.exceptions import NotConfigured
-from scrapy.http import Response
 
 from longline.http.messages import Page
 from longline.http.robots import Rules, text_of
@@ -86,33 +83,11 @@ class _Robots:
         return iter(Rules(self._text).sitemaps)
 
 
-class _CookiesMiddleware:
-    """The interface of Scrapy's middleware for cookies."""
-
-    def __init__(self, *, is_enabled: bool) -> None:
-        if not is_enabled:
-            raise NotConfigured
-        self._jars = Jars()
-
-    @classmethod
-    def from_crawler(cls, crawler: Any) -> Self:
-        return cls(is_enabled=crawler.settings.getbool("COOKIES_ENABLED"))
-
-    def process_request(self, request: Request) -> None:
-        if not request.meta.get("dont_merge_cookies"):
-            request.headers.pop("Cookie", None)
-        self._jars.dress(request)
-
-    def process_response(self, request: Request, response: Response) -> Response:
-        self._jars.take(request, response)
-        return response
-
-
 setattr(protego, "Protego", _Robots)  # noqa: B010  # mypy knows the original as final
 setattr(scrapy.robotstxt, "ProtegoRobotParser", _Robots)  # noqa: B010
 setattr(scrapy.utils.sitemap, "Sitemap", _Sitemap)  # noqa: B010
 setattr(scrapy.utils.sitemap, "sitemap_urls_from_robots", _sitemap_urls_from_robots)  # noqa: B010
-setattr(scrapy.downloadermiddlewares.cookies, "CookiesMiddleware", _CookiesMiddleware)  # noqa: B010
+setattr(scrapy.downloadermiddlewares.cookies, "CookiesMiddleware", Jars)  # noqa: B010
 
 _outcomes: dict[str, list[str]] = {}
 

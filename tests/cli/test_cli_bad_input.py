@@ -396,7 +396,6 @@ def test_a_home_that_is_a_file_is_refused(longline: Terminal, tmp_path: Path) ->
         ("https://shop.test/openapi.yaml", "https://shop.test/openapi.yaml"),
         ("https://me:secret@shop.test/", "'https://me:***@shop.test/'"),
         ("www.shop.test", "https://www.shop.test"),
-        ("shop.test/list", "https://shop.test/list"),
     ],
 )
 @pytest.mark.parametrize("command", [["run"], ["sources", "check"], ["plan"]], ids=" ".join)

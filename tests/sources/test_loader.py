@@ -69,16 +69,6 @@ def test_a_broken_file_does_not_hide_the_others(folder: Path) -> None:
     assert problem.path == str(folder / "apples.yaml")
 
 
-def test_entries_are_read_only(folder: Path) -> None:
-    found = survey_of(folder)
-
-    found.entries["apples"].values["name"] = "mine"
-
-    assert found.entries["apples"].values["name"] == "apples"
-    with pytest.raises(TypeError):
-        found.entries["mine"] = found.entries["apples"]  # type: ignore[index]  # that is the test
-
-
 def test_two_files_with_the_same_name_are_a_problem(folder: Path) -> None:
     write(folder, "pears", file="second")
 

@@ -370,9 +370,9 @@ def test_only_items_are_made_of_what_the_database_names() -> None:
 
 def sent_after(setting: str, cookie: str, asking: str) -> str | None:
     jars = Jars()
-    jars.take(Request(setting), Response(setting, headers={"Set-Cookie": cookie}))
+    jars.process_response(Request(setting), Response(setting, headers={"Set-Cookie": cookie}))
     request = Request(asking)
-    jars.dress(request)
+    jars.process_request(request)
     found = request.headers.get("Cookie")
     return None if found is None else found.decode()
 
@@ -393,16 +393,16 @@ def test_a_cookie_for_the_registered_domain_is_kept() -> None:
 def test_a_request_cannot_bring_a_cookie_for_a_public_suffix() -> None:
     jars = Jars()
     cookie: VerboseCookie = {"name": "a", "value": "1", "domain": "co.uk", "path": "/"}
-    jars.dress(Request("https://shop.co.uk/", cookies=[cookie]))
+    jars.process_request(Request("https://shop.co.uk/", cookies=[cookie]))
     stranger = Request("https://other.co.uk/")
-    jars.dress(stranger)
+    jars.process_request(stranger)
 
     assert stranger.headers.get("Cookie") is None
 
 
 def dressed(url: str, cookies: Any) -> bytes | None:
     request = Request(url, cookies=cookies)
-    Jars().dress(request)
+    Jars().process_request(request)
     return request.headers.get("Cookie")
 
 
@@ -422,8 +422,8 @@ def test_a_cookie_of_an_https_request_stays_there_unless_said_otherwise(
 ) -> None:
     jars = Jars()
     cookies: Any = [{"name": "a", "value": "1", **said}]
-    jars.dress(Request("https://shop.test/", cookies=cookies))
+    jars.process_request(Request("https://shop.test/", cookies=cookies))
     plain = Request("http://shop.test/")
-    jars.dress(plain)
+    jars.process_request(plain)
 
     assert plain.headers.get("Cookie") == sent

@@ -6,20 +6,19 @@ import hashlib
 import re
 import secrets as random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from longline.config.documents import read_document
-from longline.config.secrets import SecretRef, is_reference
 from longline.config.settings import Settings
 from longline.core.errors import BadOption, HomeUnwritable, MissingExtra, UnknownSecret
 from longline.core.model import Job
 from longline.export.atomic_files import temporary_sibling
 from longline.export.columns import Row
-from longline.sources.loader import yaml_files
+from longline.sources.loader import secret_references, yaml_files
 
 # ---------------- Patterns of secrets, e-mail addresses and telephone numbers
 
@@ -303,13 +302,9 @@ def known_secrets(settings: Settings, jobs: Iterable[Job]) -> tuple[set[str], li
     Raises:
         BadFile: a file cannot be read, so its references are unknown.
     """
-    references: set[SecretRef] = set()
-    for path in yaml_files(place for place in settings.sources if place.exists()):
-        for loc, text in read_document(path).texts():
-            references.update(_secret_references(str(loc[-1]) if loc else "", text))
-    for job in jobs:
-        for name, text in _strings_in(job.settings):
-            references.update(_secret_references(name, text))
+    files = yaml_files(place for place in settings.sources if place.exists())
+    documents = [*(read_document(path).values for path in files), *(job.settings for job in jobs)]
+    references = {one for values in documents for _, one in secret_references(values)}
     found: set[str] = set()
     unreadable: list[str] = []
     for reference in sorted(references, key=str):
@@ -357,22 +352,3 @@ def _create_key(path: Path) -> None:
         temporary.write_bytes(random.token_bytes(_KEY_BYTES))
         with suppress(FileExistsError):  # another export was first
             path.hardlink_to(temporary)
-
-
-def _secret_references(name: str, text: str) -> Iterator[SecretRef]:
-    """Yield the reference in a text, written as env:NAME or as {env: NAME}."""
-    for written in (text, f"{name}:{text}"):
-        if is_reference(written):
-            with suppress(ValueError, RuntimeError):  # it only looks like one
-                yield SecretRef.parse(written)
-
-
-def _strings_in(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield name, value
-    elif isinstance(value, Mapping):
-        for inner, one in value.items():
-            yield from _strings_in(one, str(inner))
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _strings_in(one)

@@ -8,11 +8,12 @@ import pkgutil
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from types import MappingProxyType, ModuleType
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -21,7 +22,7 @@ from pydantic_core import core_schema
 from longline.config.documents import Document, check, read_document
 from longline.config.job_spec import JobSpec, make_spec, read_spec
 from longline.config.plugins import MIDDLEWARES, SOURCES, load_plugin, plugin_names
-from longline.config.secrets import SecretRef
+from longline.config.secrets import SecretRef, is_reference
 from longline.config.settings import Explained, Settings, file_model
 from longline.config.validation_messages import Location, format_location, nearest
 from longline.core.errors import (
@@ -63,8 +64,6 @@ SCHEMA_NAMES = (*KINDS, "job", "settings")
 _BROWSER_EXTRA = ("browser", "playwright")
 _VERSION = "__longline_version__"  # modification time and size of an executed file
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-# A host with a path, or one that starts with www: a URL that was typed without its scheme.
-_HOST = re.compile(r"www\.[\w.-]+(:\d+)?(/[^:]*)?|([\w-]+\.)+[a-z]{2,}(:\d+)?/[^:]*", re.IGNORECASE)
 _MERGED = ("set", "params", "headers", "budget", "budget_per_domain")  # others are replaced
 _SHORT_FORM = {"type": ["string", "number", "boolean", "array"]}
 
@@ -88,12 +87,13 @@ def load_source(reference: str, manifest: Mapping[str, Any] | None = None) -> ty
         BadSource: the file or module has no usable source.
         BadFile: the manifest is invalid.
     """
+    if manifest is None:
+        _refuse_url(reference)
+        if reference.endswith(SUFFIXES):
+            manifest = _manifest_values(read_document(Path(reference)))["manifest"]
     if manifest is not None:
-        return _source_of_manifest(make_manifest(manifest), manifest[KIND])
-    _refuse_url(reference)
-    if reference.endswith(SUFFIXES):
-        values = _manifest_values(read_document(Path(reference)))["manifest"]
-        return _source_of_manifest(make_manifest(values), values[KIND])
+        make_source = pkgutil.resolve_name(_FACTORIES[manifest[KIND]])
+        return cast("type[Source]", make_source(make_manifest(manifest)))
     target = BUILT_IN.get(reference, reference)
     if target.endswith(".py"):
         return _only_source(reference, _load_python_file(Path(target)))
@@ -127,11 +127,6 @@ def as_source(reference: str, found: Any) -> type[Source]:
         return function_source(found)
     problem = "it is neither a subclass of longline.Source, nor a function, nor a Scrapy spider"
     raise BadSource(reference, problem)
-
-
-def _source_of_manifest(manifest: Manifest, kind: str) -> type[Source]:
-    source: type[Source] = pkgutil.resolve_name(_FACTORIES[kind])(manifest)
-    return source
 
 
 def _import_module(reference: str, name: str) -> ModuleType:
@@ -284,7 +279,6 @@ def _check_is_job(document: Document) -> None:
 class Survey:
     """All manifests and job files: the valid ones by name, and the problems of the others."""
 
-    settings: Settings
     entries: Mapping[str, Entry]
     problems: tuple[ConfigError, ...]
 
@@ -304,7 +298,7 @@ def survey(settings: Settings) -> Survey:
             problems.append(error)
         else:
             entries[entry.name] = entry
-    return Survey(settings, MappingProxyType(entries), tuple(problems))
+    return Survey(entries, tuple(problems))
 
 
 def find_entry(reference: str, settings: Settings) -> Entry:
@@ -381,48 +375,33 @@ def diff_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[d
     ]
 
 
+def secret_references(values: Mapping[str, Any]) -> Iterator[tuple[Location, SecretRef]]:
+    """Yield every secret reference with its location, written as `env:NAME` or {env: NAME}."""
+    texts = ((loc, value) for loc, value in leaves(values) if isinstance(value, str))
+    for loc, text in texts:
+        for place, written in ((loc, text), (loc[:-1], f"{loc[-1]}:{text}")):
+            if is_reference(written):
+                with suppress(ValueError, RuntimeError):  # it only looks like one
+                    yield place, SecretRef.parse(written)
+
+
 def check_secrets(entry: Entry) -> None:
     """Check that every secret that a file refers to can be read; raise BadFile otherwise."""
-    for reference in _secret_references(entry.model):
+    for loc, reference in secret_references(entry.values):
+        if loc[0] not in ("auth", "cookies"):
+            continue
         try:
             reference.check()
         except (UnknownSecret, MissingExtra) as error:
-            loc = _location_of(reference, entry.document)
             raise entry.document.error(loc, str(error)) from None
-
-
-def _secret_references(model: Manifest | JobSpec) -> Iterator[SecretRef]:
-    if model.auth is not None:
-        yield from model.auth.references()
-    hosts = model.cookies.values() if isinstance(model.cookies, Mapping) else ()
-    values = (value for cookies in hosts for value in cookies.values())
-    yield from (value for value in values if isinstance(value, SecretRef))
-
-
-def _location_of(reference: SecretRef, document: Document) -> Location:
-    """Return the location of a secret reference: `env:NAME`, or {env: NAME}."""
-    for loc, text in document.texts():
-        if _is_reference_to(reference, text):
-            return loc
-        if _is_reference_to(reference, {str(loc[-1]): text}):
-            return loc[:-1]
-    return ("auth",)
-
-
-def _is_reference_to(reference: SecretRef, value: object) -> bool:
-    try:
-        return SecretRef.parse(value) == reference
-    except (ValueError, RuntimeError):  # not a reference; RuntimeError: no home directory for ~
-        return False
 
 
 def _refuse_url(reference: str) -> None:
     """Raise SourceIsAddress for the URL of a site, which needs a manifest first."""
+    if reference.startswith("www."):
+        reference = f"https://{reference}"
     if _URL.match(reference):
         raise SourceIsAddress(redact_url(reference))
-    is_file = reference.endswith((*SUFFIXES, ".py")) or Path(reference).exists()
-    if _HOST.fullmatch(reference) and not is_file:
-        raise SourceIsAddress(f"https://{reference}")
 
 
 def read_job_file(path: Path) -> dict[str, Any]:
@@ -518,16 +497,14 @@ class _ShortFormSchema(GenerateJsonSchema):
     ) -> JsonSchemaValue:
         full = super().function_before_schema(schema)
         function = schema["function"]["function"]
-        if "json_schema_input_schema" in schema or _is_model_validator(function):
+        owner = getattr(function, "__self__", None)
+        decorators = getattr(owner, "__pydantic_decorators__", None)
+        is_of_model = decorators is not None and function.__name__ in decorators.model_validators
+        if "json_schema_input_schema" in schema or is_of_model:
             return full
         # A method validates a whole field and may accept anything inside it.
-        is_open = hasattr(function, "__self__") or full.get("type") == "array"
+        is_open = owner is not None or full.get("type") == "array"
         return {"anyOf": [full, {} if is_open else _SHORT_FORM]}
-
-
-def _is_model_validator(function: Any) -> bool:
-    decorators = getattr(getattr(function, "__self__", None), "__pydantic_decorators__", None)
-    return decorators is not None and function.__name__ in decorators.model_validators
 
 
 def known_sources(settings: Settings) -> Iterator[tuple[str, type[Source] | ConfigError]]:
@@ -557,7 +534,9 @@ def validate_files(
     for path in paths:
         try:
             entry = read_entry(path)
-            _check_job_source(entry)
+            values = read_job_file(path)
+            if isinstance(entry.model, JobSpec):
+                _check_job_source(entry.document, values)
             if with_secrets:
                 check_secrets(entry)
         except ConfigError as error:
@@ -567,22 +546,13 @@ def validate_files(
     return len(paths), problems
 
 
-def _check_job_source(entry: Entry) -> None:
-    """Check that the source and the options of a job file can be used.
-
-    Raises:
-        ConfigError: they cannot; names the place in the file.
-    """
-    values = read_job_file(entry.document.path)
-    if not isinstance(entry.model, JobSpec):
-        return
+def _check_job_source(document: Document, values: Mapping[str, Any]) -> None:
+    place = "source"
     try:
         source = load_source(values["source"], values.get("manifest"))
+        place = "set"
+        source.with_options(values.get("set") or {})
     except BadFile:
         raise
     except ConfigError as error:
-        raise entry.document.error(("source",), str(error)) from error
-    try:
-        source.with_options(values.get("set") or {})
-    except ConfigError as error:
-        raise entry.document.error(("set",), str(error)) from error
+        raise document.error((place,), str(error)) from error

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib
-import inspect
 import json
+import pkgutil
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import date, datetime, time, timedelta
@@ -49,7 +48,7 @@ from longline.sources.base import (
     first_key_field,
     layer,
 )
-from longline.sources.spider import Crawl, outgoing, parts_not_run, response_of, settings_of
+from longline.sources.spider import Crawl, headers_to_send, parts_not_run, response_of, settings_of
 
 _MARK = "$"
 """Marks a value without a JSON form: `{"$": "bytes", "as": …}`. Nothing is pickled."""
@@ -67,8 +66,7 @@ def pack_request(request: Request, spider: Spider) -> dict[str, Any]:
 
 def unpack_request(packed: Mapping[str, Any], spider: Spider) -> Request:
     """Return the request that was packed."""
-    values = {name: unpack(value, type(spider)) for name, value in packed.items()}
-    return request_from_dict(values, spider=spider)
+    return request_from_dict(unpack(packed), spider=spider)
 
 
 def pack(value: Any, where: str) -> Any:
@@ -78,67 +76,41 @@ def pack(value: Any, where: str) -> Any:
     if isinstance(value, list):
         return [pack(one, where) for one in value]
     if type(value) is dict:
-        return _packed_mapping(value, where)
+        if _MARK not in value and all(isinstance(name, str) for name in value):
+            return {name: pack(one, f"{where}[{name!r}]") for name, one in value.items()}
+        pairs = [[pack(name, where), pack(one, where)] for name, one in value.items()]
+        return {_MARK: "pairs", "as": pairs}
     for name, (kind, pack_one, _) in _FORMS.items():
         if isinstance(value, kind):
             return {_MARK: name, "as": pack(pack_one(value), where)}
-    if ItemAdapter.is_item(value):
-        kind = type(value)
-        if "<locals>" in kind.__qualname__:
-            problem = (
-                f"its class {kind.__qualname__} must be defined in a module, not in a function"
-            )
-            raise UnexpectedShape(where, problem)
+    kind = type(value)
+    if ItemAdapter.is_item(value) and "<locals>" not in kind.__qualname__:
         fields = {name: pack(one, where) for name, one in ItemAdapter(value).items()}
         return {_MARK: "item", "class": f"{kind.__module__}:{kind.__qualname__}", "as": fields}
     problem = (
-        f"it has a {type(value).__name__}, which cannot be stored; "
-        "text, numbers, lists, mappings, dates and items can"
+        f"it has a {kind.__qualname__}, which cannot be stored; text, numbers, lists, mappings, "
+        "dates and items whose class is defined in a module can"
     )
     raise UnexpectedShape(where, problem)
 
 
-def unpack(value: Any, kind: type[Spider] = Spider) -> Any:
-    """Return the value that was packed; `kind` is the class of the spider that it is for."""
+def unpack(value: Any) -> Any:
+    """Return the value that was packed."""
     if isinstance(value, list):
-        return [unpack(one, kind) for one in value]
+        return [unpack(one) for one in value]
     if not isinstance(value, dict):
         return value
     if _MARK not in value:
-        return {name: unpack(one, kind) for name, one in value.items()}
+        return {name: unpack(one) for name, one in value.items()}
+    content = unpack(value["as"])
     if value[_MARK] == "item":
-        return _item_class(value["class"], kind)(**unpack(value["as"], kind))
+        kind = pkgutil.resolve_name(value["class"])
+        # The class name comes from the database: only item classes may be instantiated.
+        if not (isinstance(kind, type) and ItemAdapter.is_item_class(kind)):
+            raise UnexpectedShape(value["class"], "it is not an item class")
+        return kind(**content)
     _, _, unpack_one = _FORMS[value[_MARK]]
-    return unpack_one(unpack(value["as"], kind))
-
-
-def _packed_mapping(value: dict[Any, Any], where: str) -> dict[str, Any]:
-    if _MARK not in value and all(isinstance(name, str) for name in value):
-        return {name: pack(one, f"{where}[{name!r}]") for name, one in value.items()}
-    pairs = [[pack(name, where), pack(one, where)] for name, one in value.items()]
-    return {_MARK: "pairs", "as": pairs}
-
-
-def _item_class(name: str, kind: type[Spider]) -> type:
-    module, _, path = name.partition(":")
-    first, *others = path.split(".")
-    if module == kind.__module__ and first in (names := _names_around(kind)):
-        # A file that was loaded twice has two classes of one name: use the spider's own.
-        found: Any = names[first]
-    else:
-        found = getattr(importlib.import_module(module), first)
-    for part in others:
-        found = getattr(found, part)
-    # The class name comes from the database: only item classes may be instantiated.
-    if not (isinstance(found, type) and ItemAdapter.is_item_class(found)):
-        raise UnexpectedShape(name, "it is not an item class")
-    return found
-
-
-def _names_around(kind: type[Spider]) -> Mapping[str, Any]:
-    """Return the names of the module that a spider was defined in."""
-    functions = (one for one in vars(kind).values() if inspect.isfunction(one))
-    return next((one.__globals__ for one in functions), {})
+    return unpack_one(content)
 
 
 _Form = tuple[type | tuple[type, ...], Callable[[Any], Any], Callable[[Any], Any]]
@@ -221,8 +193,13 @@ class _SpiderSource(RecordSource):
     async def record(self, visit: Visit) -> Mapping[str, Any]:
         """Return a scraped item; or fetch a page, and queue what the spider finds there."""
         if "request" not in visit.item.data:
-            visit.address = visit.item.url
-            return await self._scraped(visit)
+            visit.address = where = visit.item.url
+            if _ITEM not in visit.item.data:
+                return await super().record(visit)
+            item = unpack(visit.item.data[_ITEM])
+            if self._crawl.pipelines is not None:
+                item = await self._crawl.pipelines.process(item, where)
+            return _item_as_json(item, where)
         if self._closed is not None:
             raise SkipItem(f"skipped: the spider has closed itself ({self._closed})")
         raise NothingToStore(await self._process_page(visit))
@@ -237,15 +214,6 @@ class _SpiderSource(RecordSource):
         """Close the spider, if it was used."""
         if "_crawl" in vars(self):
             await self._crawl.close(self._closed or "finished")
-
-    async def _scraped(self, visit: Visit) -> Mapping[str, Any]:
-        """Return the record of a scraped item, after the item pipelines."""
-        data = visit.item.data
-        if _ITEM not in data:
-            return await super().record(visit)
-        where = visit.item.url
-        result = await self._crawl.processed(unpack(data[_ITEM], self._spider), where)
-        return _item_as_json(result, where)
 
     async def _process_page(self, visit: Visit) -> str:
         crawl, data = self._crawl, visit.item.data
@@ -263,8 +231,8 @@ class _SpiderSource(RecordSource):
             return await self._queue(visit, found_items, crawl.failed(request, error))
         onward = crawl.redirected(request, response)
         if onward is not None:
-            if (shaped := crawl.filtered(onward)) is not None:
-                visit.add(found_items.item(shaped))
+            if crawl.is_allowed(onward):
+                visit.add(found_items.item(onward))
             return f"redirected to {onward.url}"
         found_items.place = response.url
         try:
@@ -275,20 +243,20 @@ class _SpiderSource(RecordSource):
             raise bad_status(request.url, response.status) from error
 
     async def _respond(self, visit: Visit, request: Request) -> Any:
-        sent = self._crawl.dressed(request)
+        sent = self._crawl.prepared(request)
         if request.meta.get("proxy"):
             visit.warn("not run: the proxy in the meta of requests; they are sent directly")
         page = await visit.fetch(
             sent.url,
             method=sent.method,
-            headers=outgoing(sent),
+            headers=headers_to_send(sent),
             body=sent.body or None,
             accept=self._crawl.returned_statuses(request),
             timeout=request.meta.get("download_timeout"),
         )
         response = response_of(page, request)
         if self._crawl.jars is not None:
-            self._crawl.jars.take(request, response)
+            self._crawl.jars.process_response(request, response)
         return response
 
     async def _queue(
@@ -345,9 +313,8 @@ class _PageItems:
         if isinstance(one, Request):
             return self._of_request(one)
         if not ItemAdapter.is_item(one):
-            problem = (
-                f"the spider yielded a {type(one).__name__}, which is neither a request nor an item"
-            )
+            kind = type(one).__name__
+            problem = f"the spider yielded a {kind}, which is neither a request nor an item"
             raise UnexpectedShape(self.place or self._origin, problem)
         return self._of_scraped(one)
 
@@ -356,7 +323,7 @@ class _PageItems:
         if (address := without_userinfo(request.url)) != request.url:
             request = request.replace(url=address)
         data: dict[str, Any] = {"request": pack_request(request, crawl.spider)}
-        if crawl.jars is not None and (kept := crawl.jars.kept(request)):
+        if crawl.jars is not None and (kept := crawl.jars.stored(request)):
             data["cookies"] = kept
         self._counts["links"] += 1
         key = crawl.fingerprint(request)
@@ -367,7 +334,7 @@ class _PageItems:
     def _of_scraped(self, one: Any) -> Item:
         where = self.place or self._origin
         place = self.place or f"scrapy://{self._crawl.spider.name}"
-        if self._crawl.has_pipelines:
+        if self._crawl.pipelines is not None:
             # They receive the item as the spider made it, of its own class.
             fields = json.dumps(ItemAdapter(one).asdict(), default=_as_key_text)
             key = self._record_key_of(json.loads(fields))

@@ -6,19 +6,27 @@ import asyncio
 import inspect
 import logging
 import warnings
-from collections import defaultdict
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from http.cookiejar import Cookie
 from typing import Any, TypeVar
 
-import scrapy.exceptions
 from itemadapter import ItemAdapter
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
+from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.downloadermiddlewares.defaultheaders import DefaultHeadersMiddleware
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.downloadermiddlewares.redirect import MetaRefreshMiddleware, RedirectMiddleware
-from scrapy.exceptions import DropItem, IgnoreRequest, NotConfigured, ScrapyDeprecationWarning
+from scrapy.exceptions import (
+    DownloadConnectionRefusedError,
+    DownloadFailedError,
+    DownloadTimeoutError,
+    DropItem,
+    IgnoreRequest,
+    NotConfigured,
+    ResponseDataLossError,
+    ScrapyDeprecationWarning,
+)
 from scrapy.http import Headers, Response
 from scrapy.http.cookies import CookieJar
 from scrapy.pipelines import ItemPipelineManager
@@ -51,135 +59,12 @@ from longline.limits.retry import RETRIED_STATUSES
 
 _ERRORS = frozenset(range(400, 600))
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_NAMES: dict[type[BaseException], str] = {
-    TimedOut: "DownloadTimeoutError",
-    BodyCut: "ResponseDataLossError",
-    ConnectFailed: "DownloadConnectionRefusedError",
-}
-_CHAINS_OWN = frozenset({"accept-encoding", "connection", "content-length", "host"})
-
-
-def outgoing(request: Request) -> dict[str, str]:
-    """Return the headers of a request, without those that the chain sets."""
-    pairs = ((name.decode("latin-1"), values) for name, values in request.headers.items())
-    return {
-        name: b", ".join(values).decode("latin-1")
-        for name, values in pairs
-        if name.lower() not in _CHAINS_OWN
-    }
-
-
-def response_of(page: Page, request: Request) -> Response:
-    """Return a page as the type of response that Scrapy would make."""
-    headers = Headers()
-    for name, value in page.headers.items():
-        headers.appendlist(name, value)
-    headers.pop("Content-Encoding", None)  # the body is decompressed already
-    kind = responsetypes.from_args(headers=headers, url=page.url, body=page.body)
-    request.meta["download_latency"] = page.seconds
-    return kind(url=page.url, status=page.status, headers=headers, body=page.body, request=request)
-
-
-def scrapy_error(error: Exception) -> Exception:
-    """Return the error that an errback expects; the original is its cause."""
-    converted: Exception
-    if isinstance(error, BadStatus):
-        converted = HttpError(Response(error.url, status=error.status), str(error))
-    elif isinstance(error, RobotsDisallowed):
-        converted = IgnoreRequest(str(error))
-    else:
-        cause = error.__cause__ if isinstance(error, RobotsUnreachable) else error
-        name = _NAMES.get(type(cause or error), "DownloadFailedError")
-        # These came with Scrapy 2.14.
-        kind: type[Exception] = getattr(scrapy.exceptions, name, IgnoreRequest)
-        converted = kind(str(error))
-    converted.__cause__ = error
-    return converted
-
-
-_KEPT = (
+_CHAIN_HEADERS = frozenset({"accept-encoding", "connection", "content-length", "host"})
+_COOKIE_FIELDS = (
     *("version", "name", "value", "port", "port_specified", "domain", "domain_specified"),
     *("domain_initial_dot", "path", "path_specified", "secure", "expires", "discard"),
     *("comment", "comment_url", "rfc2109"),
 )
-
-
-class Jars:
-    """One jar for each `cookiejar` in the meta of requests, and one for all others."""
-
-    def __init__(self) -> None:
-        self._jars: defaultdict[Any, CookieJar] = defaultdict(CookieJar)
-
-    def dress(self, request: Request) -> None:
-        """Add the cookies of a request and of its jar."""
-        if request.meta.get("dont_merge_cookies"):
-            return
-        jar = self._jar(request)
-        is_secure = urlparse_cached(request).scheme == "https"
-        cookies: Any = request.cookies or ()
-        if isinstance(cookies, dict):
-            cookies = [{"name": name, "value": value} for name, value in cookies.items()]
-        lines = [
-            _set_cookie_line({"secure": is_secure, **one})
-            for one in cookies
-            if one.get("name") is not None and one.get("value") is not None  # as Scrapy does
-        ]
-        if lines:
-            _store_cookies(jar, Response(request.url, headers={"Set-Cookie": lines}), request)
-        jar.add_cookie_header(request)
-
-    def take(self, request: Request, response: Response) -> None:
-        """Store the cookies of a response."""
-        if not request.meta.get("dont_merge_cookies"):
-            _store_cookies(self._jar(request), response, request)
-
-    def kept(self, request: Request) -> list[dict[str, Any]]:
-        """Return the cookies of a request's jar as JSON, to be stored with its item."""
-        return [{name: getattr(one, name) for name in _KEPT} for one in self._jar(request).jar]
-
-    def restore(self, request: Request, kept: list[dict[str, Any]]) -> None:
-        """Restore the cookies of an earlier process, unless newer ones are known."""
-        jar = self._jar(request)
-        known = {(one.domain, one.path, one.name) for one in jar.jar}
-        for cookie in kept:
-            if (cookie["domain"], cookie["path"], cookie["name"]) not in known:
-                jar.jar.set_cookie(Cookie(**cookie, rest={}))
-
-    def _jar(self, request: Request) -> CookieJar:
-        return self._jars[request.meta.get("cookiejar")]
-
-
-def _store_cookies(jar: CookieJar, response: Response, request: Request) -> None:
-    """Store the cookies of a response, except those for a public suffix, as Scrapy does."""
-    host = urlparse_cached(request).hostname or ""
-    for cookie in jar.make_cookies(response, request):
-        domain = cookie.domain.removeprefix(".")
-        if domain and is_public_suffix(domain):
-            if domain != host:
-                continue
-            cookie.domain = host
-        jar.set_cookie_if_ok(cookie, request)
-
-
-def _set_cookie_line(cookie: dict[str, Any]) -> str:
-    extras = [f"{n.capitalize()}={cookie[n]}" for n in ("path", "domain") if cookie.get(n)]
-    flags = ["Secure"] if cookie.get("secure") else []
-    return "; ".join(
-        [f"{_decode_text(cookie['name'])}={_decode_text(cookie['value'])}", *extras, *flags]
-    )
-
-
-def _decode_text(value: Any) -> str:
-    if not isinstance(value, bytes):
-        return str(value)
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
-
-
-_log = logging.getLogger(__name__)
-_PIPELINES = "ITEM_PIPELINES"
 _COMPONENTS = {
     "SPIDER_MIDDLEWARES": "spider middleware",
     "DOWNLOADER_MIDDLEWARES": "downloader middleware",
@@ -196,7 +81,100 @@ _REPLACED = {
     "SCHEDULER": "requests are queued by longline",
 }
 """Settings without effect, and their replacement."""
-_DEFAULT = 0  # the priority of a setting that the project does not change
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+Cut = Callable[[str], None]
+"""Receives the reason why a request was left out."""
+
+
+def headers_to_send(request: Request) -> dict[str, str]:
+    """Return the headers of a request, without those that the chain sets."""
+    pairs = ((name.decode("latin-1"), values) for name, values in request.headers.items())
+    return {
+        name: b", ".join(values).decode("latin-1")
+        for name, values in pairs
+        if name.lower() not in _CHAIN_HEADERS
+    }
+
+
+def response_of(page: Page, request: Request) -> Response:
+    """Return a page as the type of response that Scrapy would make."""
+    headers = Headers()
+    for name, value in page.headers.items():
+        headers.appendlist(name, value)
+    headers.pop("Content-Encoding", None)  # the body is decompressed already
+    kind = responsetypes.from_args(headers=headers, url=page.url, body=page.body)
+    request.meta["download_latency"] = page.seconds
+    return kind(url=page.url, status=page.status, headers=headers, body=page.body, request=request)
+
+
+def _scrapy_error(error: Exception) -> Exception:
+    """Return the error that an errback expects; the original is its cause."""
+    cause = (error.__cause__ or error) if isinstance(error, RobotsUnreachable) else error
+    converted: Exception
+    match cause:
+        case BadStatus():
+            converted = HttpError(Response(cause.url, status=cause.status), str(error))
+        case RobotsDisallowed():
+            converted = IgnoreRequest(str(error))
+        case TimedOut():
+            converted = DownloadTimeoutError(str(error))
+        case BodyCut():
+            converted = ResponseDataLossError(str(error))
+        case ConnectFailed():
+            converted = DownloadConnectionRefusedError(str(error))
+        case _:
+            converted = DownloadFailedError(str(error))
+    converted.__cause__ = error
+    return converted
+
+
+class Jars(CookiesMiddleware):
+    """Scrapy's cookie jars, which can be stored as JSON.
+
+    Public suffixes are those of longline, since Scrapy downloads its list of them.
+    """
+
+    def _process_cookies(
+        self, cookies: Iterable[Cookie], *, jar: CookieJar, request: Request
+    ) -> None:
+        host = urlparse_cached(request).hostname or ""
+        for cookie in cookies:
+            domain = cookie.domain.removeprefix(".")
+            if domain and is_public_suffix(domain):
+                if domain != host:
+                    continue
+                cookie.domain = host
+            jar.set_cookie_if_ok(cookie, request)
+
+    def stored(self, request: Request) -> list[dict[str, Any]]:
+        """Return the cookies of a request's jar as JSON, to be stored with its item."""
+        jar = self.jars[request.meta.get("cookiejar")].jar
+        return [{name: getattr(one, name) for name in _COOKIE_FIELDS} for one in jar]
+
+    def restore(self, request: Request, stored: list[dict[str, Any]]) -> None:
+        """Restore the cookies of an earlier process, unless newer ones are known."""
+        jar = self.jars[request.meta.get("cookiejar")].jar
+        known = {(one.domain, one.path, one.name) for one in jar}
+        for cookie in stored:
+            if (cookie["domain"], cookie["path"], cookie["name"]) not in known:
+                jar.set_cookie(Cookie(**cookie, rest={}))
+
+
+def settings_of(kind: type[Spider]) -> Settings:
+    """Return the settings of a spider in its project; raise BadSource if they are broken."""
+    try:
+        settings = get_project_settings()
+        kind.update_settings(settings)
+    except Exception as error:
+        problem = f"the settings of its project are broken: {type(error).__name__}: {error}"
+        raise BadSource(kind.__name__, problem) from error
+    return settings
+
+
+def _is_changed(settings: Settings, name: str) -> bool:
+    """Return whether the project changes a setting: Scrapy's defaults have the priority 0."""
+    return bool(settings.getpriority(name))
 
 
 def parts_not_run(settings: Settings, kind: type[Spider]) -> Iterator[str]:
@@ -211,38 +189,44 @@ def parts_not_run(settings: Settings, kind: type[Spider]) -> Iterator[str]:
             name = _component_name(one)
             yield f"item pipeline {name}, which needs Scrapy's engine to download files"
     for name, instead in _REPLACED.items():
-        if (settings.getpriority(name) or _DEFAULT) > _DEFAULT and settings.get(name):
+        if _is_changed(settings, name) and settings.get(name):
             yield f"setting {name} ({instead})"
     if getattr(kind, "http_user", None) or getattr(kind, "http_pass", None):
         yield "HTTP authentication by http_user (use `auth` in a job file)"
-
-
-def _pipeline_classes(settings: Settings, kind: type[Spider]) -> list[type]:
-    try:
-        numbered = settings.get_component_priority_dict_with_base(_PIPELINES)
-        return [load_object(one) for one in build_component_list(numbered)]
-    except Exception as error:  # modules of the project, which may raise anything
-        problem = f"its item pipelines cannot be used: {type(error).__name__}: {error}"
-        raise BadSource(kind.__name__, problem) from error
 
 
 def _component_name(kind: Any) -> str:
     return kind if isinstance(kind, str) else global_object_name(kind)
 
 
+def _pipeline_classes(settings: Settings, kind: type[Spider]) -> list[type]:
+    try:
+        numbered = settings.get_component_priority_dict_with_base("ITEM_PIPELINES")
+        return [load_object(one) for one in build_component_list(numbered)]
+    except Exception as error:  # modules of the project, which may raise anything
+        problem = f"its item pipelines cannot be used: {type(error).__name__}: {error}"
+        raise BadSource(kind.__name__, problem) from error
+
+
+def _build_components(kinds: Iterable[type], crawler: Crawler) -> list[Any]:
+    built = []
+    for kind in kinds:
+        try:
+            built.append(build_from_crawler(kind, crawler))
+        except NotConfigured as error:
+            if error.args:  # without a reason, a setting switches it off
+                _log.warning("%s is switched off: %s", _component_name(kind), error)
+    return built
+
+
 class _Pipelines:
     """The item pipelines of one spider in one process, opened with the first item."""
 
     def __init__(self, crawler: Crawler, kinds: list[type]) -> None:
-        built = []
-        for kind in kinds:
-            try:
-                built.append(build_from_crawler(kind, crawler))
-            except NotConfigured as error:
-                _log.warning("item pipeline %s is switched off: %s", _component_name(kind), error)
         with warnings.catch_warnings():
             # Deprecation warnings concern `scrapy crawl`.
             warnings.simplefilter("ignore", ScrapyDeprecationWarning)
+            built = _build_components(kinds, crawler)
             self._manager = ItemPipelineManager(*built, crawler=crawler)
         self._opening = asyncio.Lock()
         self._is_open = False
@@ -250,7 +234,16 @@ class _Pipelines:
 
     async def process(self, item: Any, where: str) -> Any:
         """Return an item as the pipelines leave it; raise SkipItem if one dropped it."""
-        await self._open()
+        async with self._opening:
+            if self._failure is not None:
+                raise self._failure  # some may be open already
+            if not self._is_open:
+                try:
+                    await self._manager.open_spider_async()
+                except Exception as error:
+                    self._failure = error
+                    raise
+                self._is_open = True
         try:
             result = await self._manager.process_item_async(item)
         except DropItem as error:
@@ -265,39 +258,6 @@ class _Pipelines:
         if self._is_open:
             self._is_open = False
             await self._manager.close_spider_async()
-
-    async def _open(self) -> None:
-        async with self._opening:
-            if self._failure is not None:
-                raise self._failure  # some may be open already
-            if self._is_open:
-                return
-            try:
-                await self._manager.open_spider_async()
-            except Exception as error:
-                self._failure = error
-                raise
-            self._is_open = True
-
-
-_T = TypeVar("_T")
-Cut = Callable[[str], None]
-"""Receives the reason why a request was left out."""
-_CLOSING = (
-    *("CLOSESPIDER_TIMEOUT", "CLOSESPIDER_ITEMCOUNT", "CLOSESPIDER_PAGECOUNT"),
-    *("CLOSESPIDER_ERRORCOUNT", "CLOSESPIDER_TIMEOUT_NO_ITEM", "CLOSESPIDER_PAGECOUNT_NO_ITEM"),
-)
-
-
-def settings_of(kind: type[Spider]) -> Settings:
-    """Return the settings of a spider in its project; raise BadSource if they are broken."""
-    try:
-        settings = get_project_settings()
-        kind.update_settings(settings)
-    except Exception as error:
-        problem = f"the settings of its project are broken: {type(error).__name__}: {error}"
-        raise BadSource(kind.__name__, problem) from error
-    return settings
 
 
 class _EngineLessCrawler(Crawler):
@@ -327,42 +287,30 @@ class Crawl:
         self.jars = Jars() if settings.getbool("COOKIES_ENABLED") else None
         self._headers = DefaultHeadersMiddleware.from_crawler(crawler)
         self._offsite = OffsiteMiddleware.from_crawler(crawler)
-        self._redirects = self._built(RedirectMiddleware, MetaRefreshMiddleware)
-        self._shaping = self._built(UrlLengthMiddleware, RefererMiddleware, DepthMiddleware)
+        self._redirects = _build_components((RedirectMiddleware, MetaRefreshMiddleware), crawler)
+        shaping = (UrlLengthMiddleware, RefererMiddleware, DepthMiddleware)
+        self._shaping = _build_components(shaping, crawler)
         self._errors = HttpErrorMiddleware.from_crawler(crawler)
         # Those that download files need Scrapy's engine.
         enabled = _pipeline_classes(settings, kind)
         pipelines = [one for one in enabled if not issubclass(one, MediaPipeline)]
-        self._pipelines = _Pipelines(crawler, pipelines) if pipelines else None
+        self.pipelines = _Pipelines(crawler, pipelines) if pipelines else None
         crawler.spider_middlewares = [*self._shaping, self._errors]
         crawler.signals.send_catch_log(signal=signals.spider_opened, spider=self.spider)
         crawler.signals.send_catch_log(signal=signals.engine_started)
 
-    def _built(self, *kinds: type) -> list[Any]:
-        built = []
-        for kind in kinds:
-            try:
-                built.append(build_from_crawler(kind, self._crawler))
-            except NotConfigured:
-                continue  # switched off in the settings
-        return built
-
     async def start(self, cut: Cut) -> AsyncIterator[Any]:
         """Yield the start requests and items of the spider."""
-        async for one in _iterate_outcome(self._start_results()):
+        start: Callable[[], Any] = self.spider.start
+        if type(self.spider).start is Spider.start:  # spiders for Scrapy before 2.13
+            start = getattr(self.spider, "start_requests", start)
+        async for one in _iterate_outcome(start()):
             if isinstance(one, Request):
                 one.meta.setdefault("is_start_request", True)
-            if (shaped := self.shaped(one, None, cut)) is not None:
+            if (shaped := self._shaped(one, None, cut)) is not None:
                 yield shaped
 
-    def _start_results(self) -> Any:
-        older = getattr(type(self.spider), "start_requests", None)
-        is_older = older is not None and type(self.spider).start is Spider.start
-        if is_older and older is not getattr(Spider, "start_requests", None):
-            return self.spider.start_requests()  # type: ignore[attr-defined]  # before Scrapy 2.13
-        return self.spider.start()
-
-    def shaped(self, one: Any, response: Response | None, cut: Cut) -> Any:
+    def _shaped(self, one: Any, response: Response | None, cut: Cut) -> Any:
         """Return a request or item after the spider middlewares; None when it is left out.
 
         A request that a limit of the project's settings leaves out is reported to `cut`.
@@ -375,29 +323,29 @@ class Crawl:
                 name = "DEPTH_LIMIT" if isinstance(part, DepthMiddleware) else "URLLENGTH_LIMIT"
                 cut(f"requests beyond {name} ({self._settings.getint(name)}) were left out")
                 return None
-        return self.filtered(one)
+        return one if self.is_allowed(one) else None
 
     def unused_limits(self) -> list[str]:
         """Return the settings that would have ended the spider early under Scrapy itself."""
-        return [name for name in _CLOSING if self._settings.getfloat(name)]
+        names = (name for name in self._settings if str(name).startswith("CLOSESPIDER_"))
+        return [str(name) for name in names if self._settings.getfloat(name)]
 
-    def filtered(self, request: Request) -> Request | None:
-        """Return a request; None when it is outside the allowed domains."""
+    def is_allowed(self, request: Request) -> bool:
+        """Return whether a request is within the allowed domains."""
         try:
             self._offsite.process_request(request)
         except IgnoreRequest:
-            return None
-        return request
+            return False
+        return True
 
-    def dressed(self, request: Request) -> Request:
+    def prepared(self, request: Request) -> Request:
         """Return a copy of a request with default headers and cookies."""
         sent = request.copy()
         self._headers.process_request(sent)
-        if (self._settings.getpriority("USER_AGENT") or _DEFAULT) > _DEFAULT:
+        if _is_changed(self._settings, "USER_AGENT"):
             sent.headers.setdefault("User-Agent", self._settings["USER_AGENT"])
-        if self.jars is not None and not sent.meta.get("dont_merge_cookies"):
-            sent.headers.pop("Cookie", None)
-            self.jars.dress(sent)
+        if self.jars is not None:
+            self.jars.process_request(sent)
         return sent
 
     def returned_statuses(self, request: Request) -> frozenset[int]:
@@ -430,55 +378,45 @@ class Crawl:
         try:
             self._errors.process_spider_input(response)
         except HttpError as error:
-            if request.errback is None:
-                raise
-            outcome = self._failed(request, error)
+            outcome = _call_errback(request, error)
         else:
             callback = request.callback or self.spider._parse  # noqa: SLF001  # as Scrapy's engine
             outcome = callback(response, **request.cb_kwargs)
         async for one in _iterate_outcome(outcome):
-            if (shaped := self.shaped(one, response, cut)) is not None:
+            if (shaped := self._shaped(one, response, cut)) is not None:
                 yield shaped
 
     async def failed(self, request: Request, error: Exception) -> AsyncIterator[Any]:
         """Yield what the spider's errback makes of a request that failed for good."""
-        async for one in _iterate_outcome(self._failed(request, scrapy_error(error))):
+        async for one in _iterate_outcome(_call_errback(request, _scrapy_error(error))):
             if one is not None:
                 yield one
-
-    def _failed(self, request: Request, error: Exception) -> Any:
-        failure = Failure(error)  # type: ignore[no-untyped-call]  # Twisted has no types here
-        failure.request = request  # type: ignore[attr-defined]  # where Scrapy puts it
-        if request.errback is None:
-            raise error
-        outcome = request.errback(failure)
-        if isinstance(outcome, Failure):
-            outcome.raiseException()
-        return outcome
 
     def fingerprint(self, request: Request) -> str:
         """Return the fingerprint of a request by the settings of the project."""
         found: bytes = self._fingerprinter.fingerprint(request)
         return found.hex()[:24]
 
-    @property
-    def has_pipelines(self) -> bool:
-        """Whether scraped items go through item pipelines."""
-        return self._pipelines is not None
-
-    async def processed(self, item: Any, where: str) -> Any:
-        """Return a scraped item as the item pipelines, if there are any, leave it."""
-        return item if self._pipelines is None else await self._pipelines.process(item, where)
-
     async def close(self, reason: str) -> None:
         """Close the item pipelines, then send the spider the signal that its run is over."""
         send = self._crawler.signals.send_catch_log
         try:
-            if self._pipelines is not None:
-                await self._pipelines.close()
+            if self.pipelines is not None:
+                await self.pipelines.close()
         finally:
             send(signal=signals.spider_closed, spider=self.spider, reason=reason)
             send(signal=signals.engine_stopped)
+
+
+def _call_errback(request: Request, error: Exception) -> Any:
+    if request.errback is None:
+        raise error
+    failure = Failure(error)  # type: ignore[no-untyped-call]  # Twisted has no types here
+    failure.request = request  # type: ignore[attr-defined]  # where Scrapy puts it
+    outcome = request.errback(failure)
+    if isinstance(outcome, Failure):
+        outcome.raiseException()
+    return outcome
 
 
 async def _iterate_outcome(outcome: Any) -> AsyncIterator[Any]:
