@@ -1,4 +1,4 @@
-"""The files of an archive: who writes which, the index, and ends that nobody wished for."""
+"""The files of an archive: writers, the index, and crashes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_a_file_that_is_large_enough_is_followed_by_the_next(tmp_path: Pat
     assert [one.rec_type for one in records_in(tmp_path)].count("warcinfo") == 3
 
 
-async def test_two_who_write_at_once_have_a_file_each(tmp_path: Path) -> None:
+async def test_two_writers_have_a_file_each(tmp_path: Path) -> None:
     async with open_warc(tmp_path) as one, open_warc(tmp_path) as other:
         await asyncio.gather(
             *(one.keep(answer(b"%d" % n, at=n)) for n in range(20)),
@@ -59,15 +59,15 @@ async def test_two_who_write_at_once_have_a_file_each(tmp_path: Path) -> None:
     assert len(records_in(tmp_path)) == 42
 
 
-async def test_the_index_can_be_made_anew_from_the_files(tmp_path: Path) -> None:
+async def test_a_deleted_index_is_rebuilt_from_the_files(tmp_path: Path) -> None:
     async with open_warc(tmp_path) as archive:
         await archive.keep(answer(b"one", at=0.123456))
         await archive.keep(answer(page(b"one", url=URL + "2", status=500), at=2))
         await archive.keep(answer(TimedOut(URL + "3", 3.0)))
         before = await archive.totals()
+    (tmp_path / "index.sqlite").unlink()
 
-        await archive.rebuild()
-
+    async with open_warc(tmp_path) as archive:
         assert await archive.totals() == before
         assert (await found(archive, URL + "2")).status == 500
         assert (await found(archive, URL + "2")).body == b"one"
@@ -77,15 +77,6 @@ async def test_the_index_can_be_made_anew_from_the_files(tmp_path: Path) -> None
         first = await archive.find("shop-1", Request(URL))
         assert first is not None
         assert first.at == pytest.approx(EPOCH + 0.123456, abs=1e-6)
-
-
-async def test_an_index_that_was_deleted_makes_itself_anew(tmp_path: Path) -> None:
-    async with open_warc(tmp_path) as archive:
-        await archive.keep(answer(b"one"))
-    (tmp_path / "index.sqlite").unlink()
-
-    async with open_warc(tmp_path) as archive:
-        assert (await found(archive)).body == b"one"
 
 
 # ---------------------------------------------------------------- when it ends badly
@@ -105,7 +96,6 @@ async def test_of_a_file_cut_anywhere_every_whole_record_is_read(tmp_path: Path,
 
     async with open_warc(tmp_path) as archive:
         there = [await archive.find("shop-1", Request(f"{URL}{n}")) for n in range(10)]
-        await archive.rebuild()
 
         assert [one is not None for one in there] == [n < whole for n in range(10)]
         assert await archive.count("shop-1") == whole
@@ -320,7 +310,7 @@ def files_end_at(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-async def test_a_full_disk_is_told_and_loses_nothing(tmp_path: Path) -> None:
+async def test_a_full_disk_is_reported_and_loses_nothing(tmp_path: Path) -> None:
     noise = random.Random(1)
     async with open_warc(tmp_path) as archive:
         await archive.keep(answer(b"before"))
@@ -363,7 +353,7 @@ async def test_whole_records_before_the_one_that_filled_the_disk_stay(tmp_path: 
         assert (await found(archive)).body == b"whole"
 
 
-async def test_all_who_wait_for_a_full_disk_are_told(tmp_path: Path) -> None:
+async def test_all_waiters_get_the_error_of_a_full_disk(tmp_path: Path) -> None:
     noise = random.Random(1)
     async with open_warc(tmp_path) as archive:
         await archive.keep(answer(b"before"))
@@ -376,7 +366,7 @@ async def test_all_who_wait_for_a_full_disk_are_told(tmp_path: Path) -> None:
     assert [type(end) for end in ends] == [StoreFull] * 5
 
 
-async def test_whoever_is_cancelled_takes_nobody_along(archive: Archive) -> None:
+async def test_a_cancelled_waiter_cancels_no_other(archive: Archive) -> None:
     keeping = [asyncio.ensure_future(archive.keep(answer(b"%d" % n, at=n))) for n in range(3)]
     await asyncio.sleep(0)
 

@@ -3,39 +3,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from longline.http.archive.warc import open_warc
 from longline.http.errors import RobotsDisallowed
 from longline.http.middleware.bans import find_ban
 from longline.http.transport import HttpOptions, HttpTransport
-from tests.http.archived import answer, files_of
 from tests.http.blocked_pages import BLOCKED
 from tests.http.robots_bench import Bench, Calendar
 from tests.scripted_site import ScriptedSite
-
-
-@pytest.mark.parametrize(
-    ("bodies", "problem"),
-    [
-        ([b"one"], "1 answer missing"),
-        ([b"one", b"two"], "2 answers missing"),
-    ],
-)
-async def test_lost_answers_are_counted_in_singular_and_plural(
-    tmp_path: Path, bodies: list[bytes], problem: str
-) -> None:
-    async with open_warc(tmp_path) as archive:
-        for at, body in enumerate(bodies):
-            await archive.keep(answer(body, at=at))
-        (path,) = files_of(tmp_path)
-        path.unlink()
-
-        found = await archive.verify()
-
-    assert found.problems == (f"{path.name}: {problem}",)
 
 
 async def test_a_refusal_of_robots_txt_quotes_the_line_and_its_group(site: ScriptedSite) -> None:

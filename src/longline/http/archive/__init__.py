@@ -1,1 +1,1 @@
-"""Archives of answers: what a source was given, kept so that extraction can be repeated."""
+"""Archives of responses, from which extraction can be repeated."""

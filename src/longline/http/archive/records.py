@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +29,7 @@ from multidict import CIMultiDict
 from longline.core.errors import FetchError
 from longline.core.files import private_opener
 from longline.http.errors import NotArchived, decode_error, encode_error
-from longline.http.messages import Page, Request
+from longline.http.messages import Page, Request, without_userinfo
 
 JOB, KEY = "X-Longline-Job", "X-Longline-Request"
 """Our own fields; with them and the standard ones, the index can be rebuilt."""
@@ -41,11 +40,9 @@ _PROFILE = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 _HTTP = "application/http; msgtype=response"
 _ORIGINAL = "X-Longline-Orig-"
 _ENCODING_HEADERS = frozenset({"content-encoding", "transfer-encoding", "content-length"})
-_SPECIAL = _ENCODING_HEADERS | {"set-cookie"}
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _PLAIN_IN_ADDRESS = "!#$%&'()*+,-./:;=?@[]_~"
 _IS_PLAIN = re.compile(r"[\w!#$%&'()*+,\-./:;=?\[\]~]*", re.ASCII)
-_END_OF_HOST = re.compile("[/?#]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +54,14 @@ class Original:
 
 
 class RecordInfo(NamedTuple):
-    """The metadata of an answer; `url` is the archived URL, `digest` may be empty."""
+    """The metadata of an answer, in the order of the index; `url` is the archived URL."""
 
     job: str
-    url: str
-    at: float
     key: str
-    digest: str = ""
+    at: float
+    url: str
     status: int | None = None
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +87,20 @@ class Record:
         return datetime.fromisoformat(self.headers["warc-date"]).timestamp()
 
 
-# ---------------------------------------------------------------- naming
+# ---------------- Names
 
 
 def key_of(request: Request) -> str:
     """Return the key of a request: a hash, since headers and bodies may contain secrets."""
     headers = sorted((name.lower(), value) for name, value in request.headers.items())
-    name = (request.method, request.url, headers)
-    # Only rendered requests are marked: the keys of others stay those of earlier archives.
-    marked = repr((*name, "rendered", *_click_key(request)) if request.is_rendered else name)
-    text = marked.encode("utf-8", "surrogatepass")
+    name: tuple[object, ...] = (request.method, request.url, headers)
+    if request.is_rendered:
+        name += ("rendered",)
+    if request.is_rendered and request.clicks is not None:
+        # Without the button: another selector of the same button leads to the same pages.
+        name += (request.clicks.skip,)
+    text = repr(name).encode("utf-8", "surrogatepass")
     return hashlib.sha256(text + b"\n" + (request.body or b"")).hexdigest()
-
-
-def _click_key(request: Request) -> tuple[int, ...]:
-    # Without the button: another selector of the same button leads to the same pages.
-    return () if request.clicks is None else (request.clicks.skip,)
 
 
 def digest_of(body: bytes) -> str:
@@ -120,23 +115,16 @@ def archived_url(url: str) -> str:
     """Return a URL as it is archived: ASCII, and without a password."""
     if _IS_PLAIN.fullmatch(url):
         return url
-    scheme, separator, rest = url.partition("://")
-    host = _END_OF_HOST.split(rest, maxsplit=1)[0]
-    plain = scheme + separator + rest[host.rfind("@") + 1 :]
-    return quote(plain, safe=_PLAIN_IN_ADDRESS, errors="surrogatepass")
+    return quote(without_userinfo(url), safe=_PLAIN_IN_ADDRESS, errors="surrogatepass")
 
 
-# ---------------------------------------------------------------- writing
+# ---------------- Writing
 
 
 def response(info: RecordInfo, head: bytes, body: bytes) -> bytes:
     """Return the record of a response with its body."""
-    lines = [
-        *_info_lines(info),
-        f"WARC-Payload-Digest: {info.digest}",
-        f"Content-Type: {_HTTP}",
-    ]
-    return _format_record(RESPONSE, info.at, lines, head + body)
+    lines = [f"WARC-Payload-Digest: {info.digest}", f"Content-Type: {_HTTP}"]
+    return _format_record(RESPONSE, info.at, [*_info_lines(info), *lines], head + body)
 
 
 def revisit(info: RecordInfo, head: bytes, original: Original) -> bytes:
@@ -191,41 +179,27 @@ def _new_id() -> str:
 
 
 def _date(at: float) -> str:
-    second, rest = divmod(round(at * 1_000_000), 1_000_000)
-    return f"{_second(second)}.{rest:06d}Z"
-
-
-@lru_cache(maxsize=16)
-def _second(at: int) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S}"
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
 def http_head(page: Page) -> bytes:
     """Return the status line and headers of a response."""
     lines = [f"HTTP/1.1 {page.status} {_PHRASES.get(page.status, '')}"]
-    lines += [
-        f"{name}: {value}"
-        if name.lower() not in _SPECIAL and "\n" not in value and "\r" not in value
-        else _header_line(name, value)
-        for name, value in page.headers.items()
-    ]
+    for name, raw in page.headers.items():
+        lower = name.lower()
+        value = " ".join(raw.split()) if "\n" in raw or "\r" in raw else raw
+        if lower in _ENCODING_HEADERS:
+            lines.append(f"{_ORIGINAL}{name}: {value}")
+        elif lower == "set-cookie":
+            cookie, _, rest = value.partition("=")
+            lines.append(f"{name}: {cookie}={''.join(rest.partition(';')[1:])}")
+        else:
+            lines.append(f"{name}: {value}")
     lines.append(f"Content-Length: {len(page.body)}\r\n\r\n")
     return "\r\n".join(lines).encode("utf-8", "surrogateescape")
 
 
-def _header_line(name: str, value: str) -> str:
-    if "\n" in value or "\r" in value:
-        value = " ".join(value.split())
-    lower = name.lower()
-    if lower in _ENCODING_HEADERS:
-        return f"{_ORIGINAL}{name}: {value}"
-    if lower == "set-cookie":
-        cookie, _, rest = value.partition("=")
-        return f"{name}: {cookie}={''.join(rest.partition(';')[1:])}"
-    return f"{name}: {value}"
-
-
-# ---------------------------------------------------------------- reading
+# ---------------- Reading
 
 
 def parse(text: bytes) -> Record:
@@ -243,9 +217,14 @@ def parse(text: bytes) -> Record:
     return Record(headers, rest[:length])
 
 
-def status_of(record: Record) -> int | None:
-    """Return the status of the response; None without one."""
-    return None if record.kind == FAILURE else int(record.block.split(b" ", 2)[1])
+def info_of(record: Record) -> RecordInfo | None:
+    """Return the metadata of an answer; None for other records."""
+    headers = record.headers
+    if record.kind not in (RESPONSE, REVISIT, FAILURE) or KEY.lower() not in headers:
+        return None
+    status = None if record.kind == FAILURE else int(record.block.split(b" ", 2)[1])
+    job, key, url = headers[JOB.lower()], headers[KEY.lower()], headers["warc-target-uri"]
+    return RecordInfo(job, key, record.at, url, status, record.digest)
 
 
 def body_of(record: Record) -> bytes:

@@ -59,21 +59,22 @@ LARGEST_FILE = 500_000_000
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _GATHERING = 0.05  # seconds that answers wait to be written together
 _LARGEST_GROUP = 128  # answers that are written without waiting for more
-_DESCRIPTION = "bodies are stored decoded; values of cookies are left out"
+_WARCINFO = {
+    "software": "longline",
+    "format": "WARC File Format 1.1",
+    "conformsTo": "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/",
+    "description": "bodies are stored decoded; values of cookies are left out",
+}
 
 
 class _Group:
-    """Answers that are written together; awaiting it makes the write start at once."""
+    """Answers that are written together."""
 
-    def __init__(self, on_await: Callable[[], None]) -> None:
-        self._on_await = on_await
-        self.is_urgent = False
+    def __init__(self) -> None:
         self.answers: list[Answer] = []
         self.written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def __await__(self) -> Generator[Any, None, None]:
-        self.is_urgent = True
-        self._on_await()
         # Shielded: one waiter may be cancelled while others go on.
         return asyncio.shield(self.written).__await__()
 
@@ -111,7 +112,7 @@ class Archive:
         It is written in any case. Awaiting raises StoreError when it could not be written.
         """
         if self._group is None:
-            self._group = _Group(self._schedule_write)
+            self._group = _Group()
         group = self._group
         if not isinstance(answer.result, FetchError):
             # A copy without the parsed tree, which is many times as large as the body.
@@ -139,11 +140,9 @@ class Archive:
 
     async def verify(self) -> ArchiveCheck:
         """Read all files; return what is damaged or missing."""
-        return await self._run_in_thread(self._verify)
-
-    async def rebuild(self) -> None:
-        """Rebuild the index from the files."""
-        await self._run_in_thread(self._index.rebuild)
+        return await self._run_in_thread(
+            lambda: _check_files(self._folder, self._index.find_lost())
+        )
 
     async def close(self) -> None:
         """Write what is queued, and close the files."""
@@ -152,7 +151,7 @@ class Archive:
             await self._run_in_thread(self._close)
         self._thread.shutdown()
 
-    # ------------------------------------------------------------ in the event loop
+    # ---------------- In the event loop
 
     async def _flush(self) -> None:
         """Wait until all answers are written, or have failed to be."""
@@ -170,7 +169,7 @@ class Archive:
     def _schedule_write(self) -> None:
         if self._writing is not None or self._group is None:
             return
-        if self._group.is_urgent or len(self._group.answers) >= _LARGEST_GROUP:
+        if len(self._group.answers) >= _LARGEST_GROUP:
             self._write_group()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_GATHERING, self._write_group)
@@ -197,7 +196,7 @@ class Archive:
             group.written.exception()  # marks it as retrieved, even if nothing awaits it
         self._schedule_write()
 
-    # ------------------------------------------------------------ in the thread
+    # ---------------- In the thread
 
     def _translate_errors(self, work: Callable[[], T]) -> T:
         try:
@@ -226,19 +225,8 @@ class Archive:
             if is_whole and info.digest in originals:
                 is_whole = False
                 member = compress(records.revisit(info, draft.head, originals[info.digest]))
-            entry = IndexEntry(
-                offset,
-                len(member),
-                info.job,
-                info.key,
-                info.at,
-                info.url,
-                info.status,
-                info.digest,
-                is_whole,
-            )
             appended.append(member)
-            entries.append(entry)
+            entries.append(IndexEntry(offset, len(member), info, is_whole))
             offset += len(member)
             if is_whole:
                 originals[info.digest] = Original(info.url, info.at)
@@ -250,9 +238,12 @@ class Archive:
             self._file.close()
             self._file = None
         if self._file is None:
-            self._stem = self._stem or _file_stem(info)
+            if self._stem is None:
+                job = re.sub(r"[^\w.-]+", "_", info.job)
+                self._stem = f"{job}-{utc_datetime(info.at):%Y%m%dT%H%M%SZ}-{os.getpid()}"
             self._file = WarcFile(self._folder, self._stem)
-            self._file.append([_warcinfo(self._file.name, info)])
+            fields = {**_WARCINFO, "isPartOf": info.job}
+            self._file.append([compress(records.warcinfo(self._file.name, info.at, fields))])
         return self._file
 
     def _find(self, job: str, request: Request, until: float | None) -> Answer | None:
@@ -261,23 +252,12 @@ class Archive:
             return None
         if record.kind == records.FAILURE:
             return Answer(job, request, records.error_of(record, request), record.at)
-        body = self._body_of(record)
-        if body is None:
-            return None
-        return Answer(job, request, records.page_of(record, body, request), record.at)
-
-    def _verify(self) -> ArchiveCheck:
-        self._index.sync()
-        return check_files(self._folder, self._index.ends(), self._index.lost())
-
-    def _body_of(self, record: records.Record) -> bytes | None:
-        """Return the body of an answer; None when it is damaged or missing."""
         is_elsewhere = record.kind == records.REVISIT
         holder = self._read(self._index.body(record.digest)) if is_elsewhere else record
-        if holder is None:
-            return None
-        body = records.body_of(holder)
-        return body if records.digest_of(body) == record.digest else None
+        body = records.body_of(holder) if holder else b""
+        if holder is None or records.digest_of(body) != record.digest:
+            return None  # damaged or missing
+        return Answer(job, request, records.page_of(record, body, request), record.at)
 
     def _read(self, place: RecordPlace | None) -> records.Record | None:
         if place is None:
@@ -304,101 +284,51 @@ async def open_warc(folder: Path, *, largest_file: int = LARGEST_FILE) -> AsyncI
         await archive.close()
 
 
-def _file_stem(info: RecordInfo) -> str:
-    """Return the start of the file names of a process: job, time of the first answer, pid."""
-    job = re.sub(r"[^\w.-]+", "_", info.job)
-    return f"{job}-{utc_datetime(info.at):%Y%m%dT%H%M%SZ}-{os.getpid()}"
-
-
 def _draft(answer: Answer) -> _Draft:
     """Compress an answer with its body."""
     request, result = answer.request, answer.result
     key = records.key_of(request)
     if isinstance(result, FetchError):
-        info = RecordInfo(answer.job, records.archived_url(request.url), answer.at, key)
-        return _Draft(
-            info, b"", compress(records.failure(info, request.url, result)), has_body=False
-        )
+        info = RecordInfo(answer.job, key, answer.at, records.archived_url(request.url))
+        member = compress(records.failure(info, request.url, result))
+        return _Draft(info, b"", member, has_body=False)
     url, digest = records.archived_url(result.url), records.digest_of(result.body)
-    info = RecordInfo(answer.job, url, answer.at, key, digest, result.status)
+    info = RecordInfo(answer.job, key, answer.at, url, result.status, digest)
     head = records.http_head(result)
     member = compress(records.response(info, head, result.body))
     return _Draft(info, head, member, has_body=bool(result.body))
 
 
-def _warcinfo(name: str, info: RecordInfo) -> bytes:
-    fields = {
-        "software": "longline",
-        "format": "WARC File Format 1.1",
-        "conformsTo": "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/",
-        "isPartOf": info.job,
-        "description": _DESCRIPTION,
-    }
-    return compress(records.warcinfo(name, info.at, fields))
-
-
-# ---------------- Verification
-
-
-def check_files(folder: Path, ends: Mapping[str, int], lost: Mapping[str, int]) -> ArchiveCheck:
-    """Read every record, and return what is damaged or missing.
-
-    Args:
-        folder: where the files are.
-        ends: where, by the index, the last answer in a file ends.
-        lost: how many answers that the index knew are no longer in a file.
-    """
-    check = _FileCheck(ends)
-    for name, count in lost.items():
-        answers = "1 answer" if count == 1 else f"{count} answers"
-        check.problems.append(f"{name}: {answers} missing")
+def _check_files(folder: Path, lost_answers: Mapping[str, int]) -> ArchiveCheck:
+    """Read every record; `lost_answers` are those that the index knew, by file."""
+    problems = [f"{name}: answers missing: {count}" for name, count in lost_answers.items()]
+    notes: list[str] = []
+    bodies: set[str] = set()
+    referred: dict[str, str] = {}  # digests that records refer to, and one of these records
     for path in sorted(folder.glob(f"*{SUFFIX}")):
-        check.read(path)
-    return check.result()
-
-
-class _FileCheck:
-    """The findings so far; a record may refer to a body in any other file."""
-
-    def __init__(self, ends: Mapping[str, int]) -> None:
-        self.problems: list[str] = []
-        self._notes: list[str] = []
-        self._ends = ends
-        self._bodies: set[str] = set()
-        self._referred: dict[str, str] = {}  # digests that records refer to, and one that does
-
-    def read(self, path: Path) -> None:
-        size, end = path.stat().st_size, 0
+        end = 0
         for offset, length, text in members(path):
-            self._read_record(f"{path.name} at {offset}", text)
-            end = offset + length
-        if end == size:
-            return
-        where = f"{path.name} at {end}"
-        if end >= self._ends.get(path.name, 0) and is_cut(path, end):
-            # Nothing relied on it: an answer is kept once its record is complete.
-            self._notes.append(f"{where}: the last record was cut when its process ended")
-        else:
-            self.problems.append(f"{where}: {size - end} bytes that are not a complete record")
-
-    def result(self) -> ArchiveCheck:
-        lost = (where for digest, where in self._referred.items() if digest not in self._bodies)
-        missing = (f"{where}: refers to a body that is in no file" for where in lost)
-        return ArchiveCheck((*self.problems, *missing), tuple(self._notes))
-
-    def _read_record(self, where: str, text: bytes) -> None:
-        try:
-            record = records.parse(text)
-        except ValueError:
-            self.problems.append(f"{where}: not a WARC record")
-            return
-        if record.kind == records.REVISIT:
-            self._referred.setdefault(record.digest, where)
-        elif record.kind == records.RESPONSE:
-            if records.digest_of(records.body_of(record)) == record.digest:
-                self._bodies.add(record.digest)
-            else:
-                self.problems.append(f"{where}: the body does not match its digest")
+            end, where = offset + length, f"{path.name} at {offset}"
+            try:
+                record = records.parse(text)
+            except ValueError:
+                problems.append(f"{where}: not a WARC record")
+                continue
+            if record.kind == records.REVISIT:
+                referred.setdefault(record.digest, where)
+            elif record.kind == records.RESPONSE:
+                if records.digest_of(records.body_of(record)) == record.digest:
+                    bodies.add(record.digest)
+                else:
+                    problems.append(f"{where}: the body does not match its digest")
+        rest = path.stat().st_size - end
+        if rest and is_cut(path, end):
+            notes.append(f"{path.name} at {end}: the last record is not complete")
+        elif rest:
+            problems.append(f"{path.name} at {end}: {rest} bytes that are not a complete record")
+    lost = (where for digest, where in referred.items() if digest not in bodies)
+    problems += (f"{where}: refers to a body that is in no file" for where in lost)
+    return ArchiveCheck(tuple(problems), tuple(notes))
 
 
 # ---------------- Keeping and replaying responses
