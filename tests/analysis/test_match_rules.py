@@ -82,7 +82,7 @@ def test_the_example_is_good() -> None:
         (
             "match: book",
             "match: book\nsorces: [a]",
-            ":2:1: sorces: 'sources'",
+            ":2:1: sorces: `sources`",
         ),
     ],
 )

@@ -176,7 +176,7 @@ def test_one_value_is_set_and_all_else_stays(
     [
         ("rate", "fast", (5, 1), "number"),
         ("fields.title", "h1[", (10, 3), "'h1['"),
-        ("raet", "5", (12, 1), "'rate'"),
+        ("raet", "5", (12, 1), "`rate`"),
         ("fields", "h1", (9, 1), "edit"),
         ("fields.price.form", "x", (11, 3), "edit"),
         ("a.b.c", "x", (2, 1), "edit"),

@@ -74,7 +74,6 @@ def result(text: str, model: type[BaseModel] = Thing) -> str:
         ("~", None),
         ("", None),
         ("'12'", "12"),
-        ("!!str 12", "12"),
         ("[1, a]", [1, "a"]),
         ("{no: 1}", {"no": 1}),
     ],

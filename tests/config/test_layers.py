@@ -156,7 +156,7 @@ def test_an_unknown_profile_is_reported_with_those_there_are() -> None:
         load_settings(profile="producton")
 
     assert caught.value.option == "--profile"
-    assert absent(caught.value.problem, "longline.yaml 'producton' 'production' small") == []
+    assert absent(caught.value.problem, "longline.yaml 'producton' production small") == []
 
 
 def test_a_profile_without_a_file_is_refused() -> None:

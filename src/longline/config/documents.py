@@ -15,8 +15,8 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from longline.config.secrets import is_reference
-from longline.config.validation_messages import Location, format_location, select_problem
-from longline.config.yaml_tree import Node, read_tree
+from longline.config.validation_messages import select_problem
+from longline.config.yaml_tree import Location, Node, format_location, read_tree
 from longline.core.errors import BadFile, DestinationUnwritable
 
 M = TypeVar("M", bound=BaseModel)
@@ -49,10 +49,7 @@ class Document:
 
     def node(self, loc: Sequence[str | int]) -> Node | None:
         """Return the node at a location; None when there is none."""
-        node: Node | None = self.tree
-        for part in loc:
-            node = node and node.below(part)
-        return node
+        return self.tree.at(loc)
 
     def place(self, loc: Sequence[str | int]) -> tuple[int, int]:
         """Return line and column of a setting, or of its nearest parent in the file."""
@@ -66,7 +63,7 @@ class Document:
 
     def texts(self) -> Iterator[tuple[Location, str]]:
         """Yield every text with its location."""
-        yield from _texts(self.tree, ())
+        return self.tree.texts()
 
     def error(
         self, loc: Sequence[str | int], problem: str, near: Sequence[str | int] | None = None
@@ -153,7 +150,7 @@ def check(document: Document, model: type[M]) -> M:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        found = select_problem(error, document.tree, model)
+        found = select_problem(error, document.tree)
         # Without the cause, which would show what was written.
         raise document.error(found.loc, found.problem, found.near) from None
     except RecursionError:
@@ -175,17 +172,6 @@ def _decode(content: bytes, path: str) -> str:
 
 def _position_after(before: str) -> tuple[int, int]:
     return before.count("\n") + 1, len(before) - before.rfind("\n")
-
-
-def _texts(node: Node, loc: Location) -> Iterator[tuple[Location, str]]:
-    if isinstance(node.content, str):
-        yield loc, node.content
-    elif isinstance(node.content, dict):
-        for name, child in node.content.items():
-            yield from _texts(child, (*loc, name))
-    elif isinstance(node.content, list):
-        for number, child in enumerate(node.content):
-            yield from _texts(child, (*loc, number))
 
 
 def substitute(text: str, environment: Mapping[str, str]) -> str:
@@ -267,6 +253,8 @@ def parse_location(key: str) -> list[str | int]:
 
 def _replace_value(document: Document, loc: Sequence[str | int], node: Node, value: str) -> str:
     text = document.text
+    if node.start < 0:
+        raise document.error(loc, "it is an alias; edit the file")
     if isinstance(node.content, dict | list) and text[node.start : node.start + 1] not in "[{":
         raise document.error(loc, "it has several values; name one of them, or edit the file")
     written = text[node.start : node.end]
@@ -282,6 +270,8 @@ def _add_value(document: Document, loc: Sequence[str | int], value: str) -> str:
         raise document.error(loc, "its parent does not exist; edit the file")
     if document.text[holder.start : holder.start + 1] == "{":
         raise document.error(loc, "its parent is written in one line; edit the file")
+    if any(child.start < 0 for child in children):
+        raise document.error(loc, "its parent has aliases; edit the file")
     last = max(children, key=lambda child: child.end)
     kept = document.text[: last.end].rstrip("\n")
     rest_of_line, ending, rest = document.text[len(kept) :].partition("\n")

@@ -31,7 +31,7 @@ from pydantic_settings import (
 from longline.config.documents import Document, check, read_document
 from longline.config.identity import PrivateHosts
 from longline.config.strict_model import StrictModel
-from longline.config.validation_messages import did_you_mean
+from longline.config.validation_messages import describe_error
 from longline.core.errors import BadFile, BadOption, HomeUnwritable, StoreFull
 from longline.core.files import make_private_folder
 from longline.core.redaction import KNOWN_SECRETS, redact_server_url, redact_url
@@ -149,7 +149,8 @@ def _file_layers(
     if profile is None:
         return layers
     if profile not in profiles:
-        raise BadOption("profile", _no_profile(profile, list(profiles), document.path))
+        known = ", ".join(profiles) or "none"
+        raise BadOption("profile", f"{document.path} has no profile {profile!r}; known: {known}")
     return [*layers, _layer(profiles[profile], document, ("profiles", profile))]
 
 
@@ -183,11 +184,6 @@ def _environment_layer(kind: type[BaseSettings]) -> Layer:
     prefix = kind.model_config.get("env_prefix", "")
     values = {name: value for name, value in variables.items() if name in kind.model_fields}
     return Layer(values, {name: f"{prefix}{name.upper()}" for name in values})
-
-
-def _no_profile(profile: str, known: list[str], path: Path) -> str:
-    hint = did_you_mean(profile, known, after=" ")
-    return f"{path} has no profile {profile!r}; {hint}known: {', '.join(known) or 'none'}"
 
 
 @cache
@@ -370,7 +366,7 @@ def _make_settings(layers: Layers) -> Settings:
         return Settings(**layers.values())
     except ValidationError as error:
         first = error.errors()[0]
-        raise BadOption(layers.origin(str(first["loc"][0])), first["msg"]) from error
+        raise BadOption(layers.origin(str(first["loc"][0])), describe_error(first)) from error
 
 
 def prepare_home(settings: Settings) -> None:

@@ -41,13 +41,7 @@ class StrictModel(BaseModel):
         known = [field.alias or name for name, field in cls.model_fields.items()]
         for name in values if isinstance(values, Mapping) else ():
             if name not in known:
-                raise _unknown_name(str(name), known, values)
+                problem = f"unknown key {name!r}; known: {', '.join(known)}"
+                context = {"problem": problem, "name": str(name), "known": known}
+                raise PydanticCustomError("unknown_name", "{problem}", context)
         return values
-
-
-def _unknown_name(name: str, known: list[str], values: Mapping[Any, Any]) -> PydanticCustomError:
-    problem = f"unknown key {name!r}; known: {', '.join(known)}"
-    # In a union, the share of known names shows which member the user meant.
-    share = sum(one in known for one in values) / len(values)
-    context = {"problem": problem, "name": name, "known": known, "share": share}
-    return PydanticCustomError("unknown_name", "{problem}", context)

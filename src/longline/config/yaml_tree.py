@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
@@ -13,6 +13,12 @@ import yaml
 from longline.core.errors import BadFile
 
 Scalar = str | int | float | bool | None
+Location = tuple[str | int, ...]
+"""The names and indexes that lead to a value."""
+MAX_VALUES = 100_000
+MAX_DEPTH = 60
+# The C parser is much faster; the other is always available. Both leave every scalar as text.
+_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEANS = {
@@ -21,7 +27,7 @@ _BOOLEANS = {
 }
 # No leading zero: 007 and 01234 are codes, not quantities.
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
-_FLOAT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})?(\.[0-9]*)?([eE][-+]?[0-9]{1,4})?")
+_FLOAT = re.compile(r"[-+]?((0|[1-9][0-9]{0,17})(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
 
 
 def parse_scalar(text: str) -> Scalar:
@@ -36,16 +42,9 @@ def parse_scalar(text: str) -> Scalar:
         return _BOOLEANS[text]
     if _INTEGER.fullmatch(text):
         return int(text)
-    if any(char.isdigit() for char in text) and _FLOAT.fullmatch(text):
-        return _parse_decimal(text)
-    return text
-
-
-def _parse_decimal(text: str) -> float | str:
-    try:
-        number = float(text)
-    except ValueError:  # e5
+    if not _FLOAT.fullmatch(text):
         return text
+    number = float(text)
     return number if math.isfinite(number) else text
 
 
@@ -56,6 +55,8 @@ _MESSAGES = (
         "there is a second colon in this line, or its indentation is wrong",
     ),
     ("alphabetic or numeric", "a text that begins with * or & needs quotes"),
+    ("undefined alias", "there is no & for this *; a text that begins with * needs quotes"),
+    ("another document", "there is a second document; remove this '---'"),
     ("',' or ']'", "a list is not closed with ]"),
     ("',' or '}'", "a mapping is not closed with }"),
     ("unexpected end of stream", "a quote is not closed"),
@@ -65,46 +66,16 @@ _MESSAGES = (
     ("expected key", "the indentation differs from the lines above"),
     ("<block end>", "the indentation differs from the lines above"),
     ("'-' indicator", "the indentation differs from the lines above"),
-    ("sequence entries are not allowed", "a list starts on its own line, or in [ ]"),
-    ("node content", "a value is missing here, or a bracket above is not closed"),
     ("undefined tag handle", "a text that begins with ! needs quotes"),
-    ("block scalar", "after | or > the text starts in the next line, indented"),
-    ("<document start>", "there is text after the end of a value; put all of it in quotes"),
 )
-_REPORTED_AT_CONTEXT = ("unexpected end of stream",)
-
-
-def _describe_error(error: yaml.MarkedYAMLError, text: str) -> tuple[str, int, int]:
-    """Return the problem with its line and column, from 1; zeros when unknown."""
-    message = error.problem or error.context or "it cannot be read"
-    mark = error.problem_mark or error.context_mark
-    if any(words in message for words in _REPORTED_AT_CONTEXT):
-        mark = error.context_mark or mark
-    if mark is None:
-        return message, 0, 0
-    return _translate_message(message, text, mark), mark.line + 1, mark.column + 1
-
-
-def _translate_message(message: str, text: str, mark: yaml.Mark) -> str:
-    lines = text.split("\n")
-    line = lines[mark.line] if mark.line < len(lines) else ""
-    indentation = line[: len(line) - len(line.lstrip())]
-    if "\t" in indentation or line[mark.column : mark.column + 1] == "\t":
-        return "a tab; indent with spaces"
-    return next((ours for theirs, ours in _MESSAGES if theirs in message), message)
-
-
-Event = Any  # in PyYAML's types the position is optional; a parser always sets it
-MAX_VALUES = 100_000
-MAX_DEPTH = 60
-_TEXT_TAGS = frozenset({"!", "tag:yaml.org,2002:str"})
-# The C parser is much faster and not recursive; the other is always available.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(slots=True)
 class Node:
-    """A value, the position of it or its name (from 1), and the range of its text."""
+    """A value, the position of it or its name (from 1), and the range of its text.
+
+    `start` is -1 for an alias, whose text is elsewhere.
+    """
 
     content: Scalar | dict[str, Node] | list[Node]
     line: int
@@ -130,6 +101,24 @@ class Node:
             return self.content[part] if 0 <= part < len(self.content) else None
         return None
 
+    def at(self, loc: Sequence[str | int]) -> Node | None:
+        """Return the value at a location; None when there is none."""
+        node: Node | None = self
+        for part in loc:
+            node = node and node.below(part)
+        return node
+
+    def texts(self, loc: Location = ()) -> Iterator[tuple[Location, str]]:
+        """Yield every text with its location."""
+        if isinstance(self.content, str):
+            yield loc, self.content
+        elif isinstance(self.content, dict):
+            for name, child in self.content.items():
+                yield from child.texts((*loc, name))
+        elif isinstance(self.content, list):
+            for number, child in enumerate(self.content):
+                yield from child.texts((*loc, number))
+
     def plain(self) -> Any:
         """Return the value as plain Python objects."""
         if isinstance(self.content, dict):
@@ -137,6 +126,12 @@ class Node:
         if isinstance(self.content, list):
             return [node.plain() for node in self.content]
         return self.content
+
+
+def format_location(loc: Sequence[str | int]) -> str:
+    """Return a location as text: fields.price.selectors[1]."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
+    return "".join(parts).lstrip(".")
 
 
 def read_tree(text: str, path: str, translate: Callable[[str], str]) -> Node | None:
@@ -147,190 +142,117 @@ def read_tree(text: str, path: str, translate: Callable[[str], str]) -> Node | N
     Raises:
         BadFile: it is not YAML, or uses features that are not supported.
     """
-    builder = _Builder(path, translate)
     try:
-        for event in yaml.parse(text, Loader=_LOADER):
-            builder.add_event(event)
+        _check_events(text, path)
+        root = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
-        problem, line, column = _describe_error(error, text)
-        raise BadFile(path, f"not valid YAML: {problem}", line, column) from None
+        message = error.problem or error.context or "it cannot be read"
+        mark = error.problem_mark or error.context_mark
+        if "unexpected end of stream" in message:  # where the quote begins
+            mark = error.context_mark or mark
+        place = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+        lines = text.split("\n")[mark.line :] if mark else []
+        if mark and lines and "\t" in lines[0][: mark.column + 1]:
+            message = "a tab; indent with spaces"
+        problem = next((ours for theirs, ours in _MESSAGES if theirs in message), message)
+        raise BadFile(path, f"not valid YAML: {problem}", *place) from None
     except yaml.YAMLError as error:
         raise BadFile(path, f"not valid YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:  # only the Python parser
-        raise BadFile(path, "not valid YAML: it is nested too deeply") from None
-    return builder.root
+    return None if root is None else _TreeReader(path, translate).read(root, ())
 
 
-@dataclass(slots=True)
-class _Frame:
-    """A mapping or list that is being parsed."""
+def _check_events(text: str, path: str) -> None:
+    """Refuse deep nesting, too many values and tags before a tree is built."""
+    depth = count = 0
+    event: Any  # in PyYAML's types the position is optional; a parser always sets it
+    for event in yaml.parse(text, Loader=_LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        count += isinstance(event, yaml.NodeEvent)
+        if depth > MAX_DEPTH:
+            raise _error(path, f"it is nested more than {MAX_DEPTH} levels deep", event)
+        if count > 2 * MAX_VALUES:  # a name is an event, too
+            raise _error(path, f"it has more than {MAX_VALUES:,} values", event)
+        if getattr(event, "tag", None) is not None:
+            problem = "tags are not supported; a text that begins with ! needs quotes"
+            raise _error(path, problem, event)
 
-    node: Node
-    anchor: str | None
-    name: tuple[str, int, int] | None = None
-    merged: list[Node] = field(default_factory=list)
 
+class _TreeReader:
+    """Converts the nodes of PyYAML, in which an alias is the node that it refers to."""
 
-class _Builder:
     def __init__(self, path: str, translate: Callable[[str], str]) -> None:
-        self.root: Node | None = None
         self._path = path
         self._translate = translate
-        self._open: list[_Frame] = []
-        self._anchors: dict[str, Node | None] = {}
-        self._count = 0
+        self._known: dict[int, Node | None] = {}
 
-    def add_event(self, event: Event) -> None:
-        if isinstance(event, yaml.DocumentStartEvent):
-            if self.root is not None:
-                problem = "there is a second document; remove this '---'"
-                raise self._error(problem, event)
-        elif isinstance(event, yaml.CollectionStartEvent):
-            self._begin_collection(event)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            self._finish_collection(event)
-        elif isinstance(event, yaml.ScalarEvent):
-            self._add_scalar(event)
-        elif isinstance(event, yaml.AliasEvent):
-            self._add_alias(event)
-
-    def _begin_collection(self, event: Event) -> None:
-        self._refuse_tag(event)
-        if self._is_name_next():
-            raise self._error("a name must be text, not a list or a mapping", event)
-        node = _node({} if isinstance(event, yaml.MappingStartEvent) else [], event)
-        self._check_limits(node, event)
-        if event.anchor:
-            self._anchors[event.anchor] = None  # still open: its content must not refer to it
-        self._open.append(_Frame(node, event.anchor))
-
-    def _finish_collection(self, event: Event) -> None:
-        frame = self._open.pop()
-        node = frame.node
-        node.end = event.end_mark.index
-        _merge(node, frame.merged)
-        node.size = 1 + sum(child.size for child in node.children())
-        node.height = 1 + max((child.height for child in node.children()), default=0)
-        if frame.anchor:
-            self._anchors[frame.anchor] = node
-        self._add_node(node)
-
-    def _add_scalar(self, event: Event) -> None:
-        is_plain = event.style is None or event.style == ""
-        is_text = self._refuse_tag(event) or not is_plain
-        if self._is_name_next():
-            self._add_name(event, is_merge=is_plain and event.value == "<<")
-            return
-        node = _node(event.value if is_text else parse_scalar(event.value), event)
-        if isinstance(node.content, str):
-            try:
-                node.content = self._translate(node.content)
-            except ValueError as error:
-                raise self._error(f"{self._path_prefix()}{error}", event) from None
-        self._check_limits(node, event)
-        if event.anchor:
-            self._anchors[event.anchor] = node
-        self._add_node(node)
-
-    def _add_alias(self, event: Event) -> None:
-        if self._is_name_next():
-            raise self._error("a name must not be an alias", event)
-        target = self._anchors.get(event.anchor)
-        if target is None:
-            raise self._error(self._no_target(event.anchor), event)
-        node = replace(_node(target.content, event), size=target.size, height=target.height)
-        self._check_limits(node, event)
-        self._add_node(node)
-
-    def _no_target(self, anchor: str) -> str:
-        if anchor in self._anchors:
-            return f"*{anchor} is inside &{anchor} and would contain itself; write it out"
-        return f"there is no &{anchor} above for *{anchor}; a text that begins with * needs quotes"
-
-    def _add_name(self, event: Event, *, is_merge: bool) -> None:
-        frame = self._open[-1]
-        name = str(event.value)
-        if not name.strip():
-            raise self._error("a name is missing before the colon", event)
-        known = frame.node.below(name)
-        if known is not None and not is_merge:
+    def read(self, node: yaml.Node, loc: Location) -> Node:
+        if id(node) not in self._known:
+            self._known[id(node)] = None  # still open: its content must not refer to it
+            self._known[id(node)] = self._convert(node, loc)
+        found = self._known[id(node)]
+        if found is None:
             problem = (
-                f"{self._path_prefix()}{name} is duplicated; the first is in line {known.line}"
+                f"{format_location(loc)}: an alias (*) inside its own anchor (&); write it out"
             )
-            raise self._error(problem, event)
-        frame.name = (name, event.start_mark.line + 1, event.start_mark.column + 1)
-        if is_merge:
-            frame.name = ("", *frame.name[1:])
-
-    def _add_node(self, node: Node) -> None:
-        if not self._open:
-            self.root = node
-            return
-        frame = self._open[-1]
-        if isinstance(frame.node.content, list):
-            frame.node.content.append(node)
-            return
-        name, line, column = frame.name or ("", node.line, node.column)
-        frame.name = None
-        if not name:
-            frame.merged += self._mappings_to_merge(node)
-        elif isinstance(frame.node.content, dict):
-            frame.node.content[name] = replace(node, line=line, column=column)
-
-    def _mappings_to_merge(self, node: Node) -> list[Node]:
-        several = node.content if isinstance(node.content, list) else [node]
-        for one in several:
-            if not isinstance(one.content, dict):
-                problem = "<< needs an alias of a mapping, for example <<: *defaults"
-                raise BadFile(self._path, problem, one.line, one.column)
-        return several
-
-    def _is_name_next(self) -> bool:
-        if not self._open:
-            return False
-        frame = self._open[-1]
-        return isinstance(frame.node.content, dict) and frame.name is None
-
-    def _check_limits(self, node: Node, event: Event) -> None:
-        self._count += node.size
-        if self._count > MAX_VALUES:
+            raise _error(self._path, problem, node)
+        if found.size > MAX_VALUES:
             problem = f"it has more than {MAX_VALUES:,} values, with all aliases expanded"
-            raise self._error(problem, event)
-        if len(self._open) + node.height > MAX_DEPTH:
-            raise self._error(f"it is nested more than {MAX_DEPTH} levels deep", event)
+            raise _error(self._path, problem, node)
+        if len(loc) + found.height > MAX_DEPTH:
+            raise _error(self._path, f"it is nested more than {MAX_DEPTH} levels deep", node)
+        return found
 
-    def _refuse_tag(self, event: Event) -> bool:
-        """Return whether a tag says that this is text; other tags are refused."""
-        if event.tag is None:
-            return False
-        if event.tag in _TEXT_TAGS and isinstance(event, yaml.ScalarEvent):
-            return True
-        problem = "tags are not supported; a text that begins with ! needs quotes"
-        raise self._error(problem, event)
+    def _convert(self, node: Any, loc: Location) -> Node:
+        start, end = node.start_mark, node.end_mark
+        content: Any
+        if isinstance(node, yaml.MappingNode):
+            content = self._read_mapping(node, loc)
+        elif isinstance(node, yaml.SequenceNode):
+            content = [self.read(child, (*loc, number)) for number, child in enumerate(node.value)]
+        else:
+            content = node.value if node.style else parse_scalar(node.value)
+            if isinstance(content, str):
+                try:
+                    content = self._translate(content)
+                except ValueError as error:
+                    raise _error(self._path, f"{format_location(loc)}: {error}", node) from None
+        found = Node(content, start.line + 1, start.column + 1, start.index, end.index)
+        found.size += sum(child.size for child in found.children())
+        found.height += max((child.height for child in found.children()), default=0)
+        return found
 
-    def _path_prefix(self) -> str:
-        path = "".join(_path_part(frame) for frame in self._open).lstrip(".")
-        return f"{path}: " if path else ""
+    def _read_mapping(self, node: yaml.MappingNode, loc: Location) -> dict[str, Node]:
+        content: dict[str, Node] = {}
+        merged: list[Node] = []
+        key: Any
+        for key, value in node.value:
+            name = str(key.value)
+            if not isinstance(key, yaml.ScalarNode):
+                raise _error(self._path, "a name must be text, not a list or a mapping", key)
+            if not name.strip():
+                raise _error(self._path, "a name is missing before the colon", key)
+            if name in content:
+                full, first = format_location((*loc, name)), content[name].line
+                problem = f"{full} is duplicated; the first is in line {first}"
+                raise _error(self._path, problem, key)
+            child = self.read(value, (*loc, name))
+            if name == "<<" and not key.style:
+                merged += child.content if isinstance(child.content, list) else [child]
+                if not all(isinstance(one.content, dict) for one in merged):
+                    problem = "<< needs an alias of a mapping, for example <<: *defaults"
+                    raise _error(self._path, problem, value)
+                continue
+            mark = key.start_mark
+            is_alias = child.start < mark.index
+            start = -1 if is_alias else child.start
+            content[name] = replace(child, line=mark.line + 1, column=mark.column + 1, start=start)
+        for one in merged:
+            for name, child in one.content.items() if isinstance(one.content, dict) else ():
+                content.setdefault(name, child)
+        return content
 
-    def _error(self, problem: str, event: Event) -> BadFile:
-        mark = event.start_mark
-        return BadFile(self._path, problem, mark.line + 1, mark.column + 1)
 
-
-def _node(content: Any, event: Event) -> Node:
-    start, end = event.start_mark, event.end_mark
-    return Node(content, start.line + 1, start.column + 1, start.index, end.index)
-
-
-def _merge(node: Node, merged: list[Node]) -> None:
-    if not isinstance(node.content, dict):
-        return
-    for one in merged:
-        for name, child in one.content.items() if isinstance(one.content, dict) else ():
-            node.content.setdefault(name, child)
-
-
-def _path_part(frame: _Frame) -> str:
-    if isinstance(frame.node.content, list):
-        return f"[{len(frame.node.content)}]"
-    return f".{frame.name[0]}" if frame.name and frame.name[0] else ""
+def _error(path: str, problem: str, where: Any) -> BadFile:
+    mark = where.start_mark
+    return BadFile(path, problem, mark.line + 1, mark.column + 1)

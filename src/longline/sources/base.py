@@ -13,7 +13,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from longline.config.secrets import SecretRef
-from longline.config.validation_messages import describe_value_error
+from longline.config.validation_messages import describe_error
 from longline.core.clock import Clock
 from longline.core.errors import BadOption, UnexpectedShape
 from longline.core.json import plain, to_json
@@ -308,11 +308,9 @@ class Source:
             name = ".".join(str(part) for part in first["loc"])
             known = ", ".join(sorted(cls.Options.model_fields)) or "none"
             is_unknown = first["type"] == "extra_forbidden"
-            problem = (
-                "there is no such option"
-                if is_unknown
-                else describe_value_error(first, cls.Options)
-            )
+            problem = "there is no such option"
+            if not is_unknown:
+                problem = f"{describe_error(first)}, not {first['input']!r:.80}"
             raise BadOption(
                 f"--set {name}", f"{problem}; options of {cls.name}: {known}"
             ) from error

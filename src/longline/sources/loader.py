@@ -24,7 +24,8 @@ from longline.config.job_spec import JobSpec, make_spec, read_spec
 from longline.config.plugins import MIDDLEWARES, SOURCES, load_plugin, plugin_names
 from longline.config.secrets import SecretRef, is_reference
 from longline.config.settings import Explained, Settings, file_model
-from longline.config.validation_messages import Location, format_location, nearest
+from longline.config.validation_messages import nearest
+from longline.config.yaml_tree import Location, format_location
 from longline.core.errors import (
     BadFile,
     BadOption,
