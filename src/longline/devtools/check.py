@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import mimetypes
 import os
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -131,31 +132,6 @@ class Checks:
         }
 
 
-@dataclass(slots=True)
-class _Timing:
-    """Measures the duration of each layer of one source object."""
-
-    clock: Clock
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    def attach(self, source: Source) -> None:
-        for layer in source.layers():
-            # On the object, not on its class, which other objects share.
-            setattr(source, layer.name, self._timed(layer.name, getattr(source, layer.name)))
-
-    def _timed(
-        self, name: str, run: Callable[[Visit], Awaitable[Mapping[str, Any]]]
-    ) -> Callable[[Visit], Awaitable[Mapping[str, Any]]]:
-        async def timed(visit: Visit) -> Mapping[str, Any]:
-            started = self.clock.now()
-            try:
-                return await run(visit)
-            finally:
-                self.seconds[name] = self.clock.now() - started
-
-        return timed
-
-
 async def check_source(
     session: SourceSession, clock: Clock, *, items: int = 1, only: Item | None = None
 ) -> Checks:
@@ -170,49 +146,66 @@ async def check_source(
     Raises:
         LonglineError: discovery failed or found nothing.
     """
-    timing = _Timing(clock)
-    timing.attach(session.source)
+    source, seconds = session.source, _time_layers(session.source, clock)
     started, visit = clock.now(), session.collector.visit()
     if only is not None:
-        await session.source.prepare(visit)
+        await source.prepare(visit)
         found = [only]
     else:
         found = [one async for one in find_items(session, items, visit)]
     if not found:
-        raise DiscoveryFailed(session.source.name, "no item was found")
-    discovery, seconds = session.log.take(), clock.now() - started
-    checked = [await _check_item(session, item, timing) for item in found]
-    source = session.source
-    checks = Checks(source.name, source.version, checked, discovery, visit.notes, seconds)
-    return _redact_checks(checks, session.redactor)
+        raise DiscoveryFailed(source.name, "no item was found")
+    redactor = session.redactor
+    discovery = [one.redacted(redactor) for one in session.log.take()]
+    notes = [replace(one, text=redactor.text(one.text)) for one in visit.notes]
+    took = clock.now() - started
+    checked = [_redact_check(await _check_item(session, one, seconds), redactor) for one in found]
+    return Checks(source.name, source.version, checked, discovery, notes, took)
 
 
-async def _check_item(session: SourceSession, item: Item, timing: _Timing) -> Check:
-    timing.seconds.clear()
-    extraction = await session.collector.collect(item)
+def _time_layers(source: Source, clock: Clock) -> dict[str, float]:
+    """Measure the layers of a source object; return the seconds of the last run of each."""
+    seconds: dict[str, float] = {}
+
+    def timed(
+        name: str, run: Callable[[Visit], Awaitable[Mapping[str, Any]]]
+    ) -> Callable[[Visit], Awaitable[Mapping[str, Any]]]:
+        async def run_timed(visit: Visit) -> Mapping[str, Any]:
+            started = clock.now()
+            try:
+                return await run(visit)
+            finally:
+                seconds[name] = clock.now() - started
+
+        return run_timed
+
+    for layer in source.layers():
+        # On the object, not on its class, which other objects share.
+        setattr(source, layer.name, timed(layer.name, getattr(source, layer.name)))
+    return seconds
+
+
+async def _check_item(session: SourceSession, item: Item, seconds: dict[str, float]) -> Check:
+    seconds.clear()
+    source, collector = session.source, session.collector
+    extraction = await collector.collect(item)
     await extraction.usage.settle()
-    visit = session.collector.last
-    assert visit is not None  # noqa: S101  # `collect` has set it
-    record = extraction.record
+    record, outcome = extraction.record, extraction.outcome
+    layers = []
+    for one in source.layers():
+        took = seconds.get(one.name)
+        unfinished = "not run" if took is None else f"failed: {outcome.reason}"
+        layers.append(CheckedLayer(one.name, extraction.layers.get(one.name, unfinished), took))
     return Check(
         item,
-        extraction.outcome.action,
-        extraction.outcome.reason,
-        _checked_layers(session.source, extraction, timing.seconds),
-        _checked_fields(session.source, extraction, visit),
+        outcome.action,
+        outcome.reason,
+        layers,
+        _checked_fields(source, extraction, collector.last),
         session.log.take(),
         extraction.seconds,
         record.quality if record else None,
         len(extraction.found),
-    )
-
-
-def _redact_checks(checks: Checks, redactor: SecretRedactor) -> Checks:
-    return replace(
-        checks,
-        items=[_redact_check(one, redactor) for one in checks.items],
-        discovery=[one.redacted(redactor) for one in checks.discovery],
-        notes=[replace(one, text=redactor.text(one.text)) for one in checks.notes],
     )
 
 
@@ -236,28 +229,15 @@ def _redact_check(check: Check, redactor: SecretRedactor) -> Check:
     )
 
 
-def _checked_layers(
-    source: Source, extraction: Extraction, seconds: Mapping[str, float]
-) -> list[CheckedLayer]:
-    layers = []
-    for one in source.layers():
-        took = seconds.get(one.name)
-        end = extraction.layers.get(one.name)
-        if end is None:
-            end = "not run" if took is None else f"failed: {extraction.outcome.reason}"
-        layers.append(CheckedLayer(one.name, end, took))
-    return layers
-
-
 def _checked_fields(source: Source, extraction: Extraction, visit: Visit) -> list[CheckedField]:
     record = extraction.record
     data = record.data if record else _composed(source, extraction)
     origins = {**(record.provenance if record else {}), **visit.origins}
-    notes: dict[str, list[str]] = {}
+    notes: defaultdict[str, list[str]] = defaultdict(list)
     for note in visit.notes:
-        notes.setdefault(note.field, []).append(note.text)
+        notes[note.field].append(note.text)
     return [
-        CheckedField(name, value, origins.get(name), tuple(notes.get(name, ())))
+        CheckedField(name, value, origins.get(name), tuple(notes[name]))
         for name, value in data.items()
     ]
 
@@ -272,7 +252,12 @@ def _composed(source: Source, extraction: Extraction) -> Mapping[str, Any]:
 
 # ---------------- Record a checked item as a test case, and replay it without requests
 
-_Key = tuple[str, str, str | None]
+CASE, EXPECTED = "case.json", "expected.json"
+_RESPONSE = "answer-"
+_LEFT_OUT = frozenset(  # secrets, and headers that describe the body as it was sent
+    {"set-cookie", "set-cookie2", "content-encoding", "transfer-encoding", "content-length"}
+)
+_SOURCE_FILES = (".yaml", ".yml", ".py")
 
 
 class FixedClock(Clock):
@@ -297,21 +282,18 @@ class RecordedResponses(Middleware):
 
     def __init__(self, folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         self._folder = folder
-        self._rows: defaultdict[_Key, list[Mapping[str, Any]]] = defaultdict(list)
+        self._rows: defaultdict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
         for row in rows:
             self._rows[row["method"], row["url"], row.get("body_sha256")].append(row)
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
-        rows = self._rows.get((request.method, request.url, body_digest(request)))
+        rows = self._rows.get((request.method, request.url, _body_digest(request)))
         if not rows:
             raise NotArchived(request.url, request.method)
         row = rows.pop(0) if len(rows) > 1 else rows[0]
         if "error" in row:
             raise decode_error(row) or NotArchived(request.url, request.method)
         usage.status = row["status"]
-        return self._recorded_page(row)
-
-    def _recorded_page(self, row: Mapping[str, Any]) -> Page:
         path = self._folder / row["file"]
         try:
             body = path.read_bytes()
@@ -320,17 +302,9 @@ class RecordedResponses(Middleware):
         return Page(row["at_url"], row["status"], CIMultiDict(row["headers"]), body)
 
 
-def body_digest(request: Request) -> str | None:
+def _body_digest(request: Request) -> str | None:
     """Return a hash of the request body, which may contain a secret."""
     return None if request.body is None else hashlib.sha256(request.body).hexdigest()
-
-
-CASE, EXPECTED = "case.json", "expected.json"
-_ANSWER = "answer-"
-_PRIVATE = frozenset({"set-cookie", "set-cookie2"})
-_PACKING = frozenset({"content-encoding", "transfer-encoding", "content-length"})
-_SUFFIXES = {"html": ".html", "json": ".json", "xml": ".xml", "text/plain": ".txt"}
-_FILES = (".yaml", ".yml", ".py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,14 +328,17 @@ def record_case(folder: Path, spec: JobSpec, check: Check, at: float) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.glob(f"{_ANSWER}*"):
+        for old in folder.glob(f"{_RESPONSE}*"):
             old.unlink()
         answers = [
             _write_response(folder, number, one)
             for number, one in enumerate(check.exchanges, start=1)
         ]
+        source = spec.source
+        if source.endswith(_SOURCE_FILES):  # relative, so that both can be moved together
+            source = Path(os.path.relpath(source, folder)).as_posix()
         case = {
-            "source": _from_folder(spec.source, folder),
+            "source": source,
             "set": spec.options,
             "params": spec.params,
             "item": asdict(check.item),
@@ -404,7 +381,9 @@ async def replay_case(folder: Path, source: str | None = None) -> CaseResult:
     """
     case, expected = _read_json(folder / CASE), _read_json(folder / EXPECTED)
     try:
-        reference = source or _to_folder(case["source"], folder)
+        reference = source or case["source"]
+        if source is None and reference.endswith(_SOURCE_FILES):
+            reference = str(folder / reference)
         item, clock = Item(**case["item"]), FixedClock(case["at"])
         responses = RecordedResponses(folder, case["answers"])
         chain = RedirectMiddleware(StatusMiddleware(responses, clock))
@@ -433,45 +412,26 @@ def _differences(
         return
     # Volatile fields are compared, too: the same responses give the same values.
     for change in diff_stored(wanted[1] or {}, found[1] or {}):
-        old, new = (_side(change.values, side) for side in ("old", "new"))
+        old, new = (
+            orjson.dumps(change.values[side]).decode() if side in change.values else "no such field"
+            for side in ("old", "new")
+        )
         yield f"{change.field}: recorded {old}, now {new}"
 
 
-def _side(values: Mapping[str, Any], side: str) -> str:
-    return orjson.dumps(values[side]).decode() if side in values else "no such field"
-
-
 def _write_response(folder: Path, number: int, exchange: Exchange) -> dict[str, Any]:
-    row: dict[str, Any] = {"method": exchange.request.method, "url": exchange.request.url}
-    if exchange.request.body is not None:
-        row["body_sha256"] = body_digest(exchange.request)
-    if not isinstance(exchange.result, Page):
-        return {**row, **encode_error(exchange.result)}
-    page = exchange.result
-    name = f"{_ANSWER}{number:02}{_suffix(page)}"
+    request, page = exchange.request, exchange.result
+    row: dict[str, Any] = {"method": request.method, "url": request.url}
+    if request.body is not None:
+        row["body_sha256"] = _body_digest(request)
+    if not isinstance(page, Page):
+        return {**row, **encode_error(page)}
+    kind = page.headers.get("content-type", "").partition(";")[0].strip().lower()
+    name = f"{_RESPONSE}{number:02}{mimetypes.guess_extension(kind) or '.bin'}"
     (folder / name).write_bytes(page.body)
-    headers = {
-        key.lower(): value
-        for key, value in page.headers.items()
-        if key.lower() not in _PRIVATE | _PACKING
-    }
-    return {**row, "status": page.status, "at_url": page.url, "headers": headers, "file": name}
-
-
-def _suffix(page: Page) -> str:
-    kind = page.headers.get("content-type", "").lower()
-    return next((suffix for word, suffix in _SUFFIXES.items() if word in kind), ".bin")
-
-
-def _from_folder(reference: str, folder: Path) -> str:
-    """Return a file of a source relative to the folder, so that both can be moved together."""
-    if not reference.endswith(_FILES):
-        return reference
-    return Path(os.path.relpath(reference, folder)).as_posix()
-
-
-def _to_folder(reference: str, folder: Path) -> str:
-    return str(folder / reference) if reference.endswith(_FILES) else reference
+    headers = {key.lower(): value for key, value in page.headers.items()}
+    kept = {key: value for key, value in headers.items() if key not in _LEFT_OUT}
+    return {**row, "status": page.status, "at_url": page.url, "headers": kept, "file": name}
 
 
 def _write_json(path: Path, value: Any) -> None:

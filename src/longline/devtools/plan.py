@@ -88,7 +88,6 @@ class Plan:
 MIN_SAMPLES = 12
 MAX_SAMPLES = 400
 _GOLDEN = (math.sqrt(5) - 1) / 2  # golden ratio: each step falls into the widest gap so far
-_PART = 2  # at most every second item is sampled, beyond the minimum
 _PRECISE = 0.08  # relative error of the mean from which on further samples add little
 _UNSEEN = 3.0  # times the mean: the assumed cost of an expensive item that was not sampled
 
@@ -107,15 +106,15 @@ class Sample:
 
 
 def spread_items(items: Sequence[Item], most: int) -> Iterator[Item]:
-    """Yield some of the items, each once, evenly spread however many are taken."""
-    count = min(most, max(MIN_SAMPLES, len(items) // _PART), len(items))
-    taken: set[int] = set()
+    """Yield at most half of the items, or the minimum, each once and evenly spread."""
+    count = min(most, max(MIN_SAMPLES, len(items) // 2), len(items))
+    places: set[int] = set()
     number = 0
-    while len(taken) < count:
+    while len(places) < count:
         place = int((0.5 + number * _GOLDEN) % 1 * len(items))
         number += 1
-        if place not in taken:
-            taken.add(place)
+        if place not in places:
+            places.add(place)
             yield items[place]
 
 
@@ -163,12 +162,11 @@ _MANY = 1_000_000  # items after which an endless list is cut
 
 @dataclass(frozen=True, slots=True)
 class _Discovered:
-    """The result of discovery."""
+    """The result of discovery; the first `lead` exchanges came before the first item."""
 
     items: Sequence[Item]
     exchanges: Sequence[Exchange]
-    lead: Sequence[Exchange]
-    """The exchanges before the first item."""
+    lead: int
     certainty: Certainty
 
 
@@ -194,11 +192,18 @@ async def make_plan(
     """
     known = await _hosts_with_robots(settings, clock)
     found = await _discover(session, requests)
-    ran = await _sample_items(session, found.items, samples)
+    ran: list[Sample] = []
+    for item in spread_items(found.items, samples):
+        extraction = await session.collector.collect(item)
+        await extraction.usage.settle()
+        ran.append(Sample(extraction, session.log.take()))
+        if is_precise(ran, len(found.items), session.fetching.limiter.rate):
+            break
     spent = sum(one.requests for one in (*found.exchanges, *_exchanges_of(ran)))
     # They are cached now, so a run of the same day does not fetch them again.
-    rules = await _hosts_with_robots(settings, clock) - known
-    found, ran = _without_robots(found, ran, rules)
+    left = await _hosts_with_robots(settings, clock) - known
+    found = replace(found, exchanges=_without_robots(found.exchanges, left))
+    ran = [replace(one, exchanges=_without_robots(one.exchanges, left)) for one in ran]
     return _Estimate(session, settings, found, ran).plan(spent)
 
 
@@ -227,49 +232,25 @@ async def _discover(session: SourceSession, budget: int) -> _Discovered:
     certainty = Certainty.KNOWN
     if log.is_exhausted and len(items) < (limit or _MANY):
         certainty = Certainty.AT_MOST if limit else Certainty.AT_LEAST
-    exchanges = log.take()
-    return _Discovered(list(items.values()), exchanges, exchanges[:lead], certainty)
-
-
-async def _sample_items(session: SourceSession, items: Sequence[Item], limit: int) -> list[Sample]:
-    samples: list[Sample] = []
-    for item in spread_items(items, limit):
-        samples.append(await _run_item(session, item))
-        if is_precise(samples, len(items), session.fetching.limiter.rate):
-            break
-    return samples
-
-
-async def _run_item(session: SourceSession, item: Item) -> Sample:
-    extraction = await session.collector.collect(item)
-    await extraction.usage.settle()
-    return Sample(extraction, session.log.take())
+    return _Discovered(list(items.values()), log.take(), lead, certainty)
 
 
 def _exchanges_of(samples: Sequence[Sample]) -> Iterator[Exchange]:
     return (exchange for one in samples for exchange in one.exchanges)
 
 
-def _without_robots(
-    found: _Discovered, samples: Sequence[Sample], hosts: set[str]
-) -> tuple[_Discovered, list[Sample]]:
-    """Subtract the request for robots.txt from the first exchange with each of these hosts."""
-    left = set(hosts)
+def _without_robots(exchanges: Sequence[Exchange], hosts: set[str]) -> list[Exchange]:
+    """Subtract the request for robots.txt from the first exchange with each of these hosts.
 
-    def without(exchanges: Sequence[Exchange]) -> list[Exchange]:
-        kept = []
-        for one in exchanges:
-            is_first = one.request.domain in left and one.requests > 0
-            left.discard(one.request.domain if is_first else "")
-            kept.append(replace(one, requests=one.requests - is_first))
-        return kept
-
-    exchanges = without(found.exchanges)
-    lead = exchanges[: len(found.lead)]
-    return (
-        replace(found, exchanges=exchanges, lead=lead),
-        [replace(one, exchanges=without(one.exchanges)) for one in samples],
-    )
+    A host is removed from `hosts` when its request was subtracted.
+    """
+    kept = []
+    for one in exchanges:
+        is_first = one.request.domain in hosts and one.requests > 0
+        if is_first:
+            hosts.discard(one.request.domain)
+        kept.append(replace(one, requests=one.requests - is_first))
+    return kept
 
 
 class _Estimate:
@@ -289,18 +270,28 @@ class _Estimate:
         self._found = found
         self._samples = samples
         self._is_growing = any(one.extraction.found for one in samples)
+        self._certainty = found.certainty
         self._items = len(found.items)
         if found.certainty is Certainty.AT_MOST and session.spec.limit:
             self._items = session.spec.limit
+        if self._is_growing and self._items < (session.spec.limit or _MANY):
+            self._certainty = Certainty.AT_LEAST
         # Discovery takes requests in proportion to the items.
         self._share = self._items / len(found.items)
 
     def plan(self, spent: int) -> Plan:
         """Return the plan."""
+        found, counts = self._found, [one.requests for one in self._samples]
         domains = self._domains()
-        counts = [one.requests for one in self._samples]
-        discovery = math.ceil(sum(requests_by_domain(self._found.exchanges).values()) * self._share)
-        bounds = self._bounds(domains)
+        discovery = math.ceil(sum(requests_by_domain(found.exchanges).values()) * self._share)
+        hosts = Counter(origin_of(item.url)[1] for item in found.items)
+        rounds = math.ceil(max(hosts.values()) * self._share / self._concurrency)
+        per_item = fmean(_service(one.exchanges) for one in self._samples)
+        bounds = {
+            **{f"the rate limit of {one.domain}": one.seconds for one in domains},
+            f"the limit of {self._concurrency} concurrent items": rounds * per_item,
+            "discovery": _service(found.exchanges) * self._share,
+        }
         bound = max(bounds, key=lambda name: bounds[name])
         return Plan(
             source=self._name,
@@ -311,7 +302,7 @@ class _Estimate:
             fewest_per_item=min(counts),
             most_per_item=max(counts),
             discovery_requests=discovery,
-            seconds=_service(self._found.lead) + bounds[bound] + self._service_of_an_item,
+            seconds=_service(found.exchanges[: found.lead]) + bounds[bound] + per_item,
             error=uncertainty(self._samples, self._items, self._fetching.limiter.rate),
             bound=bound,
             domains=domains,
@@ -321,38 +312,21 @@ class _Estimate:
             notes=list(self._plan_notes()),
         )
 
-    @property
-    def _certainty(self) -> Certainty:
-        if self._is_growing and self._items < (self._spec.limit or _MANY):
-            return Certainty.AT_LEAST
-        return self._found.certainty
-
-    @property
-    def _service_of_an_item(self) -> float:
-        """Seconds per item without waits for the rate limit."""
-        return fmean(_service(one.exchanges) for one in self._samples)
-
     def _domains(self) -> list[DomainPlan]:
+        limiter = self._fetching.limiter
         discovery = requests_by_domain(self._found.exchanges)
         each = [requests_by_domain(one.exchanges) for one in self._samples]
-        names = sorted({*discovery, *(name for one in each for name in one)})
-        return [
-            self._domain(
-                name,
-                math.ceil(discovery[name] * self._share)
-                + self._items * fmean(one[name] for one in each),
-            )
-            for name in names
-        ]
-
-    def _domain(self, name: str, requests: float) -> DomainPlan:
-        limit, rate = self._fetching.limiter.limit(name), self._fetching.limiter.rate(name)
-        seconds = 0.0 if limit is None or rate is None else _time_for(requests, limit, rate)
-        burst = limit.capacity if limit else None
-        return DomainPlan(name, requests, rate, burst, self._rate_origin(rate), seconds)
+        plans = []
+        for name in sorted({*discovery, *(name for one in each for name in one)}):
+            for_items = self._items * fmean(one[name] for one in each)
+            requests = math.ceil(discovery[name] * self._share) + for_items
+            limit, rate = limiter.limit(name), limiter.rate(name)
+            seconds = 0.0 if limit is None or rate is None else _time_for(requests, limit, rate)
+            burst = limit.capacity if limit else None
+            plans.append(DomainPlan(name, requests, rate, burst, self._rate_origin(rate), seconds))
+        return plans
 
     def _rate_origin(self, rate: float | None) -> str:
-        """Say who set a rate."""
         if rate is None:
             return "unlimited"
         if self._fetching.rate == "auto":
@@ -360,17 +334,6 @@ class _Estimate:
         if self._fetching.rate is not None and math.isclose(rate, self._fetching.rate):
             return "declared by the source" if self._spec.rate is None else "given for this run"
         return "set by the site, or pinned"
-
-    def _bounds(self, domains: Sequence[DomainPlan]) -> dict[str, float]:
-        """Return the duration of each thing that a run waits for."""
-        hosts = Counter(origin_of(item.url)[1] for item in self._found.items)
-        busiest = max(hosts.values()) * self._share
-        rounds = math.ceil(busiest / self._concurrency)
-        return {
-            **{f"the rate limit of {one.domain}": one.seconds for one in domains},
-            f"the limit of {self._concurrency} concurrent items": rounds * self._service_of_an_item,
-            "discovery": _service(self._found.exchanges) * self._share,
-        }
 
     def _plan_notes(self) -> Iterator[str]:
         if self._certainty is Certainty.AT_LEAST:

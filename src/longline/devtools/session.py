@@ -33,7 +33,6 @@ from longline.core.model import Item, Usage
 from longline.core.redaction import SecretRedactor
 from longline.core.threads import LoopThread
 from longline.engine.extractor import Collector
-from longline.http.chain import ClientIdentity
 from longline.http.messages import Middleware, Page, Request
 from longline.sources.base import Source, Visit
 from longline.sources.loader import check_needs, merge_spec
@@ -90,19 +89,17 @@ class Exchange:
         """Return it without secrets."""
         if redactor.is_empty:
             return self
-        request = replace(self.request, url=redactor.text(self.request.url))
-        return replace(self, request=request, result=_redact_result(self.result, redactor))
-
-
-def _redact_result(result: Page | FetchError, redactor: SecretRedactor) -> Page | FetchError:
-    if isinstance(result, FetchError):
-        return type(result)(*redactor.data(result.args))  # as pickle rebuilds it
-    changes = {
-        "url": redactor.text(result.url),
-        "headers": redactor.data(result.headers),
-        "body": redactor.body(result.body),
-    }
-    return replace(result, **changes)
+        request, result = replace(self.request, url=redactor.text(self.request.url)), self.result
+        if isinstance(result, FetchError):
+            error = type(result)(*redactor.data(result.args))  # as pickle rebuilds it
+            return replace(self, request=request, result=error)
+        page = replace(
+            result,
+            url=redactor.text(result.url),
+            headers=redactor.data(result.headers),
+            body=redactor.body(result.body),
+        )
+        return replace(self, request=request, result=page)
 
 
 class ExchangeLog(Middleware):
@@ -166,7 +163,7 @@ class NoSourceInBrowser(NoSource):
 class LastVisitCollector(Collector):
     """Keeps the last visit: when an item fails, only its visit has the origins of its fields."""
 
-    last: Visit | None = None
+    last: Visit
 
     def visit(self, item: Item | None = None, cursor: Mapping[str, Any] | None = None) -> Visit:
         self.last = super().visit(item, cursor)
@@ -205,6 +202,10 @@ async def open_session(
     """
     prepare_home(settings)
     kind, source = usable(spec)
+    identity = client_identity(spec, kind)
+    secrets = [*kind.needs.secrets, *(identity.auth.references() if identity.auth else ())]
+    hosts = identity.cookies.values() if isinstance(identity.cookies, Mapping) else ()
+    secrets += [one for host in hosts for one in host.values() if isinstance(one, SecretRef)]
     async with (
         torn_down(source),
         open_fetching(settings, spec, kind, clock, transport) as fetching,
@@ -216,16 +217,8 @@ async def open_session(
             LastVisitCollector(source, log, clock, spec.params),
             fetching,
             log,
-            _redactor(kind, client_identity(spec, kind)),
+            SecretRedactor({one.read().get_secret_value() for one in secrets}),
         )
-
-
-def _redactor(source: type[Source], identity: ClientIdentity) -> SecretRedactor:
-    """Return a redactor of all secrets that a source, or the job, refers to."""
-    references = [*source.needs.secrets, *(identity.auth.references() if identity.auth else ())]
-    hosts = identity.cookies.values() if isinstance(identity.cookies, Mapping) else ()
-    references += [one for host in hosts for one in host.values() if isinstance(one, SecretRef)]
-    return SecretRedactor({one.read().get_secret_value() for one in references})
 
 
 @asynccontextmanager
@@ -396,7 +389,10 @@ class PageShell:
         request = Request(self._resolve_url(url), accept=_ANY_STATUS)
         page = self._loop.run(self._link(request, Usage()))
         self.names["page"] = page
-        self.names["json"] = _json_of(page)
+        try:
+            self.names["json"] = page.json
+        except UnexpectedShape:
+            self.names["json"] = None
         return page
 
     def css(self, selector: str) -> list[LexborNode]:
@@ -431,10 +427,3 @@ class PageShell:
             problem = f"must be a full URL like https://example.org/a, not {url!r}"
             raise BadOption("URL", problem)
         return address
-
-
-def _json_of(page: Page) -> Any:
-    try:
-        return page.json
-    except UnexpectedShape:
-        return None
