@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
@@ -85,7 +85,16 @@ class Database:
         Raises:
             StoreError: it could not be committed; nothing of it was.
         """
-        return await asyncio.wrap_future(self._writer.submit(function, *args, **kwargs))
+        # Not `wrap_future`: the loop of the tests stops its clock for work of executors only.
+
+        def work(connection: Connection) -> T:
+            return function(connection, *args, **kwargs)
+
+        result: T = await asyncio.get_running_loop().run_in_executor(
+            self._writer,
+            work,  # type: ignore[arg-type]  # the writer passes the connection
+        )
+        return result
 
     async def read(self, function: Callable[[Connection], T]) -> T:
         """Run `function(connection)` on a snapshot in a reader thread; never blocks the writer."""
@@ -408,11 +417,11 @@ _LARGEST_GROUP = 512
 _Work = tuple[Future[Any], Callable[[Connection], Any]]
 
 
-class Writer:
+class Writer(Executor):
     """Group commit: run functions of a connection in one thread, many per transaction.
 
     Functions that are submitted while it commits share the next transaction. A future is done only
-    after its transaction is committed.
+    after its transaction is committed. It is an Executor so that a loop knows what it waits for.
     """
 
     def __init__(self, transact: Callable[[Callable[[Connection], Any]], Any]) -> None:
@@ -423,19 +432,18 @@ class Writer:
         self._thread = threading.Thread(target=self._serve, name="longline-writer", daemon=True)
         self._thread.start()
 
-    def submit(
-        self, function: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> Future[T]:
-        """Queue `function(connection, ...)`."""
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Queue `fn(connection, ...)`."""
         if not self._is_open:
             message = "the store is closed"
             raise RuntimeError(message)
-        future: Future[T] = Future()
-        self._queue.put((future, lambda connection: function(connection, *args, **kwargs)))
+        future: Future[Any] = Future()
+        self._queue.put((future, lambda connection: fn(connection, *args, **kwargs)))
         return future
 
-    def shutdown(self) -> None:
-        """Let the thread end once everything that is queued is committed."""
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  # Executor's own signature
+        """Let the thread end once everything that is queued is committed; do not wait for it."""
+        del wait, cancel_futures
         if self._is_open:
             self._is_open = False
             self._queue.put(None)
