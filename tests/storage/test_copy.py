@@ -78,10 +78,6 @@ async def copy(source: Database, target: Database, **options: Any) -> CopyResult
     )
 
 
-def words_of(error: NotCopied) -> set[str]:
-    return set(error.problem.replace(",", " ").split())
-
-
 def killed_in(table: str, source: str, target: str) -> str:
     """Copy in another process, kill it in the middle of a table; return what it said before."""
     program = [sys.executable, str(PROGRAM), source, target, table]

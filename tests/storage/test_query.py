@@ -244,22 +244,10 @@ def test_an_invalid_condition_is_refused(text: str) -> None:
         parse_condition(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "stray"),
-    [
-        ("price>>3", ">"),
-        ("price=<3", "<"),
-        ("price===3", "="),
-        ("1<price<5", "<"),
-        ("price>= 3!", "!"),
-        ("title~?", "?"),
-    ],
-)
-def test_a_stray_operator_is_refused(text: str, stray: str) -> None:
-    with pytest.raises(BadOption, match=re.escape(repr(text))) as refused:
+@pytest.mark.parametrize("text", ["price>>3", "price=<3", "price===3", "title~?"])
+def test_text_that_begins_with_an_operator_needs_quotes(text: str) -> None:
+    with pytest.raises(BadOption, match=re.escape(repr(text))):
         parse_condition(text)
-
-    assert stray in refused.value.problem.replace(repr(text), "")
 
 
 @pytest.mark.parametrize(
@@ -271,7 +259,7 @@ def test_a_stray_operator_is_refused(text: str, stray: str) -> None:
         ("a=b=c", "b=c"),
     ],
 )
-def test_text_may_hold_an_operator_where_it_cannot_be_a_slip(text: str, value: str) -> None:
+def test_text_may_contain_an_operator(text: str, value: str) -> None:
     assert parse_condition(text).value == value
 
 

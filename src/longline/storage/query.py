@@ -11,14 +11,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import orjson
 from sqlalchemy import (
+    ARRAY,
     ColumnElement,
     Double,
     FromClause,
-    Integer,
     Select,
     Text,
     and_,
@@ -36,7 +36,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from longline.core.errors import BadOption
-from longline.storage.bulk import sanitize_key
+from longline.storage.bulk import sanitize_key, sanitize_text
 from longline.storage.schema import record_versions, records
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "~", "?"]
@@ -44,10 +44,10 @@ OWN_FIELDS = tuple(column.name for column in records.c if column.name not in {"d
 """Columns that a condition or an order may name, with `@` before them."""
 
 _CONDITION = re.compile(r"\s*(@?[^@=!<>~?]+?)\s*(<=|>=|!=|==?|<|>|~|\?)\s*(.*?)\s*", re.DOTALL)
-_OPERATORS = re.compile("[=!<>~?]")
 _MAX_COUNT = 2**63 - 1  # the largest number that the databases take
 _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
+    "!=": operator.ne,
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -101,7 +101,7 @@ def parse_condition(text: str) -> Condition:
     """Parse a condition: price>100, city~berlin, @score<=60, photos?.
 
     Numbers, true, false and null are JSON values; everything else, and whatever is in quotes, is
-    text. Text that begins with an operator, or contains one after <, <=, > or >=, needs quotes.
+    text. Text that begins with an operator needs quotes.
 
     Raises:
         BadOption: it is not a condition.
@@ -117,10 +117,14 @@ def parse_condition(text: str) -> Condition:
         return Condition(field, "?")
     if not written:
         raise BadOption("where", f"{text!r} has no value; use =null for empty fields")
-    _check_stray_operator(text, test, written)
-    value = _parse_value(written)
-    is_contained = test == "~"
-    if is_contained and not isinstance(value, str):
+    if written[0] in "=!<>~?":
+        raise BadOption("where", f"{text!r}: text that begins with {written[0]} needs quotes")
+    try:
+        value = orjson.loads(written)
+    except orjson.JSONDecodeError:
+        value = written
+    is_searched = test == "~" and not isinstance(value, str)
+    if is_searched or isinstance(value, list | dict):
         value = written
     return Condition(field, test.replace("==", "="), value)  # type: ignore[arg-type]  # one of them
 
@@ -134,11 +138,8 @@ def parse_order(text: str) -> Order:
     field = text.strip()
     is_descending = field.startswith("-")
     field = field.removeprefix("-").strip()
-    if not field:
-        raise BadOption("order", f"{text!r} names no field, such as price or -@score")
     if not all(part.strip() for part in field.split(",")):
-        problem = f"{text!r} has an empty part; repeat the option for several fields"
-        raise BadOption("order", problem)
+        raise BadOption("order", f"{text!r} is not a field, such as price or -@score")
     _check_field(field, "order")
     return Order(field, is_descending)
 
@@ -149,17 +150,23 @@ def select_records(query: RecordQuery) -> Select[Any]:
     Raises:
         BadOption: a condition or an order names an unknown column.
     """
-    table = records if query.as_of is None else _records_as_of(query.as_of)
-    columns = table.c
-    conditions = [*_basic_conditions(query, columns)]
-    conditions += [_condition_clause(columns, condition) for condition in query.where]
+    columns = (records if query.as_of is None else _records_as_of(query.as_of)).c
+    conditions = _basic_conditions(query, columns)
+    for condition in query.where:
+        if condition.test not in get_args(Operator):
+            known = " ".join(get_args(Operator))
+            raise BadOption("where", f"{condition.test!r} is none of {known}")
+        _check_field(condition.field, "where")
+        is_own = condition.field.startswith("@")
+        conditions.append((_own_clause if is_own else _field_clause)(columns, condition))
     keys = [key for order in query.order for key in _sort_keys(columns, order)]
+    counts = {"limit": query.limit, "offset": query.offset or None}
+    for name, count in counts.items():
+        if count is not None and count < 0:
+            raise BadOption(name, f"{count} is negative")
+    limit, offset = (None if one is None else min(one, _MAX_COUNT) for one in counts.values())
     return (
-        select(*columns)
-        .where(*conditions)
-        .order_by(*keys, columns.id)
-        .limit(_clamp_count(query.limit, "limit"))
-        .offset(_clamp_count(query.offset, "offset") or None)
+        select(*columns).where(*conditions).order_by(*keys, columns.id).limit(limit).offset(offset)
     )
 
 
@@ -192,118 +199,89 @@ def _basic_conditions(query: RecordQuery, columns: Any) -> list[ColumnElement[bo
     equal = {
         columns.source: query.source,
         columns.job_id: query.job,
-        columns.key: None if query.key is None else sanitize_key(_encodable(query.key, "key")),
+        columns.key: None if query.key is None else sanitize_key(query.key),
         columns.grade: query.grade,
     }
     conditions = [
-        column == _encodable(value, column.name)
-        for column, value in equal.items()
-        if value is not None
+        column == sanitize_text(value) for column, value in equal.items() if value is not None
     ]
     if query.min_score is not None:
         conditions.append(columns.score >= query.min_score)
     if query.since is not None:
         conditions.append(columns.changed_at >= query.since)
     if query.text:
-        text = _stored_text(query.text, "text")
-        written = orjson.dumps(text).decode()[1:-1]  # as it is escaped in the data
-        places = (
-            (cast(columns.data, Text), written),
-            (columns.url, text),
-            (columns.key, text),
-        )
-        conditions.append(or_(*(_contains(column, wanted) for column, wanted in places)))
+        text = _stored_text(query.text)
+        escaped = orjson.dumps(text).decode()[1:-1]  # as it is in the data
+        in_data = _contains(cast(columns.data, Text), escaped)
+        conditions.append(or_(in_data, _contains(columns.url, text), _contains(columns.key, text)))
     return conditions
 
 
-def _condition_clause(columns: Any, condition: Condition) -> ColumnElement[bool]:
-    if condition.test not in get_args(Operator):
-        raise BadOption("where", f"{condition.test!r} is none of {' '.join(get_args(Operator))}")
-    if condition.field.startswith("@"):
-        return _own_clause(_own_column(columns, condition.field, "where"), condition)
+def _field_clause(columns: Any, condition: Condition) -> ColumnElement[bool]:
     field = Field(columns.data, path_of(condition.field))
     test, value = condition.test, condition.value
     if test == "?":
         return field.is_filled if value else not_(field.is_filled)
     if test == "~":
-        return _contains(field.written, _stored_text(str(value), "where"))
-    if test == "!=":
-        return and_(field.is_filled, not_(_is_equal(field, value)))
-    return _compare_field(field, test, value)
-
-
-def _is_equal(field: Field, value: Any) -> ColumnElement[bool]:
+        return _contains(field.written, _stored_text(str(value)))
+    if test != "!=":
+        return _compare_field(field, test, value)
     # Never NULL, so that it can be negated.
-    return func.coalesce(_compare_field(field, "=", value), literal(value=False))
+    is_equal = func.coalesce(_compare_field(field, "=", value), literal(value=False))
+    return and_(field.is_filled, not_(is_equal))
 
 
 def _compare_field(field: Field, test: str, value: Any) -> ColumnElement[bool]:
-    compare = _COMPARE[test]
-    clause: ColumnElement[bool]
     if value is None:
         if test != "=":
             raise BadOption("where", f"{field.path[-1]}{test}null: only = and != go with null")
-        clause = not_(field.is_filled)
-    elif isinstance(value, bool):
-        clause = compare(field.truth, literal(value))
+        return not_(field.is_filled)
+    place: Any
+    if isinstance(value, bool):
+        place, bound = field.truth, literal(value)
     elif isinstance(value, (int, float)):
-        clause = compare(field.number, literal(value, Double()))
+        place, bound = field.number, literal(value, Double())
     else:
-        text = _stored_text(str(value), "where")
-        clause = compare(_ByCode(field.text), text)
+        place, bound = _ByCode(field.text), literal(_stored_text(str(value)))
+    clause: ColumnElement[bool] = _COMPARE[test](place, bound)
     return clause
 
 
-def _own_clause(column: Any, condition: Condition) -> ColumnElement[bool]:
-    clause: ColumnElement[bool]
+def _own_clause(columns: Any, condition: Condition) -> ColumnElement[bool]:
+    column = columns[condition.field[1:]]
     test, value = condition.test, condition.value
-    is_text = isinstance(column.type, Text)
+    clause: ColumnElement[bool]
     if test == "?" or value is None:
         is_empty = (test == "?" and not value) or (test == "=" and value is None)
         clause = column.is_(None) if is_empty else column.is_not(None)
     elif test == "~":
-        text = _stored_text(str(value), "where")
-        clause = _contains(column if is_text else cast(column, Text), text)
+        clause = _contains(cast(column, Text), _stored_text(str(value)))
+    elif isinstance(column.type, Text):
+        is_sorted = test not in {"=", "!="}  # for equality there is an index
+        clause = _COMPARE[test](_ByCode(column) if is_sorted else column, _stored_text(str(value)))
     else:
+        if isinstance(value, str) and condition.field.endswith("_at"):
+            value = parse_timestamp(value, option="where")
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise BadOption("where", f"{condition.field} is a number, {value!r} is not")
         # Bound as the column's own type, a number would be rounded or overflow.
-        bound: Any = (
-            _stored_text(str(value), "where")
-            if is_text
-            else literal(_number_of(value, condition), Double())
-        )
-        is_sorted = is_text and test not in {"=", "!="}
-        place = _ByCode(column) if is_sorted else column  # for equality there is an index
-        clause = place != bound if test == "!=" else _COMPARE[test](place, bound)
+        clause = _COMPARE[test](column, literal(value, Double()))
     return clause
 
 
-def _number_of(value: Any, condition: Condition) -> float:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return value
-    if condition.field.endswith("_at"):
-        return parse_timestamp(str(value), option="where")
-    raise BadOption("where", f"{condition.field} is a number, {value!r} is not")
-
-
 def _sort_keys(columns: Any, order: Order) -> list[ColumnElement[Any]]:
+    _check_field(order.field, "order")
+    values: list[ColumnElement[Any]]
     if order.field.startswith("@"):
-        column = _own_column(columns, order.field, "order")
-        value = _ByCode(column) if isinstance(column.type, Text) else column
-        return [case((column.is_(None), 1), else_=0), _directed(value, order)]
-    field = Field(columns.data, path_of(order.field))
-    rank = case((field.is_number, 0), (field.is_text, 1), (field.is_truth, 2), else_=3)
-    values = (field.number, _ByCode(func.lower(field.text)), field.truth)
+        column = columns[order.field[1:]]
+        rank = case((column.is_(None), 1), else_=0)
+        values = [_ByCode(column) if isinstance(column.type, Text) else column]
+    else:
+        field = Field(columns.data, path_of(order.field))
+        rank = case((field.is_number, 0), (field.is_text, 1), (field.is_truth, 2), else_=3)
+        values = [field.number, _ByCode(func.lower(field.text)), field.truth]
     # Empty and unsortable values come last; the databases disagree on the place of NULL.
-    return [rank, *(_directed(value, order) for value in values)]
-
-
-def _directed(value: ColumnElement[Any], order: Order) -> ColumnElement[Any]:
-    return value.desc() if order.is_descending else value.asc()
-
-
-def _own_column(columns: Any, field: str, option: str) -> Any:
-    _check_field(field, option)
-    return columns[field[1:]]
+    return [rank, *(value.desc() if order.is_descending else value.asc() for value in values)]
 
 
 def _check_field(field: str, option: str) -> None:
@@ -314,49 +292,13 @@ def _check_field(field: str, option: str) -> None:
         raise BadOption(option, f"there is no {field}; there are {known}")
 
 
-def _check_stray_operator(text: str, test: str, written: str) -> None:
-    """Raise BadOption for likely typing errors such as price>>3 or 1<price<5."""
-    is_quoted = written.startswith('"') and isinstance(_parse_value(written), str)
-    at = written if test in {"<", "<=", ">", ">="} else written[:1]
-    if not is_quoted and (stray := _OPERATORS.search(at)):
-        raise BadOption(
-            "where",
-            f"{text!r} has a stray {stray.group()}; text that contains one needs quotes, "
-            f"such as title~{orjson.dumps(stray.group()).decode()}",
-        )
-
-
-def _parse_value(written: str) -> Any:
-    try:
-        value = orjson.loads(written)
-    except orjson.JSONDecodeError:
-        return written
-    return written if isinstance(value, (list, dict)) else value
-
-
-def _stored_text(text: str, option: str) -> str:
+def _stored_text(text: str) -> str:
     """Return a text as it is stored in the data."""
-    return _encodable(text, option).replace("\x00", "\ufffd")  # as `as_json` writes it
-
-
-def _encodable(text: str, option: str) -> str:
-    """Return the text; raise BadOption if it cannot be encoded for a database."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise BadOption(option, f"{text!r} contains bytes that are not text") from error
-    return text
-
-
-def _clamp_count(count: int | None, option: str) -> int | None:
-    if count is not None and count < 0:
-        raise BadOption(option, f"{count} is negative")
-    return None if count is None else min(count, _MAX_COUNT)
+    return sanitize_text(text).replace("\x00", "\ufffd")
 
 
 def _contains(place: ColumnElement[Any], text: str) -> ColumnElement[bool]:
-    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return place.ilike(f"%{escaped}%", escape="\\")
+    return place.icontains(text, autoescape=True)
 
 
 # ---------------- Times as people write them
@@ -420,9 +362,19 @@ class Field:
 
     def __init__(self, data: Any, path: FieldPath) -> None:
         self.path = path
-        arguments = _path_arguments(path)
-        kind = func.coalesce(_KindAt(data, *arguments), "null")
-        value = _ValueAt(data, *arguments)
+        by_name = ["." + orjson.dumps(str(step)).decode() for step in path]
+        by_index = [
+            f"[{step}]" if isinstance(step, int) else name
+            for step, name in zip(path, by_name, strict=True)
+        ]
+        arguments = (
+            data,
+            literal("$" + "".join(by_index), Text()),
+            literal("$" + "".join(by_name), Text()),
+            literal([str(step) for step in path], ARRAY(Text)),
+        )
+        kind = func.coalesce(_KindAt(*arguments), "null")
+        value = _ValueAt(*arguments)
         as_text = cast(value, Text())
         self.is_number = kind.in_(_NUMBERS)
         self.is_text = kind.in_(_TEXTS)
@@ -436,32 +388,26 @@ class Field:
         self.is_filled: ColumnElement[bool] = not_(or_(kind == "null", blank, nothing))
 
 
-def _path_arguments(path: FieldPath) -> list[ColumnElement[Any]]:
-    by_name = ["." + orjson.dumps(str(step)).decode() for step in path]
-    by_number = [
-        f"[{step}]" if isinstance(step, int) else name
-        for step, name in zip(path, by_name, strict=True)
-    ]
-    steps: list[ColumnElement[Any]] = [
-        literal(step, Integer() if isinstance(step, int) else Text()) for step in path
-    ]
-    return [*(literal("$" + "".join(way), Text()) for way in (by_number, by_name)), *steps]
-
-
-class _KindAt(FunctionElement[str]):
-    """The JSON type of the value at a path, as the database names it; NULL when there is none."""
-
-    type = Text()
-    inherit_cache = True
-    name = "kind_at"
-
-
 class _ValueAt(FunctionElement[str]):
-    """The value at a path: in SQLite with its type, in PostgreSQL as text."""
+    """The value at a path: in SQLite with its type, in PostgreSQL as text; NULL without a value.
+
+    Its arguments are the data, SQLite's path with list indexes, that with names, and PostgreSQL's.
+    """
 
     type = Text()
     inherit_cache = True
     name = "value_at"
+    sqlite: ClassVar = "json_extract({}, {})"
+    postgresql: ClassVar = "({} #>> {})"
+
+
+class _KindAt(_ValueAt):
+    """The JSON type of the value at a path, as the database names it."""
+
+    inherit_cache = True
+    name = "kind_at"
+    sqlite: ClassVar = "json_type({}, {})"
+    postgresql: ClassVar = "json_typeof({} #> {})"
 
 
 class _ByCode(FunctionElement[str]):
@@ -478,38 +424,11 @@ def _compile_by_code(element: _ByCode, compiler: SQLCompiler, **options: Any) ->
     return text if compiler.dialect.name == "sqlite" else f'({text}) COLLATE "C"'
 
 
-@compiles(_KindAt)
-def _compile_kind(element: _KindAt, compiler: SQLCompiler, **options: Any) -> str:
-    if compiler.dialect.name == "sqlite":
-        return _in_sqlite("json_type", element, compiler, options)
-    return f"json_typeof({_in_postgresql(element, compiler, options)})"
-
-
 @compiles(_ValueAt)
-def _compile_value(element: _ValueAt, compiler: SQLCompiler, **options: Any) -> str:
-    if compiler.dialect.name == "sqlite":
-        return _in_sqlite("json_extract", element, compiler, options)
-    return f"({_in_postgresql(element, compiler, options)} #>> '{{}}')"
-
-
-def _in_sqlite(function: str, element: Any, compiler: SQLCompiler, options: Any) -> str:
-    data, by_number, by_name, *steps = element.clauses
+def _compile_value_at(element: _ValueAt, compiler: SQLCompiler, **options: Any) -> str:
+    data, by_index, by_name, path = element.clauses
     where = compiler.process(data, **options)
-    ways = (by_number, by_name) if any(map(_is_number, steps)) else (by_name,)
-    found = [f"{function}({where}, {compiler.process(way, **options)})" for way in ways]
-    return found[0] if len(found) == 1 else f"coalesce({', '.join(found)})"
-
-
-def _in_postgresql(element: Any, compiler: SQLCompiler, options: Any) -> str:
-    data, _, _, *steps = element.clauses
-    found = compiler.process(data, **options)
-    for step in steps:
-        # Step by step: a path in one text needs escaping, and accepts "-1" for a list.
-        name = compiler.process(step, **options)
-        ways = (f"{found} -> {name}", f"{found} -> CAST({name} AS TEXT)")
-        found = f"coalesce({', '.join(ways)})" if _is_number(step) else f"({ways[0]})"
-    return found
-
-
-def _is_number(step: Any) -> bool:
-    return isinstance(step.type, Integer)
+    if compiler.dialect.name != "sqlite":
+        return element.postgresql.format(where, compiler.process(path, **options))
+    ways = (compiler.process(way, **options) for way in (by_index, by_name))
+    return f"coalesce({', '.join(element.sqlite.format(where, way) for way in ways)})"
