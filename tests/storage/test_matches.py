@@ -110,9 +110,9 @@ async def test_a_pair_of_a_version_that_was_overtaken_is_not_written(matches: Ma
     await matches.assign_blocks(KIND, MARK, [FIRST, SECOND])
     await matches.assign_blocks(KIND, MARK, [BlockedRecord(2, 2, {"red"}, 3)])  # by another process
 
-    written = await matches.save_pairs(deposit(pair()))
+    matched, _ = await matches.save_pairs(deposit(pair()))
 
-    assert written.matched == 0
+    assert matched == 0
     assert await ends(matches) == []
     assert await pending(matches) == [2, 3]
 

@@ -253,13 +253,13 @@ class _Search:
             self._remember(row)
         found = await asyncio.to_thread(self._matching, sorted(pairs), decided)
         compared = [entry for entry in entries if entry.record in waiting]
-        saved = await self._matches.save_pairs(
+        matched, oversized = await self._matches.save_pairs(
             MatchBatch(kind, mark, compared, found, self._contradict, self._clock.now())
         )
         self._result.records += len(compared)
         self._result.compared += len(pairs)
-        self._result.matched += saved.matched
-        self._result.oversized += saved.oversized
+        self._result.matched += matched
+        self._result.oversized += oversized
         self._result.too_little += sum(not entry.blocks for entry in compared)
         excess = max(0, len(self._cache) - _CACHED)
         for record in list(itertools.islice(self._cache, excess)):

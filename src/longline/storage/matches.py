@@ -86,14 +86,6 @@ class MatchBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchResult:
-    """How many pairs of a batch match, and how many groups are too large to check."""
-
-    matched: int
-    oversized: int
-
-
-@dataclass(frozen=True, slots=True)
 class Link:
     """A pair without its evidence."""
 
@@ -241,14 +233,14 @@ class Matches(Repository):
         return _records_by_id(connection, ids)
 
     @writes
-    def save_pairs(self, connection: Connection, batch: MatchBatch) -> BatchResult:
+    def save_pairs(self, connection: Connection, batch: MatchBatch) -> tuple[int, int]:
         """Save the pairs of a batch, and the contradictions in the groups that they join.
 
-        Pairs of records that were assigned to other blocks meanwhile are left out.
+        Return how many pairs match, and how many groups are too large to check. Pairs of records
+        that were assigned to other blocks meanwhile are left out.
         """
         _lock_kind(connection, batch.kind)
-        pairs = _still_valid(connection, batch, batch.pairs)
-        _write_pairs(connection, batch, pairs)
+        pairs = _write_pairs(connection, batch, batch.pairs)
         compared = (
             update(match_records)
             .where(
@@ -265,43 +257,28 @@ class Matches(Repository):
             connection.execute(compared, rows)
         # Also from pairs that were not saved: a person may have joined records no rule compares.
         oversized = _write_contradictions(connection, batch, _ends(batch.pairs))
-        return BatchResult(sum(pair.is_match for pair in pairs), oversized)
+        return sum(pair.is_match for pair in pairs), oversized
 
-    async def forget_other_sources(self, kind: str, sources: Sequence[str]) -> None:
+    @writes
+    def forget_other_sources(
+        self, connection: Connection, kind: str, sources: Sequence[str]
+    ) -> None:
         """Forget the pairs of records of other sources, but for a person's decisions."""
-        query = _of_other_sources(kind, sources)
-        ids = await self._database.read(lambda connection: list(connection.scalars(query)))
-        if not ids:  # nearly always, and without blocking other writers
-            return
-
-        def forget(connection: Connection) -> None:
-            _lock_kind(connection, kind)
-            _drop_undecided(connection, kind, ids)
-            for some in _slices(ids):
-                gone = (match_records.c.kind == kind, match_records.c.record_id.in_(some))
-                connection.execute(delete(match_records).where(*gone))
-
-        await self._database.write(forget)
+        _lock_kind(connection, kind)
+        others = select(records.c.id).where(records.c.source.not_in(sources))
+        compared = (match_records.c.kind == kind, match_records.c.record_id.in_(others))
+        _drop_undecided(connection, kind, select(match_records.c.record_id).where(*compared))
+        connection.execute(delete(match_records).where(*compared))
 
     @reads
     def count_foreign_pairs(self, connection: Connection, kind: str, sources: Sequence[str]) -> int:
         """Return how many pairs the rules joined with a record of another source."""
-        if connection.scalar(_of_other_sources(kind, sources).limit(1)) is None:
-            return 0  # nearly always, and without reading every pair
-        left, right = records.alias(), records.alias()
-        query = (
-            select(func.count())
-            .select_from(
-                matches.join(left, left.c.id == matches.c.left_id).join(
-                    right, right.c.id == matches.c.right_id
-                )
-            )
-            .where(
-                matches.c.kind == kind,
-                matches.c.is_match,
-                matches.c.decision.is_(None),
-                or_(left.c.source.not_in(sources), right.c.source.not_in(sources)),
-            )
+        others = select(records.c.id).where(records.c.source.not_in(sources))
+        query = select(func.count()).where(
+            matches.c.kind == kind,
+            matches.c.is_match,
+            matches.c.decision.is_(None),
+            or_(matches.c.left_id.in_(others), matches.c.right_id.in_(others)),
         )
         return connection.scalar(query) or 0
 
@@ -342,12 +319,15 @@ class Matches(Repository):
         """
         _lock_kind(connection, kind)
         left, right = sorted(pair)
-        same = (matches.c.kind == kind, matches.c.left_id == left, matches.c.right_id == right)
-        if connection.scalar(select(matches.c.at).where(*same)) is None:
-            _WRITE_PAIRS.run(connection, [_pair_row(kind, left, right, at)])
-        connection.execute(update(matches).where(*same).values(decision=decision, decided_at=at))
+        row = {"kind": kind, "left_id": left, "right_id": right, "score": 0.0, "at": at}
+        decided = {"decision": decision, "decided_at": at}
+        connection.execute(
+            upsert(connection, matches)
+            .values(**row, **decided, is_match=False, evidence=[])
+            .on_conflict_do_update(index_elements=["kind", "left_id", "right_id"], set_=decided)
+        )
         if batch is not None:
-            _write_pairs(connection, batch, _still_valid(connection, batch, batch.pairs))
+            _write_pairs(connection, batch, batch.pairs)
             _write_contradictions(connection, batch, {left, right})
 
     @reads
@@ -430,25 +410,11 @@ def _lock_kind(connection: Connection, kind: str) -> None:
 
 
 def _records_by_id(connection: Connection, ids: Iterable[int]) -> list[Row]:
-    return [
-        row
-        for some in _slices(sorted(set(ids)))
-        for row in plain_rows(
-            connection.execute(
-                select(records).where(records.c.id.in_(some)).order_by(records.c.id)
-            ).mappings()
-        )
-    ]
-
-
-def _of_other_sources(kind: str, sources: Collection[str]) -> Select[Any]:
-    """Select the compared records of other sources than these."""
-    return (
-        select(match_records.c.record_id)
-        .join(records, records.c.id == match_records.c.record_id)
-        .where(match_records.c.kind == kind, records.c.source.not_in(sources))
-        .order_by(match_records.c.record_id)
-    )
+    found: list[Row] = []
+    for some in _slices(sorted(set(ids))):
+        query = select(records).where(records.c.id.in_(some)).order_by(records.c.id)
+        found += plain_rows(connection.execute(query).mappings())
+    return found
 
 
 def _is_filled(field: str) -> ColumnElement[bool]:
@@ -499,14 +465,15 @@ def _joined_groups(links: Iterable[Link]) -> list[set[int]]:
     return list({id(group): group for group in groups.values()}.values())
 
 
-def _drop_undecided(connection: Connection, kind: str, ids: Sequence[int]) -> None:
+def _drop_undecided(
+    connection: Connection, kind: str, ids: Sequence[int] | Select[tuple[int]]
+) -> None:
     """Delete the blocks of records and their pairs, but for a person's decisions."""
-    for some in _slices(ids):
-        blocks = (match_blocks.c.kind == kind, match_blocks.c.record_id.in_(some))
-        connection.execute(delete(match_blocks).where(*blocks))
-        for column in (matches.c.left_id, matches.c.right_id):
-            undecided = (matches.c.kind == kind, matches.c.decision.is_(None), column.in_(some))
-            connection.execute(delete(matches).where(*undecided))
+    blocks = (match_blocks.c.kind == kind, match_blocks.c.record_id.in_(ids))
+    connection.execute(delete(match_blocks).where(*blocks))
+    for column in (matches.c.left_id, matches.c.right_id):
+        undecided = (matches.c.kind == kind, matches.c.decision.is_(None), column.in_(ids))
+        connection.execute(delete(matches).where(*undecided))
 
 
 def _compared_versions(
@@ -524,10 +491,10 @@ def _compared_versions(
     return found
 
 
-def _still_valid(
+def _write_pairs(
     connection: Connection, batch: MatchBatch, pairs: Sequence[RecordPair]
 ) -> list[RecordPair]:
-    """Return the pairs whose records are still in their blocks as they were compared.
+    """Save the pairs whose records are still in their blocks as they were compared; return them.
 
     A record that was assigned again is compared again, and finds the other in its blocks.
     """
@@ -537,25 +504,25 @@ def _still_valid(
         compared, rules = known.get(record, (0, ""))
         return abs(compared) == version and rules == batch.mark
 
-    return [
+    valid = [
         pair
         for pair in pairs
         if is_current(pair.left, pair.versions[0]) and is_current(pair.right, pair.versions[1])
     ]
-
-
-def _pair_row(kind: str, left: int, right: int, at: float) -> Row:
-    ends = {"kind": kind, "left_id": left, "right_id": right}
-    return {**ends, "score": 0.0, "is_match": False, "evidence": "[]", "at": at}
-
-
-def _write_pairs(connection: Connection, batch: MatchBatch, pairs: Sequence[RecordPair]) -> None:
     rows = [
-        _pair_row(batch.kind, pair.left, pair.right, batch.at)
-        | {"score": pair.score, "is_match": pair.is_match, "evidence": as_json(pair.evidence)}
-        for pair in pairs
+        {
+            "kind": batch.kind,
+            "left_id": pair.left,
+            "right_id": pair.right,
+            "score": pair.score,
+            "is_match": pair.is_match,
+            "evidence": as_json(pair.evidence),
+            "at": batch.at,
+        }
+        for pair in valid
     ]
     _WRITE_PAIRS.run(connection, rows)
+    return valid
 
 
 def _write_contradictions(connection: Connection, batch: MatchBatch, starts: set[int]) -> int:
@@ -570,11 +537,8 @@ def _write_contradictions(connection: Connection, batch: MatchBatch, starts: set
         for ends in combinations(sorted(group), 2)
         if ends not in known
     ]
-    rows = {
-        row["id"]: row
-        for row in _records_by_id(connection, {one for ends in unknown for one in ends})
-    }
+    ids = {one for ends in unknown for one in ends}
+    rows = {row["id"]: row for row in _records_by_id(connection, ids)}
     found = [batch.contradict(rows[left], rows[right]) for left, right in unknown]
-    pairs = [pair for pair in found if pair is not None]
-    _write_pairs(connection, batch, _still_valid(connection, batch, pairs))
+    _write_pairs(connection, batch, [pair for pair in found if pair is not None])
     return sum(len(group) > LARGEST_GROUP for group in groups)
