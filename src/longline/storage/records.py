@@ -11,7 +11,6 @@ from sqlalchemy import (
     ARRAY,
     Connection,
     RowMapping,
-    Select,
     Text,
     bindparam,
     delete,
@@ -47,19 +46,24 @@ class Records(Repository):
         """Store a record; True when it is new or differs from the stored one."""
         return store_records(connection, [(record, job, at)])[0]
 
-    async def get(self, key: str, *, source: str | None = None) -> Row:
+    @reads
+    def get(self, connection: Connection, key: str, *, source: str | None = None) -> Row:
         """Return one record as it is now.
 
         Raises:
             UnknownRecord: no record has this key.
         """
-        rows = await self.list(RecordQuery(key=key, source=source, limit=1))
-        if not rows:
-            raise UnknownRecord(key)
-        return rows[0]
+        return _record_by_key(connection, key, source)
 
-    async def update(
-        self, key: str, changes: Mapping[str, Any], *, at: float, source: str | None = None
+    @writes
+    def update(
+        self,
+        connection: Connection,
+        key: str,
+        changes: Mapping[str, Any],
+        *,
+        at: float,
+        source: str | None = None,
     ) -> Row:
         """Change fields of a record's data manually; the old version is kept.
 
@@ -71,19 +75,8 @@ class Records(Repository):
             as_json(dict(changes))
         except TypeError as error:
             raise BadOption("changes", f"they cannot be stored: {error}") from error
-        query = RecordQuery(key=key, source=source, limit=1)
-        return await self.get(key, source=await self._edit(query, changes, at))
-
-    @writes
-    def _edit(
-        self, connection: Connection, query: RecordQuery, changes: Mapping[str, Any], at: float
-    ) -> str:
-        """Change fields of a record; return its source."""
         # Of two concurrent edits, the second adds to the result of the first.
-        locked = select_records(query).with_for_update(of=records, key_share=True)
-        row = connection.execute(locked).mappings().one_or_none()
-        if row is None:
-            raise UnknownRecord(query.key or "")
+        row = _record_by_key(connection, key, source, is_locked=True)
         changed = {
             **row,
             "data": {**row["data"], **changes},
@@ -94,7 +87,7 @@ class Records(Repository):
             "fingerprint": f"edited:{row['fingerprint']}",
         }
         _replace(connection, [_update_parameters(changed, row["id"], _CHANGED)])
-        return str(row["source"])
+        return _record_by_key(connection, key, row["source"])
 
     @reads
     def list(self, connection: Connection, query: RecordQuery) -> Rows:
@@ -108,13 +101,10 @@ class Records(Repository):
         matching = select_records(unsorted).subquery()
         return connection.scalar(select(func.count()).select_from(matching)) or 0
 
-    async def versions(self, key: str, *, source: str | None = None) -> Rows:
-        """Return the earlier versions of a record, oldest first."""
-        row = await self.get(key, source=source)
-        return await self._versions(row["id"])
-
     @reads
-    def _versions(self, connection: Connection, record: int) -> Rows:
+    def versions(self, connection: Connection, key: str, *, source: str | None = None) -> Rows:
+        """Return the earlier versions of a record, oldest first."""
+        record = _record_by_key(connection, key, source)["id"]
         query = select(record_versions).where(record_versions.c.record_id == record)
         ordered = query.order_by(record_versions.c.version)
         return plain_rows(connection.execute(ordered).mappings())
@@ -170,6 +160,18 @@ class Records(Repository):
                 yield from rows
 
 
+def _record_by_key(
+    connection: Connection, key: str, source: str | None, *, is_locked: bool = False
+) -> Row:
+    query = select_records(RecordQuery(key=key, source=source, limit=1))
+    if is_locked:
+        query = query.with_for_update(of=records, key_share=True)
+    rows = plain_rows(connection.execute(query).mappings())
+    if not rows:
+        raise UnknownRecord(key)
+    return rows[0]
+
+
 def store_records(connection: Connection, batch: Sequence[RecordWrite]) -> list[bool]:
     """Store records in the caller's transaction; return of each whether it is new or changed.
 
@@ -210,30 +212,25 @@ _KNOWN_COLUMNS = (
     *(records.c.id, records.c.source, records.c.key),
     *(records.c.fingerprint, records.c.version),
 )
-
-
-def _known_by_probes() -> Select[Any]:
-    """Return a query that looks up each key separately.
-
-    PostgreSQL would scan all records of a source that it has no statistics for, at every commit.
-    """
-    keys = func.unnest(bindparam("b_keys", type_=ARRAY(Text)))
-    wanted = keys.table_valued("key", name="wanted").render_derived()
-    found = (
-        select(*_KNOWN_COLUMNS)
-        .where(_IS_OF_SOURCE, records.c.key == wanted.c.key)
-        .limit(1)
-        .with_for_update(key_share=True)  # a concurrent write of the same record waits for us
-        .lateral("found")
-    )
-    return select(found).select_from(wanted.join(found, true()))
-
-
+_WANTED = (
+    func.unnest(bindparam("b_keys", type_=ARRAY(Text)))
+    .table_valued("key", name="wanted")
+    .render_derived()
+)
+# PostgreSQL would scan all records of a source that it has no statistics for, at every commit. So
+# it looks up each key separately.
+_PROBE = (
+    select(*_KNOWN_COLUMNS)
+    .where(_IS_OF_SOURCE, records.c.key == _WANTED.c.key)
+    .limit(1)
+    .with_for_update(key_share=True)  # a concurrent write of the same record waits for us
+    .lateral("found")
+)
 _KNOWN = {
     "sqlite": select(*_KNOWN_COLUMNS).where(
         _IS_OF_SOURCE, records.c.key.in_(bindparam("b_keys", expanding=True))
     ),
-    "postgresql": _known_by_probes(),
+    "postgresql": select(_PROBE).select_from(_WANTED.join(_PROBE, true())),
 }
 _CREATE = BulkInsert(records, [column.name for column in records.columns if not column.primary_key])
 
@@ -397,8 +394,8 @@ class History(Repository):
         Raises:
             UnknownRecord: no record has this key.
         """
-        _, versions = _versions_by_key(connection, key, source)
-        return versions
+        record = _record_by_key(connection, key, source)["id"]
+        return versions_by_id(connection, [record])[record]
 
     @reads
     def diff(
@@ -419,14 +416,18 @@ class History(Repository):
             UnknownRecord: no record has this key.
             BadOption: it has no such version.
         """
-        name, versions = _versions_by_key(connection, key, source)
+        row = _record_by_key(connection, key, source)
+        versions = versions_by_id(connection, [row["id"]])[row["id"]]
         if older is not None or newer is not None:
-            last = _version_of_number(versions, newer) if newer is not None else versions[-1]
-            first = _version_of_number(
-                versions, older if older is not None else max(1, last.version - 1)
-            )
-            versions = [first, last]
-        return [_diff_versions(name, key, first, last) for first, last in pairwise(versions)]
+            newer = versions[-1].version if newer is None else newer
+            wanted = (max(1, newer - 1) if older is None else older, newer)
+            by_number = {one.version: one for one in versions}
+            if missing := [number for number in wanted if number not in by_number]:
+                known = f"only 1 to {versions[-1].version}"
+                raise BadOption("version", f"the record has no version {missing[0]}, {known}")
+            versions = [by_number[number] for number in wanted]
+        source = row["source"]
+        return [_diff_versions(source, key, first, last) for first, last in pairwise(versions)]
 
     async def timeline(
         self, key: str, field: str, *, source: str | None = None
@@ -462,16 +463,6 @@ class History(Repository):
                     yield _diff_versions(row["source"], row["key"], first, versions[-1])
 
 
-def _versions_by_key(
-    connection: Connection, key: str, source: str | None
-) -> tuple[str, list[Version]]:
-    query = select_records(RecordQuery(key=key, source=source, limit=1))
-    row = connection.execute(query).one_or_none()
-    if row is None:
-        raise UnknownRecord(key)
-    return row.source, versions_by_id(connection, [row.id])[row.id]
-
-
 def versions_by_id(connection: Connection, ids: Sequence[int]) -> dict[int, list[Version]]:
     """Return the versions of records by record id, oldest first, the present one last."""
     past = select(record_versions).where(record_versions.c.record_id.in_(ids))
@@ -487,15 +478,6 @@ def versions_by_id(connection: Connection, ids: Sequence[int]) -> dict[int, list
         )
         found.setdefault(row.id, []).append(version)
     return found
-
-
-def _version_of_number(versions: Sequence[Version], number: int) -> Version:
-    found = [one for one in versions if one.version == number]
-    if not found:
-        raise BadOption(
-            "version", f"the record has no version {number}, only 1 to {versions[-1].version}"
-        )
-    return found[0]
 
 
 def _diff_versions(source: str, key: str, first: Version | None, last: Version) -> VersionDiff:
