@@ -264,7 +264,7 @@ def test_a_wrong_condition_is_refused_before_anything_is_asked(
 @pytest.mark.parametrize(
     ("change", "kind", "mentioned"),
     [
-        (("{title}", "{titel}"), BadOption, ("prompt: ", "'titel'", "'title'")),
+        (("{title}", "{titel}"), BadOption, ("prompt: ", "'titel'", "title")),
         (("[shop]", "[nope]"), BadOption, ("sources: ", "nope", "shop")),
         (("mood? {", "mood? {x {"), BadFile, ("task.yaml:6:1: prompt: ", "{name}")),
     ],
@@ -302,7 +302,7 @@ def test_a_source_without_records_is_a_warning_for_programs_too(
     assert (answer.code, answer.last["state"]) == (0, "complete")
     (warning,) = answer.err.splitlines()
     assert warning.startswith("warning: ")
-    assert all(text in warning for text in ("sources", "shopp", "'shop'"))
+    assert all(text in warning for text in ("sources", "shopp"))
 
 
 @pytest.mark.parametrize("name", ["run", "status", "show", "retry"])

@@ -57,7 +57,6 @@ def test_json_is_read_alone_or_in_a_fence(text: str) -> None:
         ('{"address": {"city": "So', "answer", "JSON"),
         ('{"address": {}} {"address": {}}', "answer", "JSON"),
         ('{"address": NaN}', "answer", "JSON"),
-        ('{"address": {"city": "\\u0000"}}', "answer", "NUL"),
         ("[]", "answer", "'object'"),
         ("{}", "answer", "'address'"),
         ('{"address": {"city": 5}}', "answer.address.city", "'string'"),
@@ -186,40 +185,23 @@ async def store_flat(desk: Desk, **data: Any) -> None:
 
 
 class Counting:
-    """Counts words, and how often it was asked."""
+    """Counts words."""
 
     name = "counting"
 
-    def __init__(self) -> None:
-        self.calls = 0
-
     def enrich(self, data: Mapping[str, Any]) -> Addition:
-        self.calls += 1
         if data["description"] == "bad":
             raise ZeroDivisionError("no words")
         return Addition({"words": len(data["description"].split())})
 
 
-async def test_an_enricher_of_the_pipeline_can_be_run_as_a_task(desk: Desk) -> None:
-    await desk.store("two rooms", "one large room", "two rooms")
-    counting = Counting()
-    shape = {"type": "object", "required": ["words"]}
-    task = task_of("http://127.0.0.1", prompt="{description}", model="counting", schema=shape)
-    await desk.queue(task)
-
-    report = await desk.phase(task, LocalEnricher(counting, field="description")).run()
-
-    assert report.state is PhaseState.COMPLETE
-    assert (await desk.enrichment("1"))["answer"] == {"words": 3}
-    assert counting.calls == 2
-
-
 async def test_an_enricher_that_raises_fails_its_text_alone(desk: Desk) -> None:
     await desk.store("two rooms", "bad")
-    task = task_of("http://127.0.0.1", prompt="{description}", schema={"type": "object"})
+    prompt = '{{"description": "{description}"}}'
+    task = task_of("http://127.0.0.1", prompt=prompt, schema={"type": "object"})
     await desk.queue(task)
 
-    report = await desk.phase(task, LocalEnricher(Counting(), field="description")).run()
+    report = await desk.phase(task, LocalEnricher(Counting())).run()
 
     assert report.progress.records == {"answered": 1, "failed": 1}
     assert "ZeroDivisionError: no words" in (await desk.enrichment("1"))["reason"]
@@ -311,7 +293,7 @@ async def test_a_value_that_cannot_be_kept_fails_its_question_alone(desk: Desk) 
 async def test_a_field_that_no_record_has_is_told_before_anything_is_queued(desk: Desk) -> None:
     await desk.store(GERMAN)
 
-    with pytest.raises(BadOption, match=r"'descripton'.*'description'"):
+    with pytest.raises(BadOption, match=r"'descripton'.*description"):
         await desk.run(local_task({"language": {"fields": "descripton"}}))
 
     assert await desk.questions.counts() == {}

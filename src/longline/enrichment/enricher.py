@@ -64,19 +64,16 @@ class Enricher(Protocol):
 
 
 class LocalEnricher(Enricher):
-    """Passes the fields in a question (JSON), or its text as one `field`, to an enricher.
+    """Passes the fields in a question (JSON) to an enricher of the pipeline.
 
     Slow enrichers (a large table, a language library) can so run after collection, once per text.
     """
 
-    def __init__(self, enricher: PipelineEnricher, *, field: str | None = None) -> None:
+    def __init__(self, enricher: PipelineEnricher) -> None:
         self._enricher = enricher
-        self._field = field
-        self.version = str(getattr(enricher, "version", ""))
 
     async def ask(self, question: Question) -> Answer:
-        text = question.text
-        data: Any = orjson.loads(text) if self._field is None else {self._field: text}
+        data: Any = orjson.loads(question.text)
         try:
             addition = await asyncio.to_thread(self._enricher.enrich, data)
             note = "; ".join(f"{one.field}: {one.text}" for one in addition.notes)
@@ -87,15 +84,6 @@ class LocalEnricher(Enricher):
 
     async def is_up(self) -> bool:
         return True
-
-
-def open_local(task: LocalTask) -> LocalEnricher:
-    """Make the enricher that a task names.
-
-    Raises:
-        ConfigError: its table cannot be read, or its library is not installed.
-    """
-    return LocalEnricher(make_enricher(task.name, task.options))
 
 
 # ---------------- Answers
@@ -119,12 +107,10 @@ def read_answer(answer: Answer, schema: Mapping[str, Any]) -> Any:
         start = " ".join(answer.text.split())[:60]
         raise UnexpectedShape(_WHERE, f"it is not JSON ({error}): {start!r}") from error
     try:
-        written = orjson.dumps(value)  # fewer levels can be written than read
+        orjson.dumps(value)  # fewer levels can be written than read
         mismatch = best_match(_validator(orjson.dumps(schema)).iter_errors(value))
     except (TypeError, RecursionError):
         raise UnexpectedShape(_WHERE, "it is nested too deeply") from None
-    if b"\\u0000" in written.replace(b"\\\\", b""):
-        raise UnexpectedShape(_WHERE, "it has a NUL character, which not every database can store")
     if mismatch is not None:
         where = ".".join([_WHERE, *map(str, mismatch.absolute_path)])
         raise UnexpectedShape(where, f"{mismatch.message:.{_MAX_LENGTH}}")
@@ -147,7 +133,8 @@ def question_maker(task: AnyTask) -> Callable[[Mapping[str, Any]], QuestionReque
         ConfigError: the enricher of the task cannot be made.
     """
     if isinstance(task, LocalTask):
-        return partial(_local_question_for, task, open_local(task).version)
+        enricher = make_enricher(task.name, task.options)
+        return partial(_local_question_for, task, str(getattr(enricher, "version", "")))
     return partial(question_for, task)
 
 

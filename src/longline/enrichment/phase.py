@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from math import inf
 from typing import Any
 
 from longline.core.clock import Clock, utc_datetime
@@ -109,17 +110,12 @@ class QuestionAsker:
     ) -> QuestionOutcome:
         """Queue the question again with its problem, or fail it after the last attempt."""
         tries = question.tries + 1
-        tried = replace(self._with_attempt(question, problem, response), tries=tries)
+        attempts = (*question.attempts, Attempt(self._clock.now(), problem, response))
+        tried = replace(question, attempts=attempts, tries=tries)
         if tries < self._task.attempts:
             return self._outcome(tried, QuestionState.QUEUED, problem)
         reason = f"none of {tries} answers is valid; the last: {problem}"
         return self._outcome(tried, QuestionState.FAILED, reason)
-
-    def _with_attempt(
-        self, question: Question, problem: str, response: str | None = None
-    ) -> Question:
-        attempt = Attempt(self._clock.now(), problem, response)
-        return replace(question, attempts=(*question.attempts, attempt))
 
     async def _unanswered(self, question: Question, error: FetchError) -> AttemptResult:
         now, kind = self._clock.now(), kind_of(error)
@@ -133,11 +129,13 @@ class QuestionAsker:
             return AttemptResult(back, paused_until=error.until)
         self._silent_since = now if self._silent_since is None else self._silent_since
         outage = now - self._silent_since
-        if kind is not FailureKind.OVERLOAD and await self._is_fault_of_question(question):
-            times = self._failures.pop(question.id)
-            reason = f"{times} attempts failed although the server is up; the last: {error}"
-            tried = self._with_attempt(question, str(error))
-            return AttemptResult(self._outcome(tried, QuestionState.FAILED, reason))
+        if kind is not FailureKind.OVERLOAD:
+            self._failures[question.id] += 1
+            failures = self._failures[question.id]
+            if failures >= 2 * self._task.attempts and await self._enricher.is_up():
+                reason = f"{failures} attempts failed although the server is up; the last: {error}"
+                del self._failures[question.id]
+                return AttemptResult(self._outcome(question, QuestionState.FAILED, reason))
         if outage >= self._task.patience:
             reason = f"no response for {self._task.patience:g} s: {error}"
             return AttemptResult(back, reason=reason)
@@ -147,13 +145,6 @@ class QuestionAsker:
             await self._limiter.penalise(domain, min(max(outage, _MIN_PAUSE), _MAX_PAUSE))
         wait = self._policy.backoff(max(self._failures[question.id], 1))
         return AttemptResult(replace(back, due=now + wait))
-
-    async def _is_fault_of_question(self, question: Question) -> bool:
-        """Return whether the server fails at this question while it is up."""
-        self._failures[question.id] += 1
-        if self._failures[question.id] < 2 * self._task.attempts:
-            return False
-        return await self._enricher.is_up()
 
 
 class PhaseState(StrEnum):
@@ -254,7 +245,7 @@ class Phase:
         self._started = clock.now()
         self._reason: str | None = None
         self._is_interrupted = False
-        self._remaining: int | None = None
+        self._remaining: float = inf
         self._paused_until = 0.0
         self._turn = asyncio.Lock()
 
@@ -268,14 +259,19 @@ class Phase:
         Raises:
             StoreError: an answer cannot be committed.
         """
-        self._remaining = limit
+        self._remaining = inf if limit is None else limit
         try:
             await self._reclaim()
             await self._run_workers()
         finally:
             # Questions that were cut off are not answered, so another run may ask them now.
             await self._questions.release(self._task.enrich, self._owner)
-        return await self._make_report()
+        progress = await self.progress()
+        if self._on_progress is not None:
+            self._on_progress(progress)
+        state = self._final_state(progress)
+        reason = self._reason or _TAKEN_OVER
+        return PhaseReport(state, progress, reason if state is PhaseState.PAUSED else None)
 
     async def progress(self) -> PhaseProgress:
         """Return the progress of the task."""
@@ -324,7 +320,7 @@ class Phase:
             )
             if question is not None:
                 self._requests += 1
-                self._count_down(-1)
+                self._remaining -= 1
             return question
 
     def _may_ask(self) -> bool:
@@ -340,7 +336,7 @@ class Phase:
         result = await self._asker.attempt(question)
         settled = result.settled
         if settled.state in OPEN_QUESTIONS:
-            self._count_down(1)
+            self._remaining += 1
         self._tokens += settled.tokens
         # A cancellation here must not lose an answer.
         await asyncio.shield(self._questions.complete(settled))
@@ -348,10 +344,6 @@ class Phase:
             self._requests -= 1  # nothing was sent
             self._paused_until = max(self._paused_until, result.paused_until)
         self._reason = self._reason or result.reason
-
-    def _count_down(self, number: int) -> None:
-        if self._remaining is not None:
-            self._remaining += number
 
     async def _is_done(self) -> bool:
         """Wait for the next question; return True when there will be none."""
@@ -385,14 +377,6 @@ class Phase:
         name = self._task.enrich
         dead = self._dead_among(await self._questions.owners(name))
         await self._questions.reclaim(name, self._clock.now(), dead)
-
-    async def _make_report(self) -> PhaseReport:
-        progress = await self.progress()
-        if self._on_progress is not None:
-            self._on_progress(progress)
-        state = self._final_state(progress)
-        reason = self._reason or _TAKEN_OVER
-        return PhaseReport(state, progress, reason if state is PhaseState.PAUSED else None)
 
     def _final_state(self, progress: PhaseProgress) -> PhaseState:
         if not progress.open:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
 
 from longline.config.expressions import look_up
-from longline.config.validation_messages import nearest
 from longline.core.clock import Clock
 from longline.core.errors import BadOption
 from longline.enrichment.enricher import question_maker
@@ -19,70 +17,40 @@ from longline.storage.enrichment import Questions
 from longline.storage.query import RecordQuery, parse_condition
 from longline.storage.records import Records
 
-_MAX_DEPTH = 3  # levels of a record whose field names are suggested
-_MAX_SHOWN = 12
 _BATCH = 500  # records per transaction
 _ABSENT = object()
 
 
-async def check_task(
-    task: AnyTask, records: Records, queries: Sequence[RecordQuery]
-) -> tuple[str, ...]:
-    """Check that a task fits the stored records; return warnings.
-
-    Raises:
-        BadOption: none of its sources has a record, or no record has a required field.
-    """
-    warnings = await _check_sources(task, records)
-    # The stream reads in the calling thread, which must not be that of the loop.
-    return (*warnings, *await asyncio.to_thread(_check_fields, task, records, queries))
-
-
 async def _check_sources(task: AnyTask, records: Records) -> list[str]:
-    sources = dict.fromkeys(task.sources)
-    empty = [one for one in sources if not await records.list(RecordQuery(source=one, limit=1))]
-    if not empty:
-        return []
-    known = [str(row["source"]) for row in await records.statistics()]
-    if len(empty) == len(sources):
-        listed = ", ".join(known[:_MAX_SHOWN]) or "none; collect some first"
+    """Return warnings for sources without records; raise BadOption if none has any."""
+    empty = [
+        source
+        for source in task.sources
+        if not await records.list(RecordQuery(source=source, limit=1))
+    ]
+    if len(empty) == len(task.sources):
+        known = [str(row["source"]) for row in await records.statistics()]
+        listed = ", ".join(known) or "none; collect some first"
         problem = f"there are no records of {', '.join(empty)}; sources with records: {listed}"
         raise BadOption("sources", problem)
-    return [f"sources: there are no records of {one}{_suggestion(one, known)}" for one in empty]
+    return [f"sources: there are no records of {source}" for source in empty]
 
 
 def _check_fields(task: AnyTask, records: Records, queries: Sequence[RecordQuery]) -> list[str]:
-    """Find each field of the prompt; usually the first record has them all."""
+    """Return warnings for fields that no record has; raise BadOption if one of them is needed."""
     missing = list(task.reads)
     known: dict[str, None] = {}
     for row in chain.from_iterable(map(records.stream, queries)):
-        known.update(dict.fromkeys(_field_names(row["data"])))
+        known |= dict.fromkeys(row["data"])
         missing = [name for name in missing if look_up(name, row["data"], _ABSENT) is _ABSENT]
-        if not missing:
+        if not missing:  # usually after the first record
             return []
     if not known:  # there are no records to judge by
         return []
-    warnings = {
-        name: f"no matching record has a field {name!r}{_suggestion(name, list(known))}"
-        for name in missing
-    }
-    for name, problem in warnings.items():
-        if name in task.needed:
-            listed = ", ".join(list(known)[:_MAX_SHOWN])
-            raise BadOption(task.asks_by, f"{problem}; known: {listed}")
-    return [f"{task.asks_by}: {problem}" for problem in warnings.values()]
-
-
-def _suggestion(name: str, known: Sequence[str]) -> str:
-    meant = nearest(name, known)
-    return f"; did you mean {meant!r}?" if meant else ""
-
-
-def _field_names(data: Any, before: str = "", depth: int = 1) -> Iterator[str]:
-    for name, value in data.items() if isinstance(data, Mapping) else ():
-        yield f"{before}{name}"
-        if depth < _MAX_DEPTH:
-            yield from _field_names(value, f"{before}{name}.", depth + 1)
+    problem = f"no matching record has a field {{!r}}; fields: {', '.join(known)}"
+    if needed := [name for name in missing if name in task.needed]:
+        raise BadOption(task.asks_by, problem.format(needed[0]))
+    return [f"{task.asks_by}: {problem.format(name)}" for name in missing]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +89,9 @@ async def queue_records(
             nothing was changed.
     """
     queries, make_question = queries_of(task), question_maker(task)
-    warnings = await check_task(task, records, queries)
+    warnings = await _check_sources(task, records)
+    # The stream reads in the calling thread, which must not be that of the loop.
+    warnings += await asyncio.to_thread(_check_fields, task, records, queries)
     # Read first, so that questions which another run queues meanwhile are not dropped.
     gone = await questions.open_links(task.enrich)
     seen = asking = new = 0
@@ -142,7 +112,7 @@ async def queue_records(
     while part := dict(islice(rest, _BATCH)):
         dropped += await questions.unlink(task.enrich, part)
     await questions.prune(task.enrich)
-    return Queued(seen, asking, new, dropped, warnings)
+    return Queued(seen, asking, new, dropped, tuple(warnings))
 
 
 async def _batches(rows: Iterator[Row]) -> AsyncIterator[list[Row]]:

@@ -11,7 +11,7 @@ import orjson
 from longline.core.clock import Clock
 from longline.core.errors import FailureKind, FetchError, bad_status, kind_of
 from longline.core.model import Usage
-from longline.enrichment.enricher import Answer, Enricher, messages_of, open_local
+from longline.enrichment.enricher import Answer, Enricher, LocalEnricher, messages_of
 from longline.enrichment.task_files import AnyTask, LocalTask, ModelServer
 from longline.http.auth import one_line
 from longline.http.errors import BadAnswer, Rejected
@@ -22,6 +22,7 @@ from longline.limits.backends.state import StateBackend
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter
 from longline.limits.rate_limit import RateLimitBackend
+from longline.pipeline.enrich import make_enricher
 from longline.storage.enrichment import Question
 
 _OK = 200
@@ -180,7 +181,7 @@ async def open_enricher(
         ConfigError: the enricher lacks its table or its library.
     """
     if isinstance(task, LocalTask):
-        yield open_local(task)
+        yield LocalEnricher(make_enricher(task.name, task.options))
         return
     transport = HttpTransport(HttpOptions(timeout=task.server.timeout), clock)
     client = ModelClient(task.server, RateLimitMiddleware(transport, limiter, clock))

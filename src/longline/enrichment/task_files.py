@@ -144,20 +144,13 @@ class EnrichTask(_Task):
     """Fields of the prompt that may be missing; a record without another one is skipped."""
     answer: dict[str, Any] = Field(alias="schema")
     """The JSON Schema of the answers."""
-    rate: float | Literal["unlimited"] = 2.0
+    rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["unlimited"] = 2.0
     """Requests per second."""
     concurrency: int = Field(default=2, ge=1, le=100)
     """Maximum concurrent questions."""
     attempts: int = Field(default=3, ge=1, le=20)
     """Maximum attempts before invalid answers fail a question."""
     budget: EnrichBudget = EnrichBudget()
-
-    @field_validator("rate")
-    @classmethod
-    def _check_rate(cls, rate: float | str) -> float | str:
-        if isinstance(rate, float) and not 0 < rate < float("inf"):
-            raise invalid("must be more than 0 requests per second, or 'unlimited'")
-        return rate
 
     @field_validator("prompt")
     @classmethod
