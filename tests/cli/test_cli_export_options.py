@@ -194,7 +194,7 @@ def test_a_package_adds_a_format(
         (["--ignore-unreadable"], "--ignore-unreadable", ["--redact"]),
         (["--columns", "a,,b"], "--columns", ["''"]),
         (["--incremental", "x", "--as-of", "2026-01-01"], "--incremental", ["--as-of"]),
-        (["--where", "nonsense"], "where", ["'nonsense'"]),
+        (["--where", "nonsense"], "--where", ["'nonsense'"]),
     ],
 )
 def test_options_that_do_not_fit_are_refused_in_one_line(
@@ -215,10 +215,9 @@ def test_options_that_do_not_fit_are_refused_in_one_line(
     [
         (("--source", "shopp"), ("'shopp'", "'shop'")),
         (("--source", "xyz"), ("'xyz'",)),
-        (("--grade", "excelent"), ("'excelent'", "Excellent")),
     ],
 )
-def test_a_misspelled_source_or_grade_replaces_nothing(
+def test_a_misspelled_source_replaces_nothing(
     collected: Terminal, tmp_path: Path, options: tuple[str, str], mentioned: tuple[str, ...]
 ) -> None:
     collected("export", "-o", "a.csv")

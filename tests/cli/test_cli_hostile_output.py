@@ -70,7 +70,6 @@ SAID: dict[str, tuple[str, ...]] = {
     "cache clear": ("--host", ATTACK),
     "archive stats": (),
     "archive verify": (),
-    "sources": (),
     "sources show": ("evil.py",),
     "sources check": ("listed.yaml",),
     "sources new": ("{url}/list", "--yes"),

@@ -118,18 +118,17 @@ def test_a_record_is_shown_as_it_was(hats: Terminal) -> None:
 @pytest.mark.parametrize(
     ("words", "option", "named"),
     [
-        (["--where", "price"], "where", ["'price'"]),
-        (["--where", "@nothing=1"], "where", ["@nothing", "@score"]),
-        (["--where", "@score>much"], "where", ["@score", "much"]),
+        (["--where", "price"], "--where", ["'price'"]),
+        (["--where", "@nothing=1"], "--where", ["@nothing", "@score"]),
+        (["--where", "@score>much"], "--where", ["@score", "much"]),
         (["--order", "-"], "--order", ["'-'"]),
-        (["--order", "price,,x"], "order", ["price,,x"]),
+        (["--order", "price,,x"], "--order", ["price,,x"]),
         (["--since", "yesterday"], "--since", ["yesterday"]),
         (["--as-of", "soon"], "--as-of", ["soon"]),
         (["--columns", "a,,b"], "field", ["''"]),
         (["--columns", "@nothing"], "--columns", ["@nothing", "@score"]),
-        (["--where", "price>>3"], "where", ["price>>3", "quotes"]),
+        (["--where", "price>>3"], "--where", ["price>>3", "quotes"]),
         (["--source", "hat"], "source", ["hats"]),
-        (["--grade", "Foo"], "--grade", ["Foo", "Excellent", "Good", "Fair", "Poor"]),
     ],
 )
 def test_what_cannot_be_queried_is_refused_in_one_line(

@@ -26,7 +26,7 @@ from longline.services.programs import advisories_for
 from longline.storage.database import NEWEST
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.tasks import Task, TaskClaim, TaskKind
+from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.store import open_store
 from tests.servers import PostgresServer, RedisServer, free_port
 
@@ -327,26 +327,6 @@ async def test_exports_that_no_worker_is_there_for_are_a_problem(
     assert found.verdict is Verdict.PROBLEM
     assert {"2", "exports", "output"} <= words_of(found)
     assert "`longline worker --queues output`" in (found.remedy or "")
-    assert [one.verdict for one in others] == [Verdict.OK]
-
-
-async def test_an_old_task_is_a_problem_unless_another_runs(
-    tmp_path: Path, redis_server: RedisServer
-) -> None:
-    at = context(tmp_path, redis_url=redis_server.url)
-    long_ago = time.time() - 120
-    first, second = (
-        Task("j", TaskKind.EXPORT, long_ago, {"output": name}) for name in ("a.csv", "b.csv")
-    )
-    with open_store(at.settings.database) as store, registered(redis_server, "idle-worker"):
-        await store.tasks.place(first)
-        _, found = examine(at, {"workers": workers})
-        await store.tasks.place(second)
-        await store.tasks.take(TaskClaim(first, "somebody", long_ago, long_ago + HOUR))
-        others = examine(at, {"workers": workers})
-
-    assert found.verdict is Verdict.PROBLEM
-    assert {"1", "export", "60"} <= words_of(found)
     assert [one.verdict for one in others] == [Verdict.OK]
 
 

@@ -187,6 +187,5 @@ def test_a_home_whose_own_server_is_stopped_says_what_starts_it(home: Home) -> N
     told = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert told.returncode == 2
-    assert "PostgreSQL" in told.stderr
+    assert "postgresql" in told.stderr
     assert "`longline up`" in told.stderr
-    assert "LONGLINE_DATABASE_URL" not in told.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import traceback
 from collections.abc import Iterable
 from enum import IntEnum
@@ -14,10 +13,9 @@ from longline.core.output import sanitize_error
 
 TRACEBACK = "LONGLINE_TRACEBACK"
 _NO_MEMORY = (
-    "out of memory: this process may not have more memory or threads. Raise its limits (`ulimit "
-    "-a`, or those of its container) and run the same command again. Everything committed is safe"
+    "out of memory: this process may not use more memory or threads. Raise its limits (`ulimit "
+    "-a`, or those of its container) and run the same command again. Committed data is safe"
 )
-_NO_MEMORY_TEXTS = ("can't start new thread", "failed to map segment", "Cannot allocate memory")
 
 
 class ExitCode(IntEnum):
@@ -31,19 +29,17 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-_WORST_FIRST = (
-    ExitCode.INTERRUPTED,
-    ExitCode.USAGE,
-    ExitCode.FAILED,
-    ExitCode.PAUSED,
-    ExitCode.PARTIAL,
-)
-
-
 def worst_exit_code(codes: Iterable[int]) -> int:
     """Return the worst of several exit codes; 0 when there are none."""
+    worst_first = (
+        ExitCode.INTERRUPTED,
+        ExitCode.USAGE,
+        ExitCode.FAILED,
+        ExitCode.PAUSED,
+        ExitCode.PARTIAL,
+    )
     found = set(codes)
-    return next((code for code in _WORST_FIRST if code in found), max(found, default=ExitCode.OK))
+    return next((code for code in worst_first if code in found), max(found, default=ExitCode.OK))
 
 
 def explain_error(error: BaseException) -> tuple[str, int]:
@@ -71,14 +67,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that the process may not have more memory or threads."""
     if isinstance(error, BaseExceptionGroup):
         return any(is_out_of_memory(one) for one in error.exceptions)
-    before = error.__cause__ or error.__context__
-    if isinstance(error, MemoryError) or (before is not None and is_out_of_memory(before)):
+    if isinstance(error, MemoryError) or "can't start new thread" in str(error):
         return True
     if isinstance(error, OSError) and error.errno in (errno.ENOMEM, errno.EAGAIN):
         return True
-    if isinstance(error, SystemError):  # raised by C code that could not allocate
-        return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
-    text = str(error)
-    return isinstance(error, ImportError | RuntimeError) and any(
-        one in text for one in _NO_MEMORY_TEXTS
-    )
+    cause = error.__cause__ or error.__context__
+    return cause is not None and is_out_of_memory(cause)

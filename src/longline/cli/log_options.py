@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -15,38 +14,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _OPTIONS = "longline.log_options"
 
 
-def log_options(command: Command) -> Command:
-    """Add the options; they configure logging and are not parameters of the command."""
-    options = (
-        click.option(
-            "-v",
-            "--verbose",
-            count=True,
-            expose_value=False,
-            callback=lambda context, _option, value: _change(context, verbosity=value),
-            help="Log every request; -vv also logs details for debugging.",
-        ),
-        click.option(
-            "--log-file",
-            type=click.Path(dir_okay=False, path_type=Path),
-            metavar="FILE",
-            expose_value=False,
-            callback=lambda context, _option, value: _change(
-                context, file=None if value is None else str(value)
-            ),
-            help="Append the log, including every request, to FILE.",
-        ),
-        click.option(
-            "--log-format",
-            type=click.Choice(["text", "json"]),
-            expose_value=False,
-            callback=lambda context, _option, value: _change(context, as_json=value == "json"),
-            help="Format of log lines.  [default: text]",
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+def combine(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Return a decorator that adds several options; the help lists them in this order."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 def log_options_of(context: click.Context) -> LogOptions:
@@ -56,15 +32,46 @@ def log_options_of(context: click.Context) -> LogOptions:
     return LogOptions(**context.meta.get(_OPTIONS, {}))
 
 
-def _change(context: click.Context, **given: Any) -> None:
-    """Apply an option; one that was not given leaves what the command line said before."""
+def _configure(context: click.Context, option: click.Parameter, value: Any) -> None:
+    """Apply an option; without it, what was given before the name of the command is kept."""
     from longline.core.logging import configure_logging  # noqa: PLC0415
 
-    values = {name: value for name, value in given.items() if value}
-    context.meta[_OPTIONS] = context.meta.get(_OPTIONS, {}) | values
+    if value:
+        given = value == "json" if option.name == "as_json" else value
+        context.meta[_OPTIONS] = context.meta.get(_OPTIONS, {}) | {option.name: given}
     options = log_options_of(context)
     try:
         configure_logging(options)
     except OSError as error:
         problem = f"{options.file} cannot be written ({error.strerror})"
         raise click.BadParameter(problem, param_hint="--log-file") from error
+
+
+log_options = combine(
+    click.option(
+        "-v",
+        "--verbose",
+        "verbosity",
+        count=True,
+        expose_value=False,
+        callback=_configure,
+        help="Log every request; -vv also logs details for debugging.",
+    ),
+    click.option(
+        "--log-file",
+        "file",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        expose_value=False,
+        callback=_configure,
+        help="Append the log, including every request, to FILE.",
+    ),
+    click.option(
+        "--log-format",
+        "as_json",
+        type=click.Choice(["text", "json"]),
+        expose_value=False,
+        callback=_configure,
+        help="Format of log lines.  [default: text]",
+    ),
+)

@@ -92,13 +92,8 @@ class _LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except Exception as error:
-            sentence = _own_server_stopped(error, ctx)
-            if sentence is None:
-                raise
-            sys.exit(_fail(sentence, getattr(error, "exit_code", ExitCode.FAILED)))
         finally:
-            from longline.core.logging import reset_logging  # noqa: PLC0415  # as above
+            from longline.core.logging import reset_logging  # noqa: PLC0415  # --help stays quick
 
             reset_logging()
 
@@ -109,7 +104,10 @@ class _LazyGroup(click.Group):
                 formatter.write_dl([(name, purpose) for name, (_, purpose) in commands.items()])
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+)
 @log_options
 @click.version_option(package_name="longline", message="longline %(version)s")
 def cli() -> None:
@@ -122,26 +120,6 @@ def cli() -> None:
 
     To get started, run: longline demo
     """
-
-
-def _own_server_stopped(error: Exception, context: click.Context) -> str | None:
-    """Return what to do when this home's own PostgreSQL is not running; None for other errors."""
-    # Imported only now, so that --help stays quick.
-    from longline.cli.options import settings_used  # noqa: PLC0415
-    from longline.config.settings import read_services  # noqa: PLC0415
-    from longline.core.errors import StoreUnreachable  # noqa: PLC0415
-    from longline.core.redaction import redact_url  # noqa: PLC0415
-
-    settings = settings_used(context)
-    if not isinstance(error, StoreUnreachable) or settings is None or settings.database_url:
-        return None
-    own = read_services(settings.home).database_url
-    if own is None or redact_url(own) != error.address:
-        return None
-    return (
-        f"the PostgreSQL server of this home is not running ({error.problem}). "
-        "Start it with `longline up`"
-    )
 
 
 def main(on_error: Callable[[BaseException], None] | None = None) -> None:
@@ -165,29 +143,29 @@ def _run(on_error: Callable[[BaseException], None] | None) -> int:
     """Run the command; return its exit code."""
     try:
         _check_encoding()
-        _invoke(on_error)
+        cli.main(prog_name="longline", standalone_mode=False)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        sentence = "Interrupted. Run the same command again to continue."
-        return _fail(sentence, ExitCode.INTERRUPTED, prefix="")
-    except OutputFailed as error:
-        return _output_failed(error, ExitCode.FAILED)
     except BaseException as error:  # noqa: BLE001  # the edge of the program
-        return _fail(*explain_error(error))
+        if on_error and isinstance(error, Exception):
+            on_error(error)
+        return _report(error)
     return ExitCode.OK
 
 
-def _invoke(on_error: Callable[[BaseException], None] | None) -> None:
-    try:
-        cli.main(prog_name="longline", standalone_mode=False)
-    except Exception as error:
-        if on_error:
-            on_error(error)
-        raise
+def _report(error: BaseException) -> int:
+    """Print the sentence of an error; return its exit code."""
+    if isinstance(error, click.ClickException):
+        error.show()
+        return error.exit_code
+    if isinstance(error, (click.Abort, KeyboardInterrupt)):
+        click.echo("Interrupted. Run the same command again to continue.", err=True)
+        return ExitCode.INTERRUPTED
+    if isinstance(error, OutputFailed):
+        return _output_failed(error, ExitCode.FAILED)
+    sentence, code = explain_error(error)
+    click.echo(f"longline: {sentence}", err=True)
+    return code
 
 
 def _check_encoding() -> None:
@@ -212,9 +190,5 @@ def _output_failed(error: OSError, code: int) -> int:
     if isinstance(error, BrokenPipeError):
         return code
     problem = error.strerror or str(error)
-    return _fail(f"standard output cannot be written ({problem})", code or ExitCode.FAILED)
-
-
-def _fail(sentence: str, code: int, *, prefix: str = "longline: ") -> int:
-    click.echo(f"{prefix}{sentence}", err=True)
-    return code
+    click.echo(f"longline: standard output cannot be written ({problem})", err=True)
+    return code or ExitCode.FAILED

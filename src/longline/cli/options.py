@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,181 +13,148 @@ import click
 import orjson
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
+from longline.cli.log_options import Command, combine
 from longline.config.settings import Settings, load_settings
-from longline.core.errors import BadOption
+from longline.core.errors import BadOption, FailureKind
+from longline.core.model import ItemState
+from longline.http.messages import origin_of
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+T = TypeVar("T")
 N = TypeVar("N", int, float)
-_HOME = "longline.home"
-_JSON = "longline.json"
-_PROFILE = "longline.profile"
-_SETTINGS = "longline.settings"
-_SIZE = TypeAdapter(ByteSize)
 _LARGEST = 2**63 - 1  # of a database
 
 # ---------------- Types
 
 
-class Number(click.ParamType[N]):
-    """A number within bounds, which the help does not repeat.
+class ParsedText(click.ParamType[T]):
+    """A type whose text `parse` converts.
 
     Args:
-        kind: int or float.
-        low: the least number that is allowed.
-        high: the largest number that is allowed.
-        above: whether `low` itself is not allowed.
+        name: what the help shows.
+        parse: raises click.BadParameter, or BadOption, which then names the option as typed.
     """
 
-    name = "N"
+    def __init__(self, name: str, parse: Callable[[Any], T]) -> None:
+        self.name = name
+        self._parse = parse
 
-    def __init__(
-        self, kind: type[N], low: float, high: float = math.inf, *, above: bool = False
-    ) -> None:
-        self._kind: type[N] = kind
-        self._low = low
-        self._high = high
-        self._above = above
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> N:
-        try:
-            number: N = self._kind(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a {'whole ' * (self._kind is int)}number", param, ctx)
-        is_low = number <= self._low if self._above else number < self._low
-        if is_low or number > self._high or math.isnan(number):
-            least = "more than" if self._above else "at least"
-            most = "" if self._high in (math.inf, _LARGEST) else f" and at most {self._high:g}"
-            self.fail(f"must be {least} {self._low:g}{most}, not {value}", param, ctx)
-        return number
-
-
-class Pair(click.ParamType[tuple[str, str]]):
-    """`NAME=VALUE`."""
-
-    name = "NAME=VALUE"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        if isinstance(value, tuple):
-            return value
-        name, separator, text = str(value).partition("=")
-        if not separator or not name:
-            self.fail(f"{value!r} is not of the form NAME=VALUE", param, ctx)
-        return name, text
-
-
-class Size(click.ParamType[int]):
-    """A number of bytes: 500KB, 50MB."""
-
-    name = "SIZE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
         del ctx
         try:
-            return _SIZE.validate_python(value)
-        except ValidationError as error:
-            option = param.opts[0] if param else self.name
-            problem = f"{value!r:.80} is not a size; use for example 500KB or 50MB"
-            raise BadOption(option, problem) from error
+            return self._parse(value)
+        except BadOption as error:
+            if isinstance(param, click.Option):
+                raise BadOption(param.opts[0], error.problem) from error
+            raise
 
 
-class Rate(click.ParamType[float | str]):
-    """Requests per second, `unlimited`, or `auto` where a rate can be learned."""
+def number(
+    kind: type[N], low: float, high: float = math.inf, *, above: bool = False
+) -> ParsedText[N]:
+    """Return the type of numbers from `low` (with `above`: greater than it) to `high`."""
 
-    name = "RATE"
-
-    def __init__(self, *, has_auto: bool = False) -> None:
-        self._words = ("auto", "unlimited") if has_auto else ("unlimited",)
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float | str:
-        if value in self._words:
-            return str(value)
+    def parse(value: Any) -> N:
         try:
-            number = float(value)
+            found: N = kind(value)
         except ValueError:
-            words = ", ".join(map(repr, self._words))
-            self.fail(f"{value!r} is not a number; it may also be {words}", param, ctx)
-        if not 0 < number < math.inf:
-            self.fail("must be more than 0; for no limit, use 'unlimited'", param, ctx)
-        return number
+            noun = "whole number" if kind is int else "number"
+            raise click.BadParameter(f"{value!r} is not a {noun}") from None
+        is_low = found <= low if above else found < low
+        if is_low or found > high or math.isnan(found):
+            least = "more than" if above else "at least"
+            most = "" if high in (math.inf, _LARGEST) else f" and at most {high:g}"
+            raise click.BadParameter(f"must be {least} {low:g}{most}, not {value}")
+        return found
+
+    return ParsedText("N", parse)
 
 
-class JobName(click.ParamType[str]):
-    """The id of a job, or the beginning of it."""
+def _parse_pair(value: Any) -> tuple[str, str]:
+    name, separator, text = str(value).partition("=")
+    if not separator or not name:
+        raise click.BadParameter(f"{value!r} is not of the form NAME=VALUE")
+    return name, text
 
-    name = "JOB"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        del param, ctx
-        if not value:  # every id begins with an empty string
-            raise BadOption("JOB", "it is empty; `longline jobs` lists the jobs")
+def _parse_size(value: Any) -> int:
+    try:
+        return TypeAdapter(ByteSize).validate_python(value)
+    except ValidationError as error:
+        problem = f"{value!r:.80} is not a size; use for example 500KB or 50MB"
+        raise BadOption("size", problem) from error
+
+
+def _parse_rate(words: tuple[str, ...], value: Any) -> float | str:
+    if value in words:
         return str(value)
+    try:
+        rate = float(value)
+    except ValueError:
+        others = ", ".join(map(repr, words))
+        raise click.BadParameter(f"{value!r} is not a number; it may also be {others}") from None
+    if not 0 < rate < math.inf:
+        raise click.BadParameter("must be more than 0; for no limit, use 'unlimited'")
+    return rate
 
 
-JOB = JobName()
-COUNT = Number(int, 1, _LARGEST)
+def _parse_job(value: Any) -> str:
+    if not value:  # every id begins with an empty string
+        raise BadOption("JOB", "it is empty; `longline jobs` lists the jobs")
+    return str(value)
+
+
+JOB = ParsedText("JOB", _parse_job)
+"""The id of a job, or the beginning of it."""
+PAIR = ParsedText("NAME=VALUE", _parse_pair)
+SIZE = ParsedText("SIZE", _parse_size)
+RATE = ParsedText("RATE", partial(_parse_rate, ("unlimited",)))
+"""Requests per second, or `unlimited`."""
+RATE_OR_AUTO = ParsedText("RATE", partial(_parse_rate, ("auto", "unlimited")))
+COUNT = number(int, 1, _LARGEST)
 """A whole number of at least 1, as far as databases count."""
-UP_TO_1000 = Number(int, 1, 1000)
-SHARE = Number(float, 0, 1)
-SECONDS = Number(float, 0, above=True)
+UP_TO_1000 = number(int, 1, 1000)
+SHARE = number(float, 0, 1)
+SECONDS = number(float, 0, above=True)
 
 
 # ---------------- Options
 
 
-def common_options(command: Command) -> Command:
-    """Add `--home`, `--profile` and `--json`."""
-    return home_option(json_option(command))
+def _keep(context: click.Context, option: click.Parameter, value: Any) -> None:
+    """Keep an option that is not a parameter of the command; groups share it with commands."""
+    if value:
+        context.meta[f"longline.{option.name}"] = value
 
 
-def home_option(command: Command) -> Command:
-    """Add `--home` and `--profile`, which `settings_of` reads."""
-    return click.option(
+def _kept(name: str) -> Any:
+    context = click.get_current_context(silent=True)
+    return context.meta.get(f"longline.{name}") if context else None
+
+
+json_option = click.option(
+    "--json", is_flag=True, help="Print JSON.", expose_value=False, callback=_keep
+)
+profile_option = click.option(
+    "--profile",
+    metavar="NAME",
+    show_default="LONGLINE_PROFILE",
+    help="Profile of longline.yaml to use.",
+    expose_value=False,
+    callback=_keep,
+)
+home_option = combine(
+    click.option(
         "--home",
         type=click.Path(path_type=Path, file_okay=False),
         metavar="FOLDER",
         show_default="LONGLINE_HOME or ./.longline",
         help="Folder for all data.",
         expose_value=False,
-        callback=lambda context, _option, value: _remember(context, _HOME, value),
-    )(profile_option(command))
-
-
-def profile_option(command: Command) -> Command:
-    """Add `--profile`, which `settings_of` reads."""
-    return click.option(
-        "--profile",
-        metavar="NAME",
-        show_default="LONGLINE_PROFILE",
-        help="Profile of longline.yaml to use.",
-        expose_value=False,
-        callback=lambda context, _option, value: _remember(context, _PROFILE, value),
-    )(command)
-
-
-def json_option(command: Command) -> Command:
-    """Add `--json`, which `wants_json` reads."""
-    return click.option(
-        "--json",
-        is_flag=True,
-        help="Print JSON.",
-        expose_value=False,
-        callback=lambda context, _option, value: _remember(context, _JSON, value or None),
-    )(command)
-
-
-def _remember(context: click.Context, name: str, value: object) -> None:
-    """Keep an option that is not a parameter of the command; groups share it with commands."""
-    if value is not None:
-        context.meta[name] = value
-
-
-def _remembered(name: str) -> Any:
-    context = click.get_current_context(silent=True)
-    return context.meta.get(name) if context else None
+        callback=_keep,
+    ),
+    profile_option,
+)
+common_options = combine(home_option, json_option)
 
 
 def engine_option(default: str) -> Callable[[Command], Command]:
@@ -198,116 +167,123 @@ def engine_option(default: str) -> Callable[[Command], Command]:
     )
 
 
-def ignore_robots_option(command: Command, *, note: str = "") -> Command:
-    """Add `--ignore-robots`."""
+ignore_robots_option = click.option(
+    "--ignore-robots", multiple=True, metavar="HOST", help="Ignore robots.txt of HOST. Repeatable."
+)
+job_ignore_robots_option = click.option(
+    "--ignore-robots",
+    multiple=True,
+    metavar="HOST",
+    help="Ignore robots.txt of HOST; recorded in the job. Repeatable.",
+)
+set_option = click.option(
+    "--set",
+    "options",
+    type=PAIR,
+    multiple=True,
+    help="Set an option of the source. Repeatable.",
+)
+param_option = click.option(
+    "--param",
+    "params",
+    type=PAIR,
+    multiple=True,
+    help="Pass a value to a Python source, as visit.params. Repeatable.",
+)
+source_options = combine(
+    set_option,
+    param_option,
+    click.option(
+        "--rate",
+        type=RATE_OR_AUTO,
+        help="Maximum requests per second per domain, 'auto' to learn it, or 'unlimited'.",
+    ),
+    click.option("--burst", type=COUNT, help="Maximum requests in a burst per domain."),
+    click.option(
+        "--max-in-flight",
+        type=COUNT,
+        help="Maximum concurrent requests per domain, over all processes.",
+    ),
+    click.option("--concurrency", type=UP_TO_1000, help="Maximum concurrent items per domain."),
+)
+
+
+def enum_option(name: str, members: Iterable[StrEnum], text: str) -> Callable[[Command], Command]:
+    """Add an option whose value is one of several members of an enum, or None."""
+    by_value = {one.value: one for one in members}
     return click.option(
-        "--ignore-robots",
-        multiple=True,
-        metavar="HOST",
-        help=f"Ignore robots.txt of HOST{note}. Repeatable.",
-    )(command)
-
-
-def job_ignore_robots_option(command: Command) -> Command:
-    """Add `--ignore-robots` to a command that runs a job."""
-    return ignore_robots_option(command, note="; recorded in the job")
-
-
-def set_option(command: Command) -> Command:
-    """Add `--set`."""
-    return click.option(
-        "--set",
-        "options",
-        type=Pair(),
-        multiple=True,
-        help="Set an option of the source. Repeatable.",
-    )(command)
-
-
-def param_option(command: Command) -> Command:
-    """Add `--param`."""
-    return click.option(
-        "--param",
-        "params",
-        type=Pair(),
-        multiple=True,
-        help="Pass a value to a Python source, as visit.params. Repeatable.",
-    )(command)
-
-
-def source_options(command: Command) -> Command:
-    """Add the options and limits of a source."""
-    limits = (
-        click.option(
-            "--rate",
-            type=Rate(has_auto=True),
-            help="Maximum requests per second per domain, 'auto' to learn it, or 'unlimited'.",
-        ),
-        click.option("--burst", type=COUNT, help="Maximum requests in a burst per domain."),
-        click.option(
-            "--max-in-flight",
-            type=COUNT,
-            help="Maximum concurrent requests per domain, over all processes.",
-        ),
-        click.option("--concurrency", type=UP_TO_1000, help="Maximum concurrent items per domain."),
+        name,
+        type=click.Choice(list(by_value)),
+        callback=lambda _context, _option, value: by_value.get(value),
+        help=text,
     )
-    for option in reversed(limits):
-        command = option(command)
-    return set_option(param_option(command))
 
 
-def key_options(command: Command) -> Command:
-    """Add the argument KEY of a record, and `--source`."""
-    source = click.option(
+def failure_options(*states: ItemState) -> Callable[[Command], Command]:
+    """Add `--kind`, `--state` and `--key`, which select failed items."""
+    return combine(
+        enum_option("--kind", FailureKind, "Only items with this kind of failure."),
+        enum_option("--state", states, "Only items in this state."),
+        click.option("--key", metavar="KEY", help="Only this item."),
+    )
+
+
+key_options = combine(
+    click.argument("key"),
+    click.option(
         "--source", metavar="NAME", help="Source of the record, if several have this key."
-    )
-    return click.argument("key")(source(command))
+    ),
+)
+
+
+class ShowByDefault(click.Group):
+    """A group that accepts the argument of its command `show` in place of a command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0] not in {*self.commands, "-h", "--help"}:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
 
 
 # ---------------- Values
 
 
+def settings_given() -> dict[str, Any]:
+    """Return the home and the profile of the command line; None where it names none."""
+    return {"home": _kept("home"), "profile": _kept("profile")}
+
+
 def settings_of() -> Settings:
     """Return the settings, with the home and the profile of the command line."""
-    settings = load_settings(home=home_given(), profile=profile_given())
-    if context := click.get_current_context(silent=True):
-        context.meta[_SETTINGS] = settings
-    return settings
-
-
-def settings_used(context: click.Context) -> Settings | None:
-    """Return the settings that a command has read; None when it has read none yet."""
-    return context.meta.get(_SETTINGS)
-
-
-def home_given() -> Path | None:
-    """Return the home of the command line; None when it names none."""
-    home: Path | None = _remembered(_HOME)
-    return home
-
-
-def profile_given() -> str | None:
-    """Return the profile of the command line; None when it names none."""
-    profile: str | None = _remembered(_PROFILE)
-    return profile
+    return load_settings(**settings_given())
 
 
 def wants_json() -> bool:
     """Return whether the command line has `--json`."""
-    return bool(_remembered(_JSON))
+    return bool(_kept("json"))
+
+
+def check_url(url: str) -> None:
+    """Check that an argument is a full URL.
+
+    Raises:
+        BadOption: it is not.
+    """
+    scheme, host = origin_of(url)
+    if scheme not in {"http", "https"} or not host:
+        raise BadOption("URL", f"must be a full URL like https://example.org/a, not {url!r}")
 
 
 def typed_values(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
     """Return name and value pairs as a mapping; true, false and numbers keep their type."""
-    return {name: _typed(text) for name, text in pairs}
-
-
-def _typed(text: str) -> Any:
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return text
-    return value if isinstance(value, (bool, int, float)) else text
+    values: dict[str, Any] = {}
+    for name, text in pairs:
+        try:
+            value = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            value = text
+        values[name] = value if isinstance(value, (bool, int, float)) else text
+    return values
 
 
 def given_values(values: dict[str, Any]) -> dict[str, Any]:

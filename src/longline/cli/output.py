@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, TextIO, cast
 
 import click
@@ -18,7 +19,7 @@ from rich.text import Text
 
 from longline.cli.options import wants_json
 from longline.core.clock import utc_datetime
-from longline.core.json import as_text
+from longline.core.json import FieldDiff, as_text
 from longline.core.output import SafeStream, sanitize, sanitize_json, trusted
 
 MISSING = "—"
@@ -41,6 +42,15 @@ def value_text(value: Any) -> str:
     if value is None:
         return MISSING
     return value if isinstance(value, str) else as_text(value)
+
+
+def diff_sides(diff: FieldDiff) -> tuple[str, str]:
+    """Return a field's old and new value as text."""
+    old, new = (
+        value_text(diff.values[side]) if side in diff.values else "(no such field)"
+        for side in ("old", "new")
+    )
+    return old, new
 
 
 def number_text(value: float | None) -> str:
@@ -123,10 +133,23 @@ def print_result(value: Any, print_text: Callable[[], object]) -> None:
         print_text()
 
 
-def print_line(text: str) -> None:
-    """Print text that may come from a site as one line."""
+def print_line(text: str, style: str = "", *, end: str = "\n") -> None:
+    """Print text that may come from a site as one line, in a style of rich."""
     line = sanitize(text, is_line=True)
-    click.echo(line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…")
+    line = line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
+    SafeConsole().print(line, style=style or None, end=end, soft_wrap=True)
+
+
+def print_heading(text: str) -> None:
+    """Print a bold line below an empty one."""
+    click.echo()
+    print_line(text, "bold")
+
+
+def print_facts(facts: Mapping[str, object], *, width: int, indent: str = "") -> None:
+    """Print names and values, one pair per line."""
+    for name, value in facts.items():
+        print_line(f"{indent}{name:{width}} {value}")
 
 
 def print_note(text: str) -> None:
@@ -140,10 +163,8 @@ def print_note(text: str) -> None:
 class SafeConsole(Console):
     """The only console: it sanitises text and never interprets it as markup, emoji or links."""
 
-    def __init__(self, *, stderr: bool = False, soft_wrap: bool = False) -> None:
-        super().__init__(
-            stderr=stderr, soft_wrap=soft_wrap, markup=False, emoji=False, highlight=False
-        )
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
 
     @property  # type: ignore[misc]  # rich has a setter, which must not be used here
     def file(self) -> IO[str]:
@@ -177,69 +198,52 @@ class SafeLive(Live):
                 setattr(sys, name, SafeStream(cast("TextIO", stream)))
 
 
-def stdout_console(*, soft_wrap: bool = False) -> SafeConsole:
-    """Return a console on standard output."""
-    return SafeConsole(soft_wrap=soft_wrap)
-
-
-def stderr_console() -> SafeConsole:
-    """Return a console on standard error."""
-    return SafeConsole(stderr=True)
-
-
 # ---------------- Tables
 
 _PADDING = 2  # of a column
-_WRAPPED = 1000  # characters of a cell that may wrap
+_CELL = 200  # characters of a cell that does not wrap
+_NUMBER = re.compile(r"[-+~>]?\d[\d,.]*(\+|%|/s|[smhd]( \d\d[smh])?)?")
 
 
 class TextTable:
-    """A table without borders that fits the terminal.
+    """A table without borders that fits the terminal; columns of numbers are aligned right.
 
     Empty columns are left out. Where the rest is too wide, columns in `drop` go first; then narrow
     columns stay whole and wide ones share the remaining width and are cut with an ellipsis.
 
     Args:
         columns: headings.
-        right: columns aligned to the right.
         drop: columns that may be dropped, the least important first.
         note: the column that moves below the table, a line per row, when it does not fit.
         wrap: columns that wrap instead of being cut.
         is_whole: cut nothing; the table may become wider than the terminal.
-        cell_length: maximum characters of a cell.
     """
 
     def __init__(
         self,
         *columns: str,
-        right: Sequence[str] = (),
         drop: Sequence[str] = (),
         note: str | None = None,
         wrap: Sequence[str] = (),
         is_whole: bool = False,
-        cell_length: int = 200,
     ) -> None:
-        def headings(names: Sequence[str]) -> list[str]:
-            return [one_line(name, cell_length) for name in names]
-
-        self._columns = headings(columns)
-        self._right = headings(right)
-        self._drop = headings(drop)
+        self._columns = [one_line(name, _CELL) for name in columns]
+        self._drop = [one_line(name, _CELL) for name in drop]
         self._note = note
-        self._wrap = headings(wrap)
+        self._wrap = [one_line(name, _CELL) for name in wrap]
         self._is_whole = is_whole
-        self._length = cell_length
         self._rows: list[list[RenderableType]] = []
 
     def add(self, *cells: object) -> None:
-        """Add a row; strings and numbers become one line of text, rich renderables stay."""
+        """Add a row; rich renderables stay, None is empty, other values become one line of text."""
         row: list[RenderableType] = []
         for name, cell in zip(self._columns, cells, strict=True):
-            length = _WRAPPED if name in (*self._wrap, self._note) else self._length
-            is_drawn = hasattr(cell, "__rich_console__")
-            row.append(
-                cast("RenderableType", cell) if is_drawn else Text(one_line(str(cell), length))
-            )
+            is_long = self._is_whole or name in (*self._wrap, self._note)
+            if hasattr(cell, "__rich_console__"):
+                row.append(cast("RenderableType", cell))
+            else:
+                text = number_text(cell) if isinstance(cell, int) else cell or ""
+                row.append(Text(one_line(str(text), _LONGEST_LINE if is_long else _CELL)))
         self._rows.append(row)
 
     def print(self, empty: str = "") -> None:
@@ -247,7 +251,7 @@ class TextTable:
         if empty and not self._rows:
             click.echo(empty)
             return
-        console = stdout_console()
+        console = SafeConsole()
         if self._is_whole:
             needed = sum(width + _PADDING for width in self._widths(console, console.options))
             console.width = max(console.width, needed)
@@ -265,7 +269,7 @@ class TextTable:
             name = self._columns[place]
             table.add_column(
                 Text(name),
-                justify="right" if name in self._right else "left",
+                justify="right" if self._is_numeric(place) else "left",
                 width=width,
                 no_wrap=name not in self._wrap,
                 overflow="fold" if name in self._wrap else "ellipsis",
@@ -273,8 +277,12 @@ class TextTable:
         for row in self._rows:
             table.add_row(*(row[place] for place in shown))
         yield table
-        if self._note is not None and self._columns.index(self._note) not in shown:
-            yield from self._notes()
+        if self._note is None or (place := self._columns.index(self._note)) in shown:
+            return
+        for row in self._rows:
+            first, note = row[0], row[place]
+            if isinstance(first, Text) and isinstance(note, Text) and note.plain:
+                yield Text.assemble(" ", first, ": ", note)
 
     def _widths(self, console: Console, options: ConsoleOptions) -> list[int]:
         """Return the width of each column's widest cell; 0 when all its cells are empty."""
@@ -285,6 +293,10 @@ class TextTable:
             sizes = (Measurement.get(console, wide, cell).maximum for cell in cells)
             widths.append(0 if is_empty else max(cell_len(heading), *sizes))
         return widths
+
+    def _is_numeric(self, place: int) -> bool:
+        cells = [str(row[place]) for row in self._rows]
+        return all(_NUMBER.fullmatch(cell) for cell in cells if cell)
 
     def _shown(self, wanted: Sequence[int], room: int) -> list[int]:
         """Return the columns that are shown."""
@@ -302,13 +314,6 @@ class TextTable:
             if total([*kept, *more]) <= room:
                 kept += more
         return sorted(kept)
-
-    def _notes(self) -> Iterator[Text]:
-        place = self._columns.index(self._note or "")
-        for row in self._rows:
-            first, note = row[0], row[place]
-            if isinstance(first, Text) and isinstance(note, Text) and note.plain:
-                yield Text.assemble(" ", first, ": ", note)
 
 
 def _share(wanted: Sequence[int], room: int) -> list[int]:

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import click
 from rich.console import Group, RenderableType
@@ -17,12 +16,13 @@ from rich.text import Text
 
 from longline.cli.options import wants_json
 from longline.cli.output import (
+    SafeConsole,
     SafeLive,
     TextTable,
     duration_text,
+    print_facts,
+    print_line,
     print_result,
-    stderr_console,
-    stdout_console,
 )
 from longline.core.clock import utc_datetime
 from longline.core.model import ItemState, Job, JobState
@@ -31,6 +31,7 @@ from longline.engine.progress import PaceStatus, Progress, SiteProgress
 from longline.engine.report import INTERRUPTED, JobReport
 from longline.orchestrator import Orchestrator
 
+T = TypeVar("T")
 STOPPING = "Finishing requests in flight. Press Ctrl-C again to stop immediately."
 STOPPED = "Stopped. Run the same command again to resume."
 _LINE_INTERVAL = 5.0  # seconds between plain progress lines
@@ -53,7 +54,7 @@ class LiveDisplay:
 
     def __init__(self, *, is_quiet: bool = False, line_interval: float = _LINE_INTERVAL) -> None:
         self.is_quiet = is_quiet
-        self._console = stderr_console()
+        self._console = SafeConsole(stderr=True)
         self._line_interval = line_interval
         self._last_lines: dict[str, float] = {}
         self._live: SafeLive | None = None
@@ -62,35 +63,27 @@ class LiveDisplay:
 
     def __enter__(self) -> Self:
         if self._live is not None:
-            self._live.__enter__()
+            self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         if self._live is not None:
-            self._live.__exit__(kind, error, trace)
+            self._live.stop()
 
-    def show(
-        self, elapsed: float, live: Callable[[], RenderableType], line: Callable[[], str], of: str
-    ) -> None:
-        """Show the state after `elapsed` seconds of `of`, which limits its plain lines."""
+    def show(self, name: str, elapsed: float, live: RenderableType, line: str) -> None:
+        """Show the state of `name` after `elapsed` seconds; `name` limits its plain lines."""
         if self._live is not None:
-            self._live.update(live(), refresh=True)
+            self._live.update(live, refresh=True)
             return
-        last = self._last_lines.get(of)
-        if self.is_quiet or (last is not None and elapsed - last < self._line_interval):
-            return
-        self._last_lines[of] = elapsed
-        self.say(line())
+        last = self._last_lines.get(name)
+        if last is None or elapsed - last >= self._line_interval:
+            self._last_lines[name] = elapsed
+            self.say(line)
 
     def say(self, text: str) -> None:
         """Print a message above the display, unless it is quiet."""
         if not self.is_quiet:
-            self._console.print(text, soft_wrap=True)
+            self.warn(text)
 
     def warn(self, text: str) -> None:
         """Print a warning above the display, even when it is quiet."""
@@ -102,12 +95,8 @@ class JobDisplay(LiveDisplay):
 
     def update(self, progress: Progress) -> None:
         """Show the progress of the job."""
-        self.show(
-            progress.elapsed,
-            lambda: job_panel(progress),
-            lambda: progress_line(progress),
-            progress.job,
-        )
+        line = progress_line(progress)
+        self.show(progress.job, progress.elapsed, job_panel(progress), line)
 
 
 class SitesDisplay(LiveDisplay):
@@ -119,26 +108,28 @@ class SitesDisplay(LiveDisplay):
 
     def hooks_of(self, source: str) -> Mapping[str, Any]:
         """Return the callbacks of the orchestrator for one source."""
-        if self.is_quiet:
-            return {}
-        return {"on_progress": lambda progress: self._update(source, progress)}
 
-    def _update(self, source: str, progress: Progress) -> None:
-        self._progress[source] = progress
-        self.show(
-            progress.elapsed,
-            self._table,
-            lambda: with_source(source, progress_line(progress)),
-            source,
-        )
+        def update(progress: Progress) -> None:
+            self._progress[source] = progress
+            rows = [SiteRow.of_run(short_source(name), one) for name, one in self._progress.items()]
+            line = with_source(source, progress_line(progress))
+            self.show(source, progress.elapsed, sites_table(rows), line)
 
-    def _table(self) -> TextTable:
-        return sites_table(
-            [
-                SiteRow.of_run(short_source(source), progress)
-                for source, progress in self._progress.items()
-            ]
-        )
+        return {} if self.is_quiet else {"on_progress": update}
+
+
+async def run_with_display(
+    orchestrator: Orchestrator, display: LiveDisplay, work: Callable[[], Awaitable[T]]
+) -> T | None:
+    """Run something with live progress and safe interruption; None if it was stopped."""
+    use_daemon_threads()
+    try:
+        async with orchestrator:
+            with orchestrator.handling_signals(lambda: display.say(STOPPING)), display:
+                return await work()
+    except asyncio.CancelledError:
+        click.echo(STOPPED, err=True)
+        return None
 
 
 async def run_job(
@@ -151,19 +142,14 @@ async def run_job(
 
     With `is_on_workers`, a worker writes the export of the job.
     """
-    use_daemon_threads()
     display = JobDisplay(is_quiet=wants_json())
 
     def announce(job: Job, is_new: bool) -> None:  # noqa: FBT001  # called by the orchestrator
         display.say(f"{'Started' if is_new else 'Resumed'} job {job.id} (Ctrl-C stops it safely)")
 
     hooks = {"on_progress": None if wants_json() else display.update, "on_start": announce}
-    try:
-        async with orchestrator:
-            with orchestrator.handling_signals(lambda: display.say(STOPPING)), display:
-                report = await start(hooks)
-    except asyncio.CancelledError:
-        click.echo(STOPPED, err=True)
+    report = await run_with_display(orchestrator, display, lambda: start(hooks))
+    if report is None:
         return INTERRUPTED
     print_result(report.as_dict(), lambda: _print_report(report, is_on_workers=is_on_workers))
     return report.exit_code
@@ -172,34 +158,34 @@ async def run_job(
 def _print_report(report: JobReport, *, is_on_workers: bool) -> None:
     print_summary(report)
     if report.unwritten:
-        click.echo(f"  export    failed: {report.unwritten}")
+        print_line(f"  export    failed: {report.unwritten}")
     elif report.output:
         by_worker = f" (written by a worker; see longline jobs {report.job})"
-        click.echo(f"  export    {report.output}{by_worker if is_on_workers else ''}")
+        print_line(f"  export    {report.output}{by_worker if is_on_workers else ''}")
 
 
-def print_summary(report: JobReport, *, echo: Callable[[str], None] = click.echo) -> None:
+def print_summary(report: JobReport) -> None:
     """Print the final state of a run, counts that add up, and what to do next."""
-    console = stdout_console(soft_wrap=True)
     values = report.as_dict()
     reason = f" — {report.reason}" if report.reason else ""
-    console.print(report.state.value, style=f"bold {_colour(report.state)}", end="")
-    echo(f"{reason}  ({report.job}, {duration_text(report.seconds)})")
+    print_line(report.state.value, f"bold {_colour(report.state)}", end="")
+    print_line(f"{reason}  ({report.job}, {duration_text(report.seconds)})")
     names = ("stored", "unchanged", "skipped", "failed", "quarantined", "remaining")
     parts = [f"{values[name]} {name}" for name in names if values[name] or name == "stored"]
-    echo(f"  items     {values['discovered']} discovered = {' + '.join(parts)}")
-    echo(
-        f"  requests  {values['requests']}, including {values['retries']} retries; "
-        f"{values['rate_limited']} responses with status 429"
-    )
     rate = values["success_rate"]
-    echo(f"  success   {'no items processed' if rate is None else format(rate, '.1%')}")
+    facts = {
+        "items": f"{values['discovered']} discovered = {' + '.join(parts)}",
+        "requests": f"{values['requests']}, including {values['retries']} retries; "
+        f"{values['rate_limited']} responses with status 429",
+        "success": "no items processed" if rate is None else format(rate, ".1%"),
+    }
     if values["failed"]:
-        echo(f"  failures  longline failures {report.job}")
+        facts["failures"] = f"longline failures {report.job}"
     if report.state not in {JobState.COMPLETE, JobState.PARTIAL, JobState.FAILED}:
         host = report.closed_host
         override = f" --ignore-robots {host}  (only if you are permitted to)" if host else ""
-        echo(f"  resume    longline resume {report.job}{override}")
+        facts["resume"] = f"longline resume {report.job}{override}"
+    print_facts(facts, width=9, indent="  ")
 
 
 # ---------------- One job
@@ -207,31 +193,21 @@ def print_summary(report: JobReport, *, echo: Callable[[str], None] = click.echo
 
 def job_panel(progress: Progress) -> Group:
     """Return the live display of a job."""
-    bar = ProgressBar(total=max(progress.total, 1), completed=progress.processed, width=40)
     head = Grid.grid(padding=(0, 2))
     head.add_row(
         Text(progress.source, style="bold"),
-        bar,
+        ProgressBar(total=max(progress.total, 1), completed=progress.processed, width=40),
         Text(f"{progress.processed:,} of {progress.total:,}{_more(progress)}"),
         Text(f"ETA {eta_text(progress)}", style="cyan"),
     )
-    body = Grid.grid(padding=(0, 2))
-    for name, text in _facts(progress):
-        body.add_row(Text(name, style="dim"), Text(text))
-    return Group(head, body)
-
-
-def _facts(progress: Progress) -> list[tuple[str, str]]:
-    counts, mean = progress.counts, progress.mean_seconds
+    counts, mean, at = progress.counts, progress.mean_seconds, progress.last_checkpoint_at
     states = [f"{counts[state]:,} {state.value}" for state in ItemState if counts[state]]
-    speed = [f"{progress.items_per_minute:,.0f} items/min"]
-    speed += [] if mean is None else [f"{mean:.2f} s per item"]
-    speed += [f"{duration_text(progress.elapsed)} elapsed"]
+    per_item = "" if mean is None else f"  {mean:.2f} s per item"
+    elapsed = duration_text(progress.elapsed)
     retries, rate_limited = progress.figure("retries"), progress.figure("rate_limited")
-    at = progress.last_checkpoint_at
-    return [
+    facts = [
         ("items", "  ".join(states) or "none yet"),
-        ("speed", "  ".join(speed)),
+        ("speed", f"{progress.items_per_minute:,.0f} items/min{per_item}  {elapsed} elapsed"),
         (
             "requests",
             f"{progress.figure('requests'):,}  retries {retries:,}  429s {rate_limited:,}",
@@ -239,6 +215,10 @@ def _facts(progress: Progress) -> list[tuple[str, str]]:
         *(("rate", rate_limit_text(one)) for one in progress.pace),
         ("checkpoint", f"{utc_datetime(at).astimezone():%H:%M:%S}" if at else "none yet"),
     ]
+    body = Grid.grid(padding=(0, 2))
+    for name, text in facts:
+        body.add_row(Text(name, style="dim"), Text(text))
+    return Group(head, body)
 
 
 def rate_limit_text(limit: PaceStatus) -> str:
@@ -333,18 +313,18 @@ def sites_table(rows: Sequence[SiteRow], *, first: str = "site") -> TextTable:
     """Return the progress of several jobs as a table."""
     numbers = ("done", "discovered", "records", "failed", "per minute", "ETA")
     drop = ("", "per minute", "discovered", "ETA", "records", "failed")
-    table = TextTable(first, "state", "", *numbers, right=numbers, drop=drop, wrap=(first,))
+    table = TextTable(first, "state", "", *numbers, drop=drop, wrap=(first,))
     for row in rows:
         table.add(
             row.name,
             Text(row.state, style=_colour(row.state)),
             ProgressBar(total=max(row.total, 1), completed=row.done, width=12),
-            f"{row.done:,}",
-            f"{row.total:,}",
-            f"{row.records:,}",
+            row.done,
+            row.total,
+            row.records,
             Text(f"{row.failed:,}", style="red" if row.failed else ""),
-            "" if row.per_minute is None else f"{row.per_minute:,.0f}",
-            "" if row.eta is None else duration_text(row.eta),
+            None if row.per_minute is None else round(row.per_minute),
+            None if row.eta is None else duration_text(row.eta),
         )
     return table
 

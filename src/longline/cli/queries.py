@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import click
 
-from longline.cli.options import COUNT, JOB, Command, Number, settings_of
+from longline.cli.log_options import Command, combine
+from longline.cli.options import COUNT, JOB, ParsedText, number, settings_of
 from longline.cli.output import print_note
 from longline.config.settings import Settings, is_read_only, prepare_home
 from longline.config.validation_messages import nearest
@@ -63,86 +64,58 @@ def with_opened(
 
 # ---------------- Filters
 
-TIME_FORMS = "a date (2026-11-01, UTC) or an age (3h, 2d)"
-_CLASSES = tuple(name for _, name in GRADES)
-_OPTIONS = (
-    click.option("--source", metavar="NAME", help="Only records of this source."),
-    click.option("--job", type=JOB, help="Only records last seen by this job."),
-    click.option(
-        "--min-score", type=Number(float, 0, 100), help="Minimum quality score, 0 to 100."
-    ),
-    click.option("--grade", metavar="GRADE", help=f"Quality grade: {', '.join(_CLASSES)}."),
-    click.option("--since", metavar="TIME", help=f"Only records changed since TIME, {TIME_FORMS}."),
-    click.option(
-        "--as-of", metavar="TIME", help="Records as they were at TIME, without later ones."
-    ),
-    click.option(
-        "--where",
-        multiple=True,
-        metavar="CONDITION",
-        help="Filter by a field: price>100, city~berlin, photos?, @score<60. Repeatable.",
-    ),
-    click.option(
-        "--order",
-        multiple=True,
-        metavar="FIELD",
-        help="Sort by a field; -price is descending, @score a built-in column. Repeatable.",
-    ),
-)
-_SEARCH = click.option("--search", "text", metavar="TEXT", help="Only records that contain TEXT.")
 
-
-def query_options(command: Command, *, limit: int | None = None) -> Command:
-    """Add the filters of records to a command, which uses `limit` as its own default."""
-    return _SEARCH(filter_options(command, limit=limit))
-
-
-def filter_options(command: Command, *, limit: int | None = None) -> Command:
-    """Add the filters to a command that takes the text to search for as an argument."""
-    default = "" if limit is None else f"  [default: {limit}]"
-    most = click.option("--limit", type=COUNT, help=f"Maximum number of records.{default}")
-    for option in reversed((*_OPTIONS, most)):
-        command = option(command)
-    return command
-
-
-def query_of(filters: Mapping[str, Any]) -> RecordQuery:
-    """Return the query of the filters.
-
-    Raises:
-        BadOption: a condition, an order, a grade or a time cannot be read.
-    """
-    values = dict(filters)
-    for name in ("since", "as_of"):
-        values[name] = parse_time(values.get(name), f"--{name.replace('_', '-')}")
-    values["where"] = tuple(map(parse_condition, values.get("where") or ()))
-    values["order"] = tuple(map(_parse_order, values.get("order") or ()))
-    values["grade"] = _parse_grade(values.get("grade"))
-    return RecordQuery(**values)
-
-
-def parse_time(text: str | None, option: str) -> float | None:
-    """Return the time that an option names; None when it was not given.
-
-    Raises:
-        BadOption: it is not a time.
-    """
-    return None if text is None else parse_timestamp(text, option=option, now=time.time())
+_TIME = ParsedText("TIME", lambda text: parse_timestamp(text, option="TIME", now=time.time()))
 
 
 def _parse_order(text: str) -> Order:
     if not text.strip(" -"):
-        raise BadOption("--order", f"{text!r:.60} names no field, such as price or -@score")
+        raise BadOption("order", f"{text!r:.60} names no field, such as price or -@score")
     return parse_order(text)
 
 
-def _parse_grade(text: str | None) -> str | None:
-    if text is None:
-        return None
-    found = next((name for name in _CLASSES if name.lower() == text.strip().lower()), None)
-    if found is None:
-        raise BadOption("--grade", f"{text!r:.60} is not one of {', '.join(_CLASSES)}")
-    return found
+def time_option(option: str, text: str) -> Callable[[Command], Command]:
+    """Add an option for a time, which becomes seconds since the epoch."""
+    forms = "TIME is a date (2026-11-01, UTC) or an age (3h, 2d)"
+    return click.option(option, type=_TIME, help=f"{text}; {forms}.")
+
+
+def filter_options(limit: int | None = None) -> Callable[[Command], Command]:
+    """Add the fields of RecordQuery but for `text`; `limit` is the default of the command."""
+    default = "" if limit is None else f"  [default: {limit}]"
+    return combine(
+        click.option("--source", metavar="NAME", help="Only records of this source."),
+        click.option("--job", type=JOB, help="Only records last seen by this job."),
+        click.option(
+            "--min-score", type=number(float, 0, 100), help="Minimum quality score, 0 to 100."
+        ),
+        click.option(
+            "--grade",
+            type=click.Choice([name for _, name in GRADES], case_sensitive=False),
+            help="Quality grade.",
+        ),
+        time_option("--since", "Only records changed since TIME"),
+        time_option("--as-of", "Records as they were at TIME"),
+        click.option(
+            "--where",
+            type=ParsedText("CONDITION", parse_condition),
+            multiple=True,
+            help="Filter by a field: price>100, city~berlin, photos?, @score<60. Repeatable.",
+        ),
+        click.option(
+            "--order",
+            type=ParsedText("FIELD", _parse_order),
+            multiple=True,
+            help="Sort by a field; -price is descending, @score a built-in column. Repeatable.",
+        ),
+        click.option("--limit", type=COUNT, help=f"Maximum number of records.{default}"),
+    )
+
+
+def query_options(limit: int | None = None) -> Callable[[Command], Command]:
+    """Add all fields of RecordQuery; `limit` is the default of the command."""
+    search = click.option("--search", "text", metavar="TEXT", help="Only records containing TEXT.")
+    return combine(search, filter_options(limit))
 
 
 # ---------------- Names that people type
@@ -159,13 +132,14 @@ async def checked_query(
     """
     await check_source(store, query.source)
     checked = await with_job_id(store, query)
-    ordered = [order.field for order in query.order]
-    for field in dict.fromkeys([*(one.field for one in query.where), *ordered, *columns]):
-        if not field.startswith("@") and not await _is_known_field(store, query, field):
+    used = [*(one.field for one in query.where), *(one.field for one in query.order), *columns]
+    any_record = RecordQuery(source=query.source, as_of=query.as_of, limit=1)
+    for field in dict.fromkeys(name for name in used if not name.startswith("@")):
+        filled = replace(any_record, where=(Condition(field, "?"),))
+        # Without any record, the field is not the problem.
+        if not await store.records.list(filled) and await store.records.list(any_record):
             of = f" of {query.source}" if query.source else ""
-            hint = (
-                "; for several fields, repeat --order" if field in ordered and "," in field else ""
-            )
+            hint = "; repeat --order for several fields" if "," in field else ""
             print_note(f"no record{of} has a value in {field}{hint}")
     return checked
 
@@ -191,15 +165,6 @@ async def check_source(store: Store, source: str | None, *, needs_records: bool 
     raise BadOption(option, f"{source!r:.60} {problem} in this home; {hint}{listed}")
 
 
-async def _is_known_field(store: Store, query: RecordQuery, field: str) -> bool:
-    filled = Condition(field, "?")
-    wanted = RecordQuery(source=query.source, as_of=query.as_of, where=(filled,), limit=1)
-    if await store.records.list(wanted):
-        return True
-    # Without any record, the field is not the problem.
-    return not await store.records.list(replace(wanted, where=()))
-
-
 async def with_job_id(store: Store, query: RecordQuery) -> RecordQuery:
     """Return the query with the full id of its job.
 
@@ -220,8 +185,8 @@ async def find_record(
         UnknownRecord: it does not exist, or did not at that time.
     """
     name, _, rest = key.partition("/")
-    tries = [(source, key)] if source or not rest else [(None, key), (name, rest)]
-    for of, wanted in tries:
+    names = [(source, key)] if source or not rest else [(None, key), (name, rest)]
+    for of, wanted in names:
         query = RecordQuery(key=wanted, source=of, as_of=as_of, limit=1)
         if rows := await store.records.list(query):
             return rows[0]

@@ -194,7 +194,7 @@ class StoreUnreachable(StoreError):
     address: str
     problem: str
     message = "the database {address} cannot be opened ({problem})"
-    hint = "Check LONGLINE_DATABASE_URL, for example sqlite:///longline.sqlite."
+    hint = "Check LONGLINE_DATABASE_URL; a server of this home is started by `longline up`."
 
 
 class StoreDamaged(StoreUnreachable):

@@ -15,9 +15,10 @@ from longline.cli.exit_codes import ExitCode
 from longline.cli.log_options import log_options, log_options_of
 from longline.cli.options import (
     UP_TO_1000,
-    Number,
+    ParsedText,
     common_options,
     home_option,
+    number,
     settings_of,
     wants_json,
 )
@@ -27,11 +28,12 @@ from longline.cli.output import (
     count_text,
     duration_text,
     number_text,
+    print_facts,
     print_result,
     size_text,
     value_text,
 )
-from longline.config.settings import Settings, prepare_home
+from longline.config.settings import prepare_home
 from longline.core.errors import MissingExtra
 from longline.core.logging import configure_logging
 from longline.core.output import closed_stdout_ignored, sanitize
@@ -44,7 +46,7 @@ from longline.storage.database import DatabaseInfo, describe, open_database
 @click.command("up")
 @click.option(
     "--workers",
-    type=Number(int, 0, 1000),
+    type=number(int, 0, 1000),
     show_default="as before, or 1",
     help="Number of workers; 0 starts only the servers. Running workers are never stopped.",
 )
@@ -126,7 +128,13 @@ def status_command() -> None:
     settings = settings_of()
     is_local = not has_cluster(settings)
     file = sqlite_status(settings) if is_local else None
-    services = [file] if file is not None else _services(settings)
+    if file is not None:
+        services = [file]
+    else:
+        check_extra("longline status")
+        from longline.services.cluster import status  # noqa: PLC0415  # needs optional packages
+
+        services = status(settings)
     print_result(
         [asdict(one) for one in services], lambda: _print_services(services, is_local=is_local)
     )
@@ -134,32 +142,9 @@ def status_command() -> None:
     sys.exit(ExitCode.OK if is_healthy else ExitCode.FAILED)
 
 
-def _services(settings: Settings) -> list[ServiceStatus]:
-    check_extra("longline status")
-    from longline.services.cluster import status  # noqa: PLC0415  # needs optional packages
-
-    return [
-        one
-        if one.is_healthy or not one.is_ours or one.note
-        else replace(one, note="run `longline up`")
-        for one in status(settings)
-    ]
-
-
 def _print_services(services: list[ServiceStatus], *, is_local: bool) -> None:
-    table = TextTable(
-        "service",
-        "state",
-        "up for",
-        "pid",
-        "port",
-        "version",
-        "memory",
-        "note",
-        right=("memory",),
-        drop=("version", "pid", "port", "memory"),
-        note="note",
-    )
+    columns = ("service", "state", "up for", "pid", "port", "version", "memory", "note")
+    table = TextTable(*columns, drop=("version", "pid", "port", "memory"), note="note")
     for one in services:
         health = "healthy" if one.is_healthy else "not healthy"
         table.add(
@@ -180,8 +165,8 @@ def _print_services(services: list[ServiceStatus], *, is_local: bool) -> None:
 def _activity(worker: dict[str, str] | None) -> str:
     if worker is None:
         return ""
-    taken = worker.get("last_taken_at")
-    last = f", last {_ago(float(taken))} ago" if taken else ""
+    last_at = worker.get("last_taken_at")
+    last = f", last {_ago(float(last_at))} ago" if last_at else ""
     processes = count_text(int(worker.get("processes", "0")), "process", "processes")
     return f"{processes}, {count_text(int(worker.get('chunks', '0')), 'chunk')}{last}"
 
@@ -195,19 +180,12 @@ def _ago(at: float | None) -> str:
 _QUEUES = ("fetch", "process", "output")
 
 
-class _QueueNames(click.ParamType[tuple[str, ...]]):
-    """Names of queues, separated by commas."""
-
-    name = "NAMES"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        names = tuple(dict.fromkeys(name.strip() for name in str(value).split(",")))
-        for name in names:
-            if name not in _QUEUES:
-                self.fail(f"{name!r} is not a queue; queues: {', '.join(_QUEUES)}", param, ctx)
-        return names
+def _parse_queues(value: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in value.split(",")))
+    for name in names:
+        if name not in _QUEUES:
+            raise click.BadParameter(f"{name!r} is not a queue; queues: {', '.join(_QUEUES)}")
+    return names
 
 
 @click.command("worker")
@@ -221,9 +199,8 @@ class _QueueNames(click.ParamType[tuple[str, ...]]):
 )
 @click.option(
     "--queues",
-    type=_QueueNames(),
+    type=ParsedText("NAMES", _parse_queues),
     default=",".join(_QUEUES),
-    show_default=True,
     help="Queues to serve: fetch (items), process (finished jobs), output (exports).",
 )
 @click.option(
@@ -311,20 +288,23 @@ def info() -> None:
 
 
 def _print_database(address: str, found: DatabaseInfo) -> None:
-    click.echo(f"address   {sanitize(address)}")
-    click.echo(f"kind      {found.kind} {found.version}")
-    click.echo(f"schema    version {found.tables_version}")
-    click.echo(f"size      {size_text(found.size_bytes)}")
-    table = TextTable("table", "rows", right=("rows",))
+    facts = {
+        "address": address,
+        "kind": f"{found.kind} {found.version}",
+        "schema": f"version {found.tables_version}",
+        "size": size_text(found.size_bytes),
+    }
+    print_facts(facts, width=9)
+    table = TextTable("table", "rows")
     for name, rows in found.rows.items():
-        table.add(name, number_text(rows))
+        table.add(name, rows)
     table.print()
 
 
 def _print_copied(copied: CopiedHome) -> None:
-    table = TextTable("table", "rows", "checksum", right=("rows",))
+    table = TextTable("table", "rows", "checksum")
     for one in copied.copied.tables:
-        table.add(one.name, number_text(one.rows), one.checksum)
+        table.add(one.name, one.rows, one.checksum)
     table.print()
     target = sanitize(copied.copied.target)
     rows = number_text(sum(one.rows for one in copied.copied.tables))

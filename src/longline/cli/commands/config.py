@@ -13,10 +13,9 @@ import click
 from longline.cli.exit_codes import ExitCode
 from longline.cli.options import (
     common_options,
-    home_given,
     json_option,
-    profile_given,
     profile_option,
+    settings_given,
     settings_of,
     wants_json,
 )
@@ -54,16 +53,15 @@ def list_files() -> None:
     """
     settings = settings_of()
     found = survey(settings)
-    columns = ("name", "kind", "file", "about")
     rows: list[dict[str, Any]] = [
-        dict(zip(columns, (one.name, one.kind, str(one.document.path), one.about), strict=True))
+        {"name": one.name, "kind": one.kind, "file": str(one.document.path), "about": one.about}
         for one in found.entries.values()
     ]
     rows += [
-        dict(zip(columns, (None, "broken", getattr(one, "path", None), str(one)), strict=True))
+        {"name": None, "kind": "broken", "file": getattr(one, "path", None), "about": str(one)}
         for one in found.problems
     ]
-    _print_rows(columns, rows, empty=nothing_in(settings.sources))
+    _print_rows(("name", "kind", "file", "about"), rows, empty=nothing_in(settings.sources))
 
 
 @config_command.command("show")
@@ -75,7 +73,7 @@ def show_values(name: str | None) -> None:
     Those of the settings, or of NAME: the name or path of a manifest or job file.
     """
     if name is None:
-        explained = explain_settings(home=home_given(), profile=profile_given())
+        explained = explain_settings(**settings_given())
     else:
         explained = explain_entry(find_entry(name, settings_of()))
     _print_rows(("name", "value", "origin"), [asdict(one) for one in explained])
@@ -150,7 +148,7 @@ def print_schema(kind: str) -> None:
 
 
 def _print_rows(columns: tuple[str, ...], rows: list[dict[str, Any]], *, empty: str = "") -> None:
-    table = TextTable(*columns, is_whole=True, cell_length=1000)
+    table = TextTable(*columns, is_whole=True)
     for row in rows:
         table.add(*(_value_cell(row[name]) for name in columns))
     print_result(rows, lambda: table.print(empty))

@@ -11,8 +11,9 @@ import click
 from longline.analysis.clusters import explain_record, list_clusters
 from longline.analysis.duplicates import SearchResult, decide_names, find_duplicates
 from longline.analysis.match_rules import read_rules
+from longline.cli.log_options import combine
 from longline.cli.options import COUNT, common_options, wants_json
-from longline.cli.output import TextTable, one_line, print_json, print_result, stdout_console
+from longline.cli.output import TextTable, one_line, print_json, print_line, print_result
 from longline.cli.queries import with_store
 from longline.core.clock import SystemClock
 from longline.storage.matches import CONFIRMED, REJECTED
@@ -51,7 +52,7 @@ def find_matches(rules: Path) -> None:
     "--limit", type=COUNT, help="Maximum number of groups.  [default: 20; with --json, all]"
 )
 @common_options
-def list_groups(kind: str | None, *, limit: int | None) -> None:
+def list_duplicates(kind: str | None, *, limit: int | None) -> None:
     """List groups of duplicate records, optionally only of KIND."""
     most = limit if wants_json() else limit or _LISTED
     rows, total = with_store(lambda store: list_clusters(store.matches, kind, most))
@@ -74,21 +75,20 @@ def show_matches(kind: str, key: str) -> None:
     print_result(found, lambda: _print_cluster(found))
 
 
+_pair_arguments = combine(
+    click.argument("kind"), click.argument("key"), click.argument("other"), common_options
+)
+
+
 @duplicates_command.command("confirm")
-@click.argument("kind")
-@click.argument("key")
-@click.argument("other")
-@common_options
+@_pair_arguments
 def confirm_pair(kind: str, key: str, other: str) -> None:
     """Record that KEY and OTHER (source/key) are the same thing."""
     _decide(kind, key, other, CONFIRMED)
 
 
 @duplicates_command.command("reject")
-@click.argument("kind")
-@click.argument("key")
-@click.argument("other")
-@common_options
+@_pair_arguments
 def reject_pair(kind: str, key: str, other: str) -> None:
     """Record that KEY and OTHER (source/key) are different things."""
     _decide(kind, key, other, REJECTED)
@@ -130,7 +130,7 @@ def _print_found(kind: str, found: SearchResult) -> None:
 def _print_list(rows: list[dict[str, Any]], total: int) -> None:
     # A name that is cut could not be passed to `show`.
     columns = ("kind", "first record", "records", "sources", "score", "title")
-    table = TextTable(*columns, is_whole=True, cell_length=_CELL * 10)
+    table = TextTable(*columns, is_whole=True)
     for row in rows:
         names = row["records"]
         title = one_line(str(row["title"] or ""), _CELL)
@@ -142,55 +142,40 @@ def _print_list(rows: list[dict[str, Any]], total: int) -> None:
 
 
 def _print_cluster(found: dict[str, Any]) -> None:
-    _print_records(found)
-    _print_pairs(found["pairs"])
-    for pair in found["parted"]:
-        reasons = "; ".join(f"{left} and {right}" for left, right in pair["rejected"])
-        _print_pair(pair, f"confirmed, but separated by rejected pairs: {reasons}")
-
-
-def _print_records(found: dict[str, Any]) -> None:
     records = {one["record"]: one for one in found["records"]}
     for start in range(0, len(records), _IN_ONE_TABLE):
         names = list(records)[start : start + _IN_ONE_TABLE]
         table = TextTable("field", "merged", *names, wrap=("field", "merged", *names))
         for field in found["merged"]:
+            merged = "?"
+            if field["record"] is not None:
+                origin = f" ({field['record']})" if field["others"] else ""
+                merged = f"{_cell_text(field['value'])}{origin}"
             values = (records[name]["data"].get(field["name"]) for name in names)
-            table.add(_cell_text(field["name"]), _merged(field), *map(_cell_text, values))
+            table.add(_cell_text(field["name"]), merged, *map(_cell_text, values))
         table.print()
     for field in found["merged"]:
         if field["note"]:
             click.echo(f"{_cell_text(field['name'])}: {_cell_text(field['note'])}")
-
-
-def _merged(field: dict[str, Any]) -> str:
-    if field["record"] is None:
-        return "?"
-    value = _cell_text(field["value"])
-    return f"{value} ({field['record']})" if field["others"] else value
-
-
-def _print_pairs(pairs: list[dict[str, Any]]) -> None:
-    for pair in pairs:
+    for pair in found["pairs"]:
         verdict = pair["decision"] or ("match" if pair["is_match"] else "contradictory")
         _print_pair(pair, f"{verdict}, {pair['score']:g} points")
-        wrap = ("left", "right")
-        table = TextTable("field", "points", "verdict", *wrap, wrap=wrap, right=("points",))
+        table = TextTable("field", "points", "verdict", "left", "right", wrap=("left", "right"))
         for one in pair["evidence"]:
-            sides = (_cell_text(one["left"]), _cell_text(one["right"]))
-            table.add(
-                _cell_text(one["field"]), f"{one['points']:+g}", _cell_text(one["verdict"]), *sides
-            )
+            texts = (_cell_text(one[name]) for name in ("verdict", "left", "right"))
+            table.add(_cell_text(one["field"]), f"{one['points']:+g}", *texts)
         table.print()
-    if not pairs:
+    if not found["pairs"]:
         click.echo("no other record matches")
+    for pair in found["parted"]:
+        reasons = "; ".join(f"{left} and {right}" for left, right in pair["rejected"])
+        _print_pair(pair, f"confirmed, but separated by rejected pairs: {reasons}")
 
 
 def _print_pair(pair: dict[str, Any], text: str) -> None:
-    console = stdout_console()
-    names = one_line(f"{pair['left']} and {pair['right']}")
-    console.print(f"\n{names}", style="bold", end="", soft_wrap=True)
-    console.print(f": {one_line(text)}", soft_wrap=True)
+    click.echo()
+    print_line(f"{pair['left']} and {pair['right']}", "bold", end="")
+    print_line(f": {text}")
 
 
 def _cell_text(value: Any) -> str:

@@ -19,9 +19,9 @@ from longline.cli.output import (
     count_text,
     duration_text,
     one_line,
+    print_heading,
     print_line,
     print_result,
-    stdout_console,
     time_text,
     value_text,
 )
@@ -126,25 +126,21 @@ def retry_questions(task: str) -> None:
 # ---------------- Running a task
 
 
-class _TaskDisplay(LiveDisplay):
-    """Shows the progress of one task."""
-
-    def __init__(self, *, is_quiet: bool) -> None:
-        super().__init__(is_quiet=is_quiet)
-        self._spinner = Spinner("dots", Text("queueing"))
-
-    def update(self, progress: PhaseProgress) -> None:
-        """Show the progress of the task."""
-        line = _progress_line(progress)
-        self._spinner.update(text=Text(line))
-        self.show(progress.seconds, lambda: self._spinner, lambda: line, progress.task)
-
-
 async def _run_task(task: AnyTask, settings: Settings, limit: int | None) -> int:
-    display = _TaskDisplay(is_quiet=wants_json())
+    display = LiveDisplay(is_quiet=wants_json())
+    spinner = Spinner("dots", Text("queueing"))
+
+    def update(progress: PhaseProgress) -> None:
+        line = _progress_line(progress)
+        spinner.update(text=Text(line))
+        display.show(progress.task, progress.seconds, spinner, line)
+
     try:
         with open_store(settings.database) as store, display:
-            report = await _run_phase(task, settings, store, limit, display)
+            async with open_phase(settings, task, store, on_progress=update) as phase:
+                with handling_signals(phase.stop, lambda: display.say(_STOPPING)):
+                    await _queue(task, store, display)
+                    report = await phase.run(limit)
     except asyncio.CancelledError:
         click.echo(STOPPED, err=True)
         return ExitCode.INTERRUPTED
@@ -152,20 +148,14 @@ async def _run_task(task: AnyTask, settings: Settings, limit: int | None) -> int
     return report.exit_code
 
 
-async def _run_phase(
-    task: AnyTask, settings: Settings, store: Store, limit: int | None, display: _TaskDisplay
-) -> PhaseReport:
-    async with open_phase(settings, task, store, on_progress=display.update) as phase:
-        with handling_signals(phase.stop, lambda: display.say(_STOPPING)):
-            queued = await queue_records(task, store.records, store.questions, SystemClock())
-            for warning in queued.warnings:
-                display.warn(f"warning: {one_line(warning, _VALUE)}")
-            display.say(
-                f"{task.enrich}: {queued.records:,} records, {queued.asking:,} of them new or "
-                f"changed; {queued.questions:,} questions added, {queued.dropped:,} removed "
-                "(Ctrl-C stops safely)"
-            )
-            return await phase.run(limit)
+async def _queue(task: AnyTask, store: Store, display: LiveDisplay) -> None:
+    queued = await queue_records(task, store.records, store.questions, SystemClock())
+    for warning in queued.warnings:
+        display.warn(f"warning: {one_line(warning, _VALUE)}")
+    display.say(
+        f"{task.enrich}: {queued.records:,} records, {queued.asking:,} of them new or changed; "
+        f"{queued.questions:,} questions added, {queued.dropped:,} removed (Ctrl-C stops safely)"
+    )
 
 
 def _progress_line(progress: PhaseProgress) -> str:
@@ -179,13 +169,12 @@ def _progress_line(progress: PhaseProgress) -> str:
 
 
 def _print_report(report: PhaseReport) -> None:
-    console = stdout_console()
-    console.print(Text(report.state.value, style=_COLOURS.get(report.state, "")), end="  ")
-    console.print(_progress_line(report.progress), soft_wrap=True)
+    print_line(report.state.value, _COLOURS.get(report.state, ""), end="  ")
+    print_line(_progress_line(report.progress))
     if report.reason:
-        console.print(one_line(report.reason, _VALUE), soft_wrap=True)
+        print_line(one_line(report.reason, _VALUE))
     if report.progress.records.get(QuestionState.FAILED):
-        console.print(f"failure reasons: longline enrich status {report.progress.task}")
+        click.echo(f"failure reasons: longline enrich status {report.progress.task}")
 
 
 # ---------------- Tasks and answers in the database
@@ -218,15 +207,14 @@ def _task_name(task: str) -> str:
 
 def _print_status(rows: Sequence[dict[str, Any]]) -> None:
     states = list(QuestionState)
-    numbers = (*(state.value for state in states), "questions", "tokens")
-    table = TextTable("task", *numbers, right=numbers)
+    table = TextTable("task", *(state.value for state in states), "questions", "tokens")
     for row in rows:
         found = row["states"]
         table.add(
             row["task"],
-            *(f"{found[state]['records']:,}" if state in found else "" for state in states),
-            f"{sum(one['questions'] for one in found.values()):,}",
-            f"{row['tokens']:,}",
+            *(found[state]["records"] if state in found else None for state in states),
+            sum(one["questions"] for one in found.values()),
+            row["tokens"],
         )
     table.print("no task has been run yet; see docs/enrichment.md")
     for row in rows:
@@ -243,16 +231,15 @@ def _print_record_enrichments(record: dict[str, Any], rows: Sequence[dict[str, A
 
 def print_enrichments(rows: Sequence[dict[str, Any]]) -> None:
     """Print the enrichments of one record."""
-    console = stdout_console(soft_wrap=True)
     if rows:
-        console.print("\nenrichments (machine-made, not collected)", style="bold")
+        print_heading("enrichments (machine-made, not collected)")
     for row in rows:
         old = "" if row["is_current"] else f", for version {row['record_version']} of the record"
         at = f", {time_text(row['answered_at'])}" if row["answered_at"] is not None else ""
         origin = f"{row['task']}: {row['state']}{old} ({answer_origin(row)}{at})"
-        console.print(f"  {one_line(origin, _VALUE)}")
-        if row["reason"]:
-            console.print(f"    {one_line(row['reason'], _VALUE)}")
-        answer = row["answer"] if isinstance(row["answer"], dict) else {"answer": row["answer"]}
-        for field, value in answer.items() if row["answer"] is not None else ():
-            console.print(f"    {one_line(f'{field}: {value_text(value)}', _VALUE)}")
+        answer = row["answer"]
+        fields = answer if isinstance(answer, dict) else {"answer": answer}
+        lines = [] if answer is None else [f"{key}: {value_text(fields[key])}" for key in fields]
+        print_line(f"  {one_line(origin, _VALUE)}")
+        for line in [row["reason"], *lines] if row["reason"] else lines:
+            print_line(f"    {one_line(line, _VALUE)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from longline.cli.options import common_options, settings_of, wants_json
 from longline.cli.output import count_text, print_json, print_result
-from longline.cli.queries import check_source, query_of, query_options, with_job_id
+from longline.cli.queries import check_source, query_options, with_job_id
 from longline.config.secrets import SecretRef
 from longline.config.settings import Settings, prepare_home
 from longline.core.errors import BadOption, MissingExtra, OptionNeeds
@@ -31,7 +31,7 @@ from longline.export.export import (
 from longline.export.formats import FORMATS
 from longline.export.redaction import home_redactor
 from longline.export.tasks import absolute_output, export_task, prepare_for_task
-from longline.storage.queue.tasks import Task
+from longline.storage.query import RecordQuery
 from longline.storage.store import Store, open_store
 
 _ALL_TASKS = "*"
@@ -108,7 +108,7 @@ _WITH_DROP = ("drop", "job", "output", "home", "profile", "json")
     is_flag=True,
     help="Drop pending exports of --job on workers; with --output, only those to DESTINATION.",
 )
-@query_options
+@query_options()
 @common_options
 def export_command(
     *,
@@ -148,7 +148,7 @@ def export_command(
             jobs = asyncio.run(store.jobs.list(limit=None))
             redactor, unread = home_redactor(settings, jobs, ignore_unreadable=ignore_unreadable)
             request, notes = replace(request, redactor=redactor), unread + notes
-        query = asyncio.run(with_job_id(store, query_of(given)))
+        query = asyncio.run(with_job_id(store, RecordQuery(**given)))
         asyncio.run(check_source(store, query.source, needs_records=True))
         stream = binary_stdout() if request.output == STDOUT else None
         try:
@@ -245,7 +245,7 @@ async def _drop(store: Store, context: click.Context) -> None:
         UnknownJob: no job, or several, match.
     """
     given = {
-        option.name: option.opts[0]
+        str(option.name): option.opts[0]
         for option in context.command.params
         if context.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
     }
@@ -257,19 +257,18 @@ async def _drop(store: Store, context: click.Context) -> None:
     output = absolute_output(context.params["output"]) if "output" in given else None
     job = await store.jobs.get(context.params["job"])
     found = await take_back(store, job, output)
-    if not found.dropped:
+    dropped, running = (
+        [str(task.what.get("output")) for task in tasks]
+        for tasks in (found.dropped, found.under_way)
+    )
+    if not dropped:
         to = f" to {output}" if output else ""
-        if found.under_way:
-            owner = in_words(found.under_way[0].owner or "a worker")
-            raise BadOption("--drop", f"{owner} is already writing the export of {job.id}{to}")
         problem = f"{job.id} has no pending export{to}; `longline jobs {job.id}` lists its tasks"
+        if running:
+            owner = in_words(found.under_way[0].owner or "a worker")
+            problem = f"{owner} is already writing the export to {running[0]}"
         raise BadOption("--drop", problem)
-    dropped, running = _outputs(found.dropped), _outputs(found.under_way)
     lines = [f"dropped the export of {job.id} to {place}" for place in dropped]
     lines += [f"{place} is already being written and will be completed" for place in running]
     values = {"job": job.id, "dropped": dropped, "under_way": running}
     print_result(values, lambda: click.echo("\n".join(lines)))
-
-
-def _outputs(tasks: Iterable[Task]) -> list[str]:
-    return [str(task.what.get("output")) for task in tasks]

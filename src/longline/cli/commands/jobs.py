@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,19 +12,26 @@ import click
 
 from longline.analysis.job_report import JobReport, as_markdown, build_report
 from longline.cli.exit_codes import ExitCode
-from longline.cli.options import COUNT, JOB, common_options, settings_of
+from longline.cli.options import (
+    COUNT,
+    JOB,
+    ShowByDefault,
+    common_options,
+    failure_options,
+    settings_of,
+)
 from longline.cli.output import (
     TextTable,
     count_text,
     iso_time,
     one_line,
+    print_line,
     print_result,
-    stdout_console,
     time_text,
 )
 from longline.cli.queries import with_store
 from longline.core.clock import SystemClock
-from longline.core.errors import FailureKind, NoJobsYet
+from longline.core.errors import NoJobsYet
 from longline.core.json import as_text
 from longline.core.model import OPEN_STATES, ItemState, Job
 from longline.core.output import sanitize
@@ -38,20 +45,13 @@ from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.store import Store
 
-_SHOWN_EVENTS = (
-    "job.",
-    "lease",
-    "checkpoint.",
-    "export.",
-    "source.",
-    "discovery.",
-)  # not those of items
+_SHOWN_EVENTS = ("job.", "lease", "checkpoint.", "export.", "source.", "discovery.")  # not of items
 _ABANDONED = "no process runs this job; resume it"
 
 
 @click.command("jobs")
 @click.argument("job", type=JOB, required=False)
-@click.option("--limit", type=COUNT, default=20, show_default=True, help="Maximum number of jobs.")
+@click.option("--limit", type=COUNT, default=20, help="Maximum number of jobs.")
 @common_options
 def jobs_command(job: str | None, *, limit: int) -> None:
     """List jobs, or show one with its settings, counts and events.
@@ -64,19 +64,6 @@ def jobs_command(job: str | None, *, limit: int) -> None:
         return
     found = with_store(lambda store: _job(store, job))
     print_result(found, lambda: _print_job(found))
-
-
-def _print_job(found: dict[str, Any]) -> None:
-    note = f" ({_ABANDONED})" if found["is_abandoned"] else ""
-    shown = found | {"state": f"{shown_state(found)}{note}"}
-    for name, value in shown.items():
-        if name not in {"events", "is_abandoned", "tasks"}:
-            text = value if isinstance(value, str) else as_text(value)
-            click.echo(sanitize(f"{name:12} {text}", is_line=True))
-    for event in found["events"]:
-        data = sanitize(as_text(event["data"]), is_line=True)
-        click.echo(f"  {time_text(event['at'], seconds=True)}  {event['kind']}  {data}")
-    _print_tasks(found["tasks"])
 
 
 async def _list_jobs(store: Store, limit: int) -> list[dict[str, Any]]:
@@ -124,104 +111,87 @@ def _task_json(task: Task, job: Job, now: float) -> dict[str, Any]:
     }
 
 
-def _print_tasks(tasks: Sequence[Mapping[str, Any]]) -> None:
-    if tasks:
-        click.echo("pending tasks")
-    for task in tasks:
-        is_export = task["kind"] == TaskKind.EXPORT
-        what = f"export to {task['output']}" if is_export else "call Source.finished"
-        held_by = task["held_by"]
-        state = f"held by {in_words(held_by)}" if held_by else f"waits for {task['waits_for']}"
-        click.echo(f"  {task['placed_at'][:19].replace('T', ' ')}  {one_line(f'{what}: {state}')}")
-
-
-def shown_state(row: dict[str, Any]) -> str:
-    """Return the state of a job as people see it: `abandoned` if its process was killed."""
-    return "abandoned" if row["is_abandoned"] else str(row["state"])
-
-
 def _print_jobs(rows: list[dict[str, Any]]) -> None:
-    numbers = ("items", "ok", "failed")
-    table = TextTable(
-        "job",
-        "state",
-        "created (UTC)",
-        *numbers,
-        "reason",
-        right=numbers,
-        drop=("created (UTC)", "ok", "items", "failed"),
-        note="reason",
-        wrap=("job",),
-    )
+    columns = ("job", "state", "created (UTC)", "items", "ok", "failed", "reason")
+    drop = ("created (UTC)", "ok", "items", "failed")
+    table = TextTable(*columns, drop=drop, note="reason", wrap=("job",))
     for row in rows:
+        is_dead = row["is_abandoned"]
         table.add(
             row["job"],
-            shown_state(row),
+            "abandoned" if is_dead else row["state"],
             row["created_at"][:16],
             row["discovered"],
             row["stored"] + row["unchanged"],
             row["failed"] + row["quarantined"],
-            row["reason"] or (_ABANDONED if row["is_abandoned"] else ""),
+            row["reason"] or (_ABANDONED if is_dead else ""),
         )
     table.print("no jobs yet; try: longline demo")
 
 
+def _print_job(found: dict[str, Any]) -> None:
+    shown = {**found, "state": f"abandoned ({_ABANDONED})"} if found["is_abandoned"] else found
+    for name, value in shown.items():
+        if name not in {"events", "is_abandoned", "tasks"}:
+            text = value if isinstance(value, str) else as_text(value)
+            click.echo(sanitize(f"{name:12} {text}", is_line=True))  # of any length
+    for event in found["events"]:
+        data = sanitize(as_text(event["data"]), is_line=True)
+        click.echo(f"  {time_text(event['at'], seconds=True)}  {event['kind']}  {data}")
+    if found["tasks"]:
+        click.echo("pending tasks")
+    for task in found["tasks"]:
+        is_export = task["kind"] == TaskKind.EXPORT
+        what = f"export to {task['output']}" if is_export else "call Source.finished"
+        held_by = task["held_by"]
+        state = f"held by {in_words(held_by)}" if held_by else f"waits for {task['waits_for']}"
+        print_line(f"  {task['placed_at'][:19].replace('T', ' ')}  {what}: {state}")
+
+
 # ---------------- failures
 
-_FAILURE_KINDS = [kind.value for kind in FailureKind]
-_STATES = ["failed", "quarantined", "skipped", "queued"]
+_STATES = (ItemState.FAILED, ItemState.QUARANTINED, ItemState.SKIPPED, ItemState.QUEUED)
 
 
 @click.command("failures")
 @click.argument("job", type=JOB)
-@click.option("--kind", type=click.Choice(_FAILURE_KINDS), help="Only this kind of failure.")
-@click.option("--state", type=click.Choice(_STATES), help="Only items in this state.")
-@click.option("--key", metavar="KEY", help="Only this item.")
-@click.option("--limit", type=COUNT, default=50, show_default=True, help="Maximum number of items.")
+@failure_options(*_STATES)
+@click.option("--limit", type=COUNT, default=50, help="Maximum number of items.")
 @click.option("--attempts", is_flag=True, help="Show every attempt with its time and status.")
 @common_options
-def failures_command(
-    job: str, *, kind: str | None, state: str | None, key: str | None, limit: int, attempts: bool
-) -> None:
+def failures_command(job: str, *, attempts: bool, **wanted: Any) -> None:
     """List failed items of JOB, with failure kinds and attempts.
 
     After fixing the cause, attempt them again with `longline retry JOB --kind KIND`.
     """
-    wanted = {
-        "kind": FailureKind(kind) if kind else None,
-        "state": ItemState(state) if state else None,
-        "key": key,
-        "limit": limit,
-    }
-    found = with_store(lambda store: _failures(store, job, wanted))
+
+    async def failures(store: Store) -> dict[str, Any]:
+        name = (await store.jobs.get(job)).id
+        return {
+            "job": name,
+            "kinds": await store.failures.by_kind(name),
+            "items": await store.failures.unlucky(FailureQuery(name, **wanted)),
+        }
+
+    found = with_store(failures)
     values = {**found, "items": [asdict(one) for one in found["items"]]}
     print_result(values, lambda: _print_failures(found, has_attempts=attempts))
 
 
-async def _failures(store: Store, name: str, wanted: dict[str, Any]) -> dict[str, Any]:
-    job = (await store.jobs.get(name)).id
-    return {
-        "job": job,
-        "kinds": await store.failures.by_kind(job),
-        "items": await store.failures.unlucky(FailureQuery(job, **wanted)),
-    }
-
-
 def _print_failures(found: dict[str, Any], *, has_attempts: bool) -> None:
-    columns = ("attempts", *_STATES)
-    table = TextTable("kind", *columns, right=columns)
+    columns = ("attempts", *(state.value for state in _STATES))
+    table = TextTable("kind", *columns)
     for kind, counts in found["kinds"].items():
-        table.add(kind, *(counts.get(name, 0) or "" for name in columns))
+        table.add(kind, *(counts.get(name) or None for name in columns))
     table.print("no failures in this job")
-    console = stdout_console()
     for one in found["items"]:
         status = f", last status {one.status}" if one.status else ""
         attempts = f"{count_text(one.tries, 'attempt')}, {count_text(one.requests, 'request')}"
-        console.print(sanitize(one.key, is_line=True), style="bold", end=" ", soft_wrap=True)
-        console.print(f"{one.state}, {one.kind}, {attempts}{status}", soft_wrap=True)
-        console.print(f"  {sanitize(one.reason or '', is_line=True)}")
+        print_line(one.key, "bold", end=" ")
+        print_line(f"{one.state}, {one.kind}, {attempts}{status}")
+        print_line(f"  {one.reason or ''}")
         for attempt in one.attempts if has_attempts else ():
-            console.print(
+            print_line(
                 f"    {time_text(attempt['at'], seconds=True)}  {attempt['kind']}  "
                 f"{attempt['status'] or 'no response'}  {attempt['seconds']:.2f} s  "
                 f"{attempt['step']}: {attempt['reason']}"
@@ -268,7 +238,18 @@ def report_command(job: str | None, *, output: Path | None) -> None:
 
     JOB defaults to the newest. Exits with 3 when a check fails.
     """
-    result = with_store(lambda store: _audit(store, job))
+
+    async def audited(store: Store) -> JobReport:
+        newest = await store.jobs.list(limit=1)
+        if job is None and not newest:
+            raise NoJobsYet
+        found = newest[0] if job is None else await store.jobs.get(job)
+        progress = await ProgressTracker(store, found.id).snapshot()
+        findings = await store.jobs.findings(found.id, found.source)
+        caveats = await store.jobs.caveats(found.id)
+        return build_report(progress, findings, reason=found.reason, caveats=caveats)
+
+    result = with_store(audited)
     text = as_markdown(result, SystemClock().now())
     if output:
         with atomic_write(output) as target:
@@ -278,17 +259,6 @@ def report_command(job: str | None, *, output: Path | None) -> None:
     sys.exit(ExitCode.OK if result.is_good else ExitCode.PARTIAL)
 
 
-async def _audit(store: Store, name: str | None) -> JobReport:
-    newest = await store.jobs.list(limit=1)
-    if name is None and not newest:
-        raise NoJobsYet
-    job = newest[0] if name is None else await store.jobs.get(name)
-    progress = await ProgressTracker(store, job.id).snapshot()
-    findings = await store.jobs.findings(job.id, job.source)
-    caveats = await store.jobs.caveats(job.id)
-    return build_report(progress, findings, reason=job.reason, caveats=caveats)
-
-
 # ---------------- drift
 
 _TYPICAL = ("typical value before", "typical value now")
@@ -296,16 +266,7 @@ _KIND_NAMES = {"flag": "boolean"}  # stored profiles keep the short name
 _UNITS = {"text": " characters", "list": " entries"}
 
 
-class _ShowByDefault(click.Group):
-    """Takes the name of a source in place of a command."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or args[0] not in {*self.commands, "-h", "--help"}:
-            args = ["show", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group("drift", cls=_ShowByDefault)
+@click.group("drift", cls=ShowByDefault)
 def drift_command() -> None:
     """Show changes in the fields of sources, and accept them.
 

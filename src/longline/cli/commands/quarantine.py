@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import Any
@@ -12,6 +13,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from longline.analysis.reextract import (
+    ReextractedItem,
     Reextraction,
     ReextractStatus,
     copy_notice,
@@ -19,29 +21,31 @@ from longline.analysis.reextract import (
     source_for,
 )
 from longline.analysis.replay import Replay, replay, source_now
-from longline.cli.options import COUNT, JOB, common_options, set_option, settings_of
+from longline.cli.options import COUNT, JOB, common_options, enum_option, set_option, settings_of
 from longline.cli.output import (
+    SafeConsole,
     TextTable,
     count_text,
+    diff_sides,
     iso_time,
+    one_line,
+    print_heading,
     print_line,
     print_note,
     print_result,
-    stdout_console,
     value_text,
 )
 from longline.cli.queries import with_store
 from longline.core.clock import SystemClock
 from longline.core.errors import FailureKind
-from longline.core.json import FieldDiff
 from longline.core.output import sanitize
 from longline.pipeline.material import unpack_material
 from longline.storage.queue.quarantine import Group, QuarantinedItem
 from longline.storage.store import Store
 from longline.wiring import open_archive
 
-_KINDS = [FailureKind.INVALID.value, FailureKind.BUG.value]
-_SHOWN_ITEMS = 20  # items; --json has all
+_KINDS = (FailureKind.INVALID, FailureKind.BUG)
+_SHOWN_ITEMS = 20  # items of each kind; --json has all
 
 
 @click.group("quarantine")
@@ -51,20 +55,19 @@ def quarantine_command() -> None:
 
 @quarantine_command.command("list")
 @click.argument("job", type=JOB, required=False)
-@click.option("--kind", type=click.Choice(_KINDS), help="Only items with this kind of failure.")
+@enum_option("--kind", _KINDS, "Only items with this kind of failure.")
 @click.option("--reason", default="", metavar="TEXT", help="Only reasons that contain TEXT.")
 @common_options
-def list_groups(job: str | None, *, kind: str | None, reason: str) -> None:
+def list_reasons(job: str | None, *, kind: FailureKind | None, reason: str) -> None:
     """List the reasons for quarantine, of JOB or of all jobs."""
 
     async def reasons(store: Store) -> list[Group]:
         name = (await store.jobs.get(job)).id if job else None
-        chosen = FailureKind(kind) if kind else None
-        return await store.quarantine.groups(name, kind=chosen, text=reason)
+        return await store.quarantine.groups(name, kind=kind, text=reason)
 
     groups = with_store(reasons)
     wrap = ("reason", "examples")
-    table = TextTable("items", "job", *wrap, right=("items",), wrap=wrap)
+    table = TextTable("items", "job", *wrap, wrap=wrap)
     for one in groups:
         table.add(one.count, one.job, one.reason, ", ".join(one.keys))
     print_result([asdict(group) for group in groups], lambda: table.print("no quarantined items"))
@@ -80,8 +83,36 @@ def show_item(job: str, key: str) -> None:
     async def held(store: Store) -> QuarantinedItem:
         return await store.quarantine.get((await store.jobs.get(job)).id, key)
 
-    item = _item_json(with_store(held))
+    found = with_store(held)
+    material = unpack_material(found.raw)
+    item = {
+        "job": found.job,
+        "key": found.item.key,
+        "url": found.item.url,
+        "kind": found.kind,
+        "reason": found.reason,
+        "problems": list(material.problems) or [found.reason],
+        "at": iso_time(found.finished_at),
+        "layers": dict(material.layers),
+        "notes": [asdict(one) for one in material.notes],
+        "raw": material.results,
+    }
     print_result(item, lambda: _print_item(item))
+
+
+def _print_item(item: dict[str, Any]) -> None:
+    print_line(f"{item['job']} {item['key']}", "bold", end=" ")
+    print_line(item["url"])
+    for problem in item["problems"]:
+        print_line(f"  {problem}")
+    for layer, fields in item["raw"].items():
+        print_heading(f"layer {layer}")
+        grid = Grid.grid(padding=(0, 2))
+        for name, value in fields.items():
+            grid.add_row(Text(f"  {sanitize(name)}"), Text(sanitize(value_text(value))))
+        SafeConsole().print(grid)
+    for one in item["notes"]:
+        print_line(f"  note on {one['field']}: {one['text']}")
 
 
 @quarantine_command.command("replay")
@@ -124,38 +155,6 @@ def replay_items(job: str, *, source: str | None, keys: tuple[str, ...], dry_run
     sys.exit(result.exit_code)
 
 
-def _item_json(held: QuarantinedItem) -> dict[str, Any]:
-    material = unpack_material(held.raw)
-    return {
-        "job": held.job,
-        "key": held.item.key,
-        "url": held.item.url,
-        "kind": held.kind,
-        "reason": held.reason,
-        "problems": list(material.problems) or [held.reason],
-        "at": iso_time(held.finished_at),
-        "layers": dict(material.layers),
-        "notes": [asdict(one) for one in material.notes],
-        "raw": material.results,
-    }
-
-
-def _print_item(item: dict[str, Any]) -> None:
-    console = stdout_console()
-    console.print(sanitize(f"{item['job']} {item['key']}"), style="bold", end=" ", soft_wrap=True)
-    console.print(sanitize(item["url"]), soft_wrap=True)
-    for problem in item["problems"]:
-        console.print(f"  {sanitize(problem)}", soft_wrap=True)
-    for layer, fields in item["raw"].items():
-        console.print(f"\nlayer {sanitize(layer)}", style="bold")
-        grid = Grid.grid(padding=(0, 2))
-        for name, value in fields.items():
-            grid.add_row(Text(f"  {sanitize(name)}"), Text(sanitize(value_text(value))))
-        console.print(grid)
-    for one in item["notes"]:
-        console.print(sanitize(f"  note on {one['field']}: {one['text']}"), soft_wrap=True)
-
-
 def _print_replay(result: Replay) -> None:
     would = "would be " if result.is_dry else ""
     parts = [f"{count} {would}{state}" for state, count in result.ends.items()]
@@ -172,7 +171,6 @@ def _print_replay(result: Replay) -> None:
 
 # ---------------- reextract
 
-_SHOWN_ITEMS = 20  # items of each kind; --json has all
 _VALUE = 60  # characters
 _WORDS = {ReextractStatus.NEW: "newly extracted", ReextractStatus.REMOVED: "no longer discovered"}
 
@@ -225,53 +223,41 @@ def _print_reextraction(result: Reextraction, *, is_written: bool) -> None:
         f"{counts[one.value]} {_WORDS.get(one, one.value)}" for one in ReextractStatus
     )
     click.echo(f"{counts['items']} items of {result.job}: {parts}; {counts['requests']} requests")
-    _print_notices(result, counts)
-    _print_changes(result)
-    for finding in (ReextractStatus.FAILED, ReextractStatus.REMOVED):
-        for one in result.of(finding)[:_SHOWN_ITEMS]:
-            print_line(f"{finding.value} {one.key}: {one.reason}")
-        if (more := len(result.of(finding)) - _SHOWN_ITEMS) > 0:
-            click.echo(f"and {more} more {finding.value}; --json shows all")
+    superseded, renamed = counts["superseded"], len(counts["renamed"])
+    notes = {
+        f"{superseded} were updated by a later job and are not replaced": superseded,
+        f"{result.unfinished} items were never finished and are not compared": result.unfinished,
+        "discovery was not repeated: new and removed items are unknown": (
+            not result.is_discovery_repeated
+        ),
+        f"discovery is incomplete: {result.discovery_problem}": result.discovery_problem,
+        f"{renamed} items have a new key; records under old keys are kept": renamed,
+    }
+    for text, applies in notes.items():
+        if applies:
+            print_line(text)
+    _print_changed(result.of(ReextractStatus.CHANGED))
+    for status in (ReextractStatus.FAILED, ReextractStatus.REMOVED):
+        for one in result.of(status)[:_SHOWN_ITEMS]:
+            print_line(f"{status.value} {one.key}: {one.reason}")
+        if (more := len(result.of(status)) - _SHOWN_ITEMS) > 0:
+            click.echo(f"and {more} more {status.value}; --json shows all")
     if is_written:
         click.echo(f"{result.written} records written")
     elif counts["changed"] or counts["new"]:
         click.echo("nothing was written; --write stores new and changed records")
 
 
-def _print_notices(result: Reextraction, counts: dict[str, Any]) -> None:
-    if counts["superseded"]:
-        click.echo(f"{counts['superseded']} were updated by a later job and are not replaced")
-    if result.unfinished:
-        click.echo(f"{result.unfinished} items were never finished and are not compared")
-    if not result.is_discovery_repeated:
-        click.echo("discovery was not repeated: new and removed items are unknown")
-    if result.discovery_problem:
-        print_line(f"discovery is incomplete: {result.discovery_problem}")
-    if counts["renamed"]:
-        click.echo(
-            f"{len(counts['renamed'])} items have a new key; records under old keys are kept"
-        )
-
-
-def _print_changes(result: Reextraction) -> None:
-    changed = result.of(ReextractStatus.CHANGED)
-    if not changed:
-        return
-    table = TextTable("item", "field", "before", "after", wrap=("item", "field", "before", "after"))
+def _print_changed(changed: Sequence[ReextractedItem]) -> None:
+    columns = ("item", "field", "before", "after")
+    table = TextTable(*columns, wrap=columns)
     for one in changed[:_SHOWN_ITEMS]:
         if one.new_key:
             table.add(one.key, "(key)", one.key, one.new_key)
         for change in one.changes:
-            table.add(
-                one.key, change.field, _change_side(change, "old"), _change_side(change, "new")
-            )
-    table.print()
-    if len(changed) > _SHOWN_ITEMS:
-        click.echo(f"and {len(changed) - _SHOWN_ITEMS} more items; --json shows all")
-
-
-def _change_side(change: FieldDiff, side: str) -> str:
-    if side not in change.values:
-        return "(no such field)"
-    text = value_text(change.values[side])
-    return text if len(text) <= _VALUE else f"{text[:_VALUE]}…"
+            sides = (one_line(side, _VALUE) for side in diff_sides(change))
+            table.add(one.key, change.field, *sides)
+    if changed:
+        table.print()
+    if (more := len(changed) - _SHOWN_ITEMS) > 0:
+        click.echo(f"and {more} more items; --json shows all")

@@ -11,10 +11,9 @@ import click
 from rich.table import Table as Grid
 from rich.text import Text
 
-from longline.analysis.changes import ChangeKind, RecordChange, RunChanges, compare_runs
+from longline.analysis.changes import ChangeKind, RunChanges, compare_runs
 from longline.analysis.statistics import (
     DatasetStatistics,
-    FieldStatistics,
     QualityStatistics,
     dataset_statistics,
     quality_statistics,
@@ -26,30 +25,30 @@ from longline.cli.output import (
     SafeConsole,
     TextTable,
     bar,
+    diff_sides,
     iso_time,
     number_text,
     one_line,
+    print_heading,
     print_json,
+    print_line,
     print_note,
     print_result,
     sparkline,
-    stdout_console,
     time_text,
     value_text,
 )
 from longline.cli.queries import (
-    TIME_FORMS,
     check_source,
     checked_query,
     filter_options,
     find_record,
-    parse_time,
-    query_of,
     query_options,
+    time_option,
     with_store,
 )
 from longline.core.errors import BadOption
-from longline.core.json import FieldDiff, json_value_at
+from longline.core.json import json_value_at
 from longline.core.output import sanitize
 from longline.export.columns import export_row
 from longline.storage.query import OWN_FIELDS, RecordQuery, path_of
@@ -85,7 +84,7 @@ _columns_option = click.option(
 
 @records_command.command("list")
 @_columns_option
-@partial(query_options, limit=_LISTED)
+@query_options(_LISTED)
 @common_options
 def list_records(*, columns: str | None, **filters: Any) -> None:
     """List records, optionally filtered."""
@@ -95,15 +94,15 @@ def list_records(*, columns: str | None, **filters: Any) -> None:
 @records_command.command("search")
 @click.argument("text")
 @_columns_option
-@partial(filter_options, limit=_LISTED)
+@filter_options(_LISTED)
 @common_options
-def search(text: str, *, columns: str | None, **filters: Any) -> None:
+def search(*, columns: str | None, **filters: Any) -> None:
     """List records that contain TEXT in their data, key or URL."""
-    _list(columns, {**filters, "text": text})
+    _list(columns, filters)
 
 
 def _list(columns: str | None, filters: dict[str, Any]) -> None:
-    query = query_of({**filters, "limit": filters["limit"] or _LISTED})
+    query = RecordQuery(**{**filters, "limit": filters["limit"] or _LISTED})
     names = _parse_columns(columns)
 
     async def matching(store: Store) -> list[dict[str, Any]]:
@@ -112,24 +111,24 @@ def _list(columns: str | None, filters: dict[str, Any]) -> None:
     rows = with_store(matching)
     if wants_json():
         for row in rows:
-            print_json(_picked(row, names) if names else export_row(row))
+            own = {"source": row["source"], "key": row["key"]}
+            picked = own | {name: _value_of(row, name) for name in names}
+            print_json(picked if names else export_row(row))
     else:
         (_columns_table(rows, names) if names else _records_table(rows)).print("no records match")
 
 
 def _records_table(rows: list[dict[str, Any]]) -> TextTable:
     table = TextTable("key", "title", "score", "grade", "version", "changed", wrap=("key",))
-    for row in rows:
-        shown = export_row(row)
-        data, score = shown["data"], shown["score"]
-        title = str(data.get("title") or data.get("name") or shown["url"])
+    for row in map(export_row, rows):
+        title = row["data"].get("title") or row["data"].get("name") or row["url"]
         table.add(
-            f"{shown['source']}/{shown['key']}",
-            one_line(title, _VALUE),
-            "" if score is None else f"{score:.1f}",
-            shown["grade"] or "",
-            shown["version"],
-            shown["changed_at"][:16],
+            f"{row['source']}/{row['key']}",
+            one_line(str(title), _VALUE),
+            None if row["score"] is None else f"{row['score']:.1f}",
+            row["grade"],
+            row["version"],
+            row["changed_at"][:16],
         )
     return table
 
@@ -148,9 +147,7 @@ def _parse_columns(text: str | None) -> tuple[str, ...]:
     Raises:
         BadOption: one of them is not a field.
     """
-    if text is None:
-        return ()
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    names = () if text is None else tuple(dict.fromkeys(map(str.strip, text.split(","))))
     for name in names:
         if name.startswith("@") and name[1:] not in OWN_FIELDS:
             known = ", ".join(f"@{own}" for own in OWN_FIELDS)
@@ -167,20 +164,14 @@ def _value_of(row: Mapping[str, Any], name: str) -> Any:
     return iso_time(value) if name.endswith("_at") else value
 
 
-def _picked(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    own = {"source": row["source"], "key": row["key"]}
-    return own | {name: _value_of(row, name) for name in names}
-
-
 @records_command.command("count")
-@query_options
+@query_options()
 @common_options
 def count(**filters: Any) -> None:
     """Count records, optionally filtered."""
-    query = query_of(filters)
 
     async def counted(store: Store) -> int:
-        return await store.records.count(await checked_query(store, query))
+        return await store.records.count(await checked_query(store, RecordQuery(**filters)))
 
     found = with_store(counted)
     print_result({"records": found}, lambda: click.echo(found))
@@ -191,14 +182,13 @@ def count(**filters: Any) -> None:
 
 @records_command.command("show")
 @key_options
-@click.option("--as-of", metavar="TIME", help=f"The record as it was at TIME, {TIME_FORMS}.")
+@time_option("--as-of", "The record as it was at TIME")
 @common_options
-def show_record(key: str, *, source: str | None, as_of: str | None) -> None:
+def show_record(key: str, *, source: str | None, as_of: float | None) -> None:
     """Show a record with its quality and enrichments."""
-    at = parse_time(as_of, "--as-of")
 
     async def found(store: Store) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        row = await find_record(store, key, source, as_of=at)
+        row = await find_record(store, key, source, as_of=as_of)
         enrichments = (await store.questions.of_records([row["id"]])).get(row["id"], [])
         # Current is what belongs to the version shown, which may be an old one.
         return row, [
@@ -207,48 +197,36 @@ def show_record(key: str, *, source: str | None, as_of: str | None) -> None:
 
     row, enrichments = with_store(found)
     added = {"quality": row["about"].get("quality"), "enrichments": enrichments}
-    print_result(export_row(row) | added, lambda: _print_record(row, enrichments))
+    shown = export_row(row) | added
+    print_result(shown, lambda: _print_record(shown))
 
 
-def _print_record(row: dict[str, Any], enrichments: Sequence[dict[str, Any]]) -> None:
-    shown = export_row(row)
-    console = stdout_console()
-    name = sanitize(f"{shown['source']}/{shown['key']}", is_line=True)
-    console.print(name, style="bold", end=" ", soft_wrap=True)
-    console.print(sanitize(shown["url"], is_line=True), soft_wrap=True)
+def _print_record(shown: dict[str, Any]) -> None:
+    print_line(f"{shown['source']}/{shown['key']}", "bold", end=" ")
+    print_line(shown["url"])
     grid = Grid.grid(padding=(0, 2))
     for field, value in shown["data"].items():
-        text = "null" if value is None else value_text(value)
-        grid.add_row(Text(sanitize(field, is_line=True)), Text(_cut_value(text)))
-    console.print(grid)
-    if quality := row["about"].get("quality"):
-        _print_quality_parts(console, quality)
+        text = "null" if value is None else sanitize(value_text(value))
+        cut = text if len(text) <= _LINE else f"{text[:_LINE]} … ({len(text)} characters)"
+        grid.add_row(Text(sanitize(field, is_line=True)), Text(cut))
+    SafeConsole().print(grid)
+    if quality := shown["quality"]:
+        print_heading(f"quality {quality['score']:.1f} ({quality['grade']})")
+        for part in quality["parts"]:
+            points = f"{part['earned']:.1f} of {part['weight']:.1f}"
+            print_line(f"  {part['name']:<12} {points}  {'; '.join(part['reasons'])}")
+        for conflict in quality["conflicts"]:
+            print_line(f"  conflict: {conflict}")
     fields_by_origin: dict[str, list[str]] = {}
     for field, origin in shown["provenance"].items():
         fields_by_origin.setdefault(origin, []).append(field)
     if fields_by_origin:
-        console.print("\norigin of the fields", style="bold")
+        print_heading("origin of the fields")
     for origin, fields in fields_by_origin.items():
-        console.print(f"  {origin}: {', '.join(fields)}", soft_wrap=True)
+        print_line(f"  {origin}: {', '.join(fields)}")
     for note in shown["notes"]:
-        console.print(f"  note on {note['field']}: {note['text']}", soft_wrap=True)
-    print_enrichments(enrichments)
-
-
-def _print_quality_parts(console: SafeConsole, quality: Mapping[str, Any]) -> None:
-    console.print(f"\nquality {quality['score']:.1f} ({quality['grade']})", style="bold")
-    for part in quality["parts"]:
-        reasons = "; ".join(part["reasons"])
-        console.print(
-            f"  {part['name']:<12} {part['earned']:.1f} of {part['weight']:.1f}  {reasons}"
-        )
-    for conflict in quality["conflicts"]:
-        console.print(f"  conflict: {conflict}", soft_wrap=True)
-
-
-def _cut_value(text: str) -> str:
-    text = sanitize(text)
-    return text if len(text) <= _LINE else f"{text[:_LINE]} … ({len(text)} characters)"
+        print_line(f"  note on {note['field']}: {note['text']}")
+    print_enrichments(shown["enrichments"])
 
 
 @records_command.command("versions")
@@ -290,11 +268,27 @@ def diff(key: str, *, older: int | None, newer: int | None, source: str | None) 
     print_result([step.as_dict() for step in steps], lambda: _print_steps(steps))
 
 
-def _print_steps(steps: Iterable[VersionDiff]) -> None:
+def _print_steps(steps: Sequence[VersionDiff]) -> None:
     for step in steps:
         _print_step(step)
     if not steps:
         click.echo("the record has never changed")
+
+
+def _print_step(step: VersionDiff) -> None:
+    name = one_line(f"{step.source}/{step.key}", _VALUE)
+    versions = "new" if step.older is None else f"version {step.older} to {step.newer}"
+    job = f"  job {step.job}" if step.job else ""
+    print_line(f"{name}  {versions}  {time_text(step.at)}{job}", "bold")
+    if step.older is None:
+        return
+    if not step.differences:
+        click.echo("  same data")
+        return
+    table = TextTable("field", "before", "after", wrap=("before", "after"))
+    for one in step.differences:
+        table.add(one.field, *diff_sides(one))
+    table.print()
 
 
 @records_command.command("history")
@@ -316,72 +310,8 @@ def history(key: str, field: str, *, source: str | None) -> None:
     )
 
 
-@records_command.command("changes")
-@click.argument("source", required=False)
-@click.option("--from", "older", metavar="JOB", help="Run to compare with.")
-@click.option("--to", "newer", metavar="JOB", help="Run to compare.")
-@click.option(
-    "--since", metavar="TIME", help=f"All changes since TIME, over all runs; TIME is {TIME_FORMS}."
-)
-@click.option("--limit", type=COUNT, help="Maximum number of records of each kind of change.")
-@common_options
-def changes(
-    source: str | None,
-    *,
-    older: str | None,
-    newer: str | None,
-    since: str | None,
-    limit: int | None,
-) -> None:
-    """Show records that appeared, changed or disappeared.
-
-    Compares two runs, by default the last two of SOURCE.
-    """
-    if since is not None:
-        if older or newer:
-            raise click.UsageError("--since cannot be combined with --from and --to.")
-        start = parse_time(since, "--since") or 0.0
-        query = RecordQuery(source=source, limit=limit)
-        with_store(lambda store: _print_since(store, start, query))
-        return
-    most = limit if wants_json() else limit or _SHOWN_CHANGES
-    found = with_store(lambda store: compare_runs(store, source, older, newer, most=most))
-    print_result(found.as_dict(), lambda: _print_changes(found))
-
-
-async def _print_since(store: Store, start: float, query: RecordQuery) -> None:
-    await check_source(store, query.source)
-    found = False
-    for step in store.history.since(start, query):
-        found = True
-        print_result(step.as_dict(), partial(_print_step, step))
-    if not found and not wants_json():
-        click.echo("no changes")
-
-
-def _print_step(step: VersionDiff) -> None:
-    name = one_line(f"{step.source}/{step.key}", _VALUE)
-    versions = "new" if step.older is None else f"version {step.older} to {step.newer}"
-    job = f"  job {step.job}" if step.job else ""
-    line = f"{name}  {versions}  {time_text(step.at)}{job}"
-    stdout_console().print(line, style="bold", soft_wrap=True)
-    if step.older is None:
-        return
-    if not step.differences:
-        click.echo("  same data")
-        return
-    table = TextTable("field", "before", "after", wrap=("before", "after"))
-    for one in step.differences:
-        table.add(one.field, _difference_side(one, "old"), _difference_side(one, "new"))
-    table.print()
-
-
-def _difference_side(one: FieldDiff, side: str) -> str:
-    return value_text(one.values[side]) if side in one.values else "(no such field)"
-
-
 def _timeline_table(field: str, points: list[FieldValue]) -> TextTable:
-    table = TextTable("since", "version", field, "change", "", right=("version", field, "change"))
+    table = TextTable("since", "version", field, "change", "")
     highest = max((abs(point.value) for point in points if _is_numeric(point.value)), default=0)
     before = None
     for point in points:
@@ -400,41 +330,75 @@ def _is_numeric(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+@records_command.command("changes")
+@click.argument("source", required=False)
+@click.option("--from", "older", metavar="JOB", help="Run to compare with.")
+@click.option("--to", "newer", metavar="JOB", help="Run to compare.")
+@time_option("--since", "All changes since TIME, over all runs")
+@click.option("--limit", type=COUNT, help="Maximum number of records of each kind of change.")
+@common_options
+def changes(
+    source: str | None,
+    *,
+    older: str | None,
+    newer: str | None,
+    since: float | None,
+    limit: int | None,
+) -> None:
+    """Show records that appeared, changed or disappeared.
+
+    Compares two runs, by default the last two of SOURCE.
+    """
+    if since is not None:
+        if older or newer:
+            raise click.UsageError("--since cannot be combined with --from and --to.")
+        query = RecordQuery(source=source, limit=limit)
+        with_store(lambda store: _print_since(store, since, query))
+        return
+    most = limit if wants_json() else limit or _SHOWN_CHANGES
+    found = with_store(lambda store: compare_runs(store, source, older, newer, most=most))
+    print_result(found.as_dict(), lambda: _print_changes(found))
+
+
+async def _print_since(store: Store, start: float, query: RecordQuery) -> None:
+    await check_source(store, query.source)
+    found = False
+    for step in store.history.since(start, query):
+        found = True
+        print_result(step.as_dict(), partial(_print_step, step))
+    if not found and not wants_json():
+        click.echo("no changes")
+
+
 def _print_changes(found: RunChanges) -> None:
-    console = stdout_console()
     before = f"compared with {found.older}" if found.older else "the first run"
-    console.print(f"{found.newer}, {before}", style="bold", soft_wrap=True)
-    counts = ", ".join(f"{found.counts[fate]:,} {fate.value}" for fate in ChangeKind)
-    console.print(f"  {counts}", soft_wrap=True)
+    print_line(f"{found.newer}, {before}", "bold")
+    counts = ", ".join(f"{found.counts[kind]:,} {kind.value}" for kind in ChangeKind)
+    print_line(f"  {counts}")
     for caveat in found.caveats:
-        console.print(f"  note: {one_line(caveat)}", soft_wrap=True)
-    for fate in (
+        print_line(f"  note: {caveat}")
+    shown_kinds = (
         ChangeKind.APPEARED,
         ChangeKind.CHANGED,
         ChangeKind.DISAPPEARED,
         ChangeKind.UNKNOWN,
-    ):
-        shown = found.of(fate)
+    )
+    for kind in shown_kinds:
+        shown = found.of(kind)
         if not shown:
             continue
-        console.print(f"\n{fate.value}", style="bold")
-        if fate is ChangeKind.CHANGED:
-            _changed_table(shown).print()
-        else:
-            for change in shown:
-                reason = f"  {one_line(change.reason, 200)}" if change.reason else ""
-                console.print(f"  {one_line(change.key, _VALUE)}{reason}", soft_wrap=True)
-        if (left := found.counts[fate] - len(shown)) > 0:
-            console.print(f"  … and {left:,} more; use --limit or --json")
-
-
-def _changed_table(changed: Iterable[RecordChange]) -> TextTable:
-    table = TextTable("key", "field", "before", "after", wrap=("before", "after"))
-    for change in changed:
-        for place, one in enumerate(change.differences):
-            key = "" if place else change.key
-            table.add(key, one.field, _difference_side(one, "old"), _difference_side(one, "new"))
-    return table
+        print_heading(kind.value)
+        table = TextTable("key", "field", "before", "after", wrap=("before", "after"))
+        for change in shown:
+            reason = f"  {one_line(change.reason, 200)}" if change.reason else ""
+            if kind is not ChangeKind.CHANGED:
+                print_line(f"  {one_line(change.key, _VALUE)}{reason}")
+            for place, one in enumerate(change.differences):
+                table.add("" if place else change.key, one.field, *diff_sides(one))
+        if kind is ChangeKind.CHANGED:
+            table.print()
+        if (left := found.counts[kind] - len(shown)) > 0:
+            click.echo(f"  … and {left:,} more; use --limit or --json")
 
 
 # ---------------- stats, quality
@@ -442,7 +406,7 @@ def _changed_table(changed: Iterable[RecordChange]) -> TextTable:
 
 @records_command.command("stats")
 @click.argument("name", metavar="[SOURCE]", required=False)
-@query_options
+@query_options()
 @common_options
 def field_statistics(name: str | None, **filters: Any) -> None:
     """Show statistics of every field of SOURCE.
@@ -459,7 +423,7 @@ def field_statistics(name: str | None, **filters: Any) -> None:
 
 @records_command.command("quality")
 @click.argument("name", metavar="[SOURCE]", required=False)
-@query_options
+@query_options()
 @common_options
 def quality(name: str | None, **filters: Any) -> None:
     """Show quality scores of records, and why they lose points."""
@@ -470,7 +434,7 @@ def quality(name: str | None, **filters: Any) -> None:
 def _statistics(
     name: str | None, filters: dict[str, Any], compute: Callable[[Iterable[dict[str, Any]]], T]
 ) -> tuple[str | None, T]:
-    query = query_of(filters | {"source": name or filters["source"]})
+    query = RecordQuery(**{**filters, "source": name or filters["source"]})
 
     async def computed(store: Store) -> T:
         return compute(store.records.stream(await checked_query(store, query)))
@@ -479,10 +443,10 @@ def _statistics(
 
 
 def _sources_table(rows: list[dict[str, Any]]) -> TextTable:
-    table = TextTable("source", "records", "mean score", "grades", right=("records", "mean score"))
+    table = TextTable("source", "records", "mean score", "grades")
     for row in rows:
         grades = ", ".join(f"{name} {count}" for name, count in sorted(row["grades"].items()))
-        mean = "" if row["mean_score"] is None else f"{row['mean_score']:.1f}"
+        mean = None if row["mean_score"] is None else f"{row['mean_score']:.1f}"
         table.add(row["source"], row["records"], mean, grades)
     return table
 
@@ -493,19 +457,23 @@ def _print_fields(found: DatasetStatistics) -> None:
         return
     click.echo(f"{found.records:,} records")
     columns = ("field", "filled", "types", "distinct", "min", "median", "max", "distribution")
-    right = ("filled", "distinct", "min", "median", "max")
-    table = TextTable(*columns, right=right, wrap=("field",))
+    table = TextTable(*columns, wrap=("field",))
     is_sampled = False
     for one in found.fields:
-        spread = one.numbers or one.lengths
-        distinct = f"{one.distinct:,}{'+' if one.is_distinct_capped else ''}"
+        types = ", ".join(f"{name} {count:,}" for name, count in one.types.items()) or MISSING
+        if len(one.types) == 1:
+            types = next(iter(one.types))
+        filled = f"{one.share:.1%}"
+        if filled == "100.0%":
+            filled = "100%" if one.share == 1 else ">99.9%"  # only a whole share is 100%
         cells = ("", "", "", "")
-        if spread is not None:
+        if (spread := one.numbers or one.lengths) is not None:
             is_sampled = is_sampled or spread.is_sampled
             median = f"{'~' if spread.is_sampled else ''}{number_text(spread.median)}"
             low, high = number_text(spread.smallest), number_text(spread.largest)
             cells = (low, median, high, sparkline(spread.histogram))
-        table.add(one.field, _share(one.share), _types(one), distinct, *cells)
+        distinct = f"{one.distinct:,}{'+' if one.is_distinct_capped else ''}"
+        table.add(one.field, filled, types, distinct, *cells)
     table.print()
     click.echo("min to distribution: values of numbers, lengths of texts and lists")
     if is_sampled:
@@ -514,40 +482,26 @@ def _print_fields(found: DatasetStatistics) -> None:
         click.echo(f"only the first {len(found.fields)} fields are shown")
 
 
-def _types(one: FieldStatistics) -> str:
-    if len(one.types) == 1:
-        return next(iter(one.types))
-    return ", ".join(f"{name} {count:,}" for name, count in one.types.items()) or MISSING
-
-
-def _share(share: float) -> str:
-    """Return a share as a percentage; only a whole share is 100 %."""
-    shown = f"{share:.1%}"
-    if shown == "100.0%":
-        return "100%" if share == 1 else ">99.9%"
-    return shown
-
-
 def _print_quality(found: QualityStatistics) -> None:
     if not found.records:
         click.echo("no records match")
         return
     mean = "no scores" if found.mean is None else f"mean score {found.mean:.1f}"
     click.echo(f"{found.records:,} records, {mean}")
-    table = TextTable("score", "records", "", right=("score", "records"))
+    table = TextTable("score", "records", "")
     highest, width = max(found.histogram), 100 // len(found.histogram)
     for place, count in reversed(list(enumerate(found.histogram))):
         share = count / highest if highest else 0.0
-        table.add(f"{place * width} to {(place + 1) * width}", f"{count:,}", bar(share, _BAR))
+        table.add(f"{place * width} to {(place + 1) * width}", count, bar(share, _BAR))
     table.print()
     click.echo("grades: " + ", ".join(f"{name} {count:,}" for name, count in found.grades.items()))
     if found.lost:
         parts = ", ".join(f"{name} {points:.1f}" for name, points in found.lost.items())
         click.echo(f"mean points lost: {parts}")
+    reasons = TextTable("records", "part", "reason")
+    for reason in found.reasons[:_SHOWN_REASONS]:
+        reasons.add(reason.records, reason.part, reason.reason)
     if found.reasons:
-        reasons = TextTable("records", "part", "reason", right=("records",))
-        for reason in found.reasons[:_SHOWN_REASONS]:
-            reasons.add(f"{reason.records:,}", reason.part, reason.reason)
         reasons.print()
     if found.other_reasons:
         click.echo(f"and {found.other_reasons:,} more reasons")

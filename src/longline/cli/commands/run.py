@@ -15,13 +15,14 @@ from longline.cli.options import (
     COUNT,
     JOB,
     SECONDS,
-    Number,
-    Size,
+    SIZE,
     common_options,
     engine_option,
+    failure_options,
     given_values,
     ignore_robots_option,
     job_ignore_robots_option,
+    number,
     settings_of,
     source_options,
     typed_values,
@@ -29,21 +30,17 @@ from longline.cli.options import (
 )
 from longline.cli.output import duration_text, print_line, print_result
 from longline.cli.progress import (
-    STOPPED,
-    STOPPING,
     SiteRow,
     SitesDisplay,
     run_job,
+    run_with_display,
     short_source,
     sites_table,
     with_source,
 )
-from longline.config.job_spec import JobSpec
-from longline.config.settings import Settings
 from longline.core.clock import SystemClock
-from longline.core.errors import BadOption, FailureKind, LonglineError, Unexpected
+from longline.core.errors import BadOption, LonglineError, Unexpected
 from longline.core.model import ItemState, Job
-from longline.core.threads import use_daemon_threads
 from longline.devtools.plan import MAX_SAMPLES, REQUESTS, Certainty, Plan, make_plan
 from longline.devtools.session import open_session, session_spec
 from longline.orchestrator import EngineName, NotStarted, Orchestrator, SiteEnd
@@ -68,7 +65,7 @@ from longline.sources.loader import nothing_in
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Response timeout in seconds.")
 @click.option(
     "--retries",
-    type=Number(int, 0, 99),
+    type=number(int, 0, 99),
     help="Retries of a failed request, besides the first attempt.",
 )
 @click.option("--cache/--no-cache", default=None, help="Use the HTTP cache.")
@@ -82,7 +79,7 @@ from longline.sources.loader import nothing_in
     type=COUNT,
     help="Budget of requests; when exhausted, the job ends as partial.",
 )
-@click.option("--max-bytes", type=Size(), help="Maximum bytes to receive, for example 50MB.")
+@click.option("--max-bytes", type=SIZE, help="Maximum bytes to receive, for example 50MB.")
 @click.option("--max-seconds", type=float, metavar="SECONDS", help="Maximum duration in seconds.")
 @engine_option("setting `engine`, or local")
 @click.option(
@@ -122,7 +119,17 @@ def run_command(
         raise click.UsageError("Name at least one SOURCE, or use --all.")
     if export is not None and (is_all or len(sources) > 1):
         raise click.UsageError("--export requires a single SOURCE.")
-    values = _job_values(given, options, params)
+    budget = {name: given.pop(f"max_{name}") for name in ("requests", "bytes", "seconds")}
+    retries = given.pop("retries")
+    values = given_values(given)
+    if any(budget.values()):
+        values["budget"] = given_values(budget)
+    if retries is not None:
+        values["retry"] = {"attempts": retries + 1}
+    if options:
+        values["set"] = dict(options)  # as text: the source's own model knows the types
+    if params:
+        values["params"] = typed_values(params)
     settings = settings_of()
     orchestrator = Orchestrator(settings=settings)
     is_on_workers = (engine or settings.engine) == "celery"
@@ -137,50 +144,28 @@ def run_command(
         how = {"params": values, "fresh": fresh, "engine": engine, "parallel": parallel}
         running = _run_sites(orchestrator, names, how)
     else:
+        how = {"fresh": fresh, "engine": engine, "export": export}
         running = run_job(
             orchestrator,
-            lambda hooks: orchestrator.execute(
-                sources[0], values, fresh=fresh, engine=engine, export=export, **hooks
-            ),
+            lambda hooks: orchestrator.execute(sources[0], values, **how, **hooks),
             is_on_workers=is_on_workers,
         )
     sys.exit(asyncio.run(running))
-
-
-def _job_values(
-    given: dict[str, Any], options: tuple[tuple[str, str], ...], params: tuple[tuple[str, str], ...]
-) -> dict[str, Any]:
-    """Return the fields of JobSpec that the options set."""
-    values = given_values(given)
-    budget = {name: values.pop(f"max_{name}", None) for name in ("requests", "bytes", "seconds")}
-    if any(budget.values()):
-        values["budget"] = {name: value for name, value in budget.items() if value is not None}
-    if (retries := values.pop("retries", None)) is not None:
-        values["retry"] = {"attempts": retries + 1}
-    if options:
-        values["set"] = dict(options)  # as text: the source's own model knows the types
-    if params:
-        values["params"] = typed_values(params)
-    return values
 
 
 async def _run_sites(
     orchestrator: Orchestrator, sources: Sequence[str] | None, how: Mapping[str, Any]
 ) -> int:
     """Run several sources with live progress; return the exit code. None: all known sources."""
-    use_daemon_threads()
-    names = orchestrator.known_sites() if sources is None else sources
-    display = SitesDisplay(names, is_quiet=wants_json())
+    display = SitesDisplay(sources or orchestrator.known_sites(), is_quiet=wants_json())
     for end in orchestrator.broken_sites() if sources is None else ():
         display.warn(str(end.error))
-    try:
-        async with orchestrator:
-            with orchestrator.handling_signals(lambda: display.say(STOPPING)), display:
-                ends = await orchestrator.scrape_all_sites(
-                    sources, hooks_of=display.hooks_of, **how
-                )
-    except asyncio.CancelledError:
-        click.echo(STOPPED, err=True)
+    ends = await run_with_display(
+        orchestrator,
+        display,
+        lambda: orchestrator.scrape_all_sites(sources, hooks_of=display.hooks_of, **how),
+    )
+    if ends is None:
         return ExitCode.INTERRUPTED
     code = worst_exit_code(end.exit_code for end in ends)
     sites = [_site_json(end) for end in ends]
@@ -195,7 +180,7 @@ async def _submit(
     how: Mapping[str, Any],
 ) -> int:
     """Submit sources to workers; return the exit code. None: all known sources."""
-    names = orchestrator.known_sites() if sources is None else sources
+    names = sources or orchestrator.known_sites()
     failed = orchestrator.broken_sites() if sources is None else []
     if not names and not failed:
         raise BadOption("--all", nothing_in(orchestrator.settings.sources))
@@ -251,26 +236,16 @@ def _print_sites(ends: Sequence[SiteEnd]) -> None:
 
 # ---------------- plan
 
-_ERROR_SHOWN = 0.01
-
 
 @click.command("plan")
 @click.argument("source")
 @click.option("--limit", type=COUNT, help="Maximum number of items to plan for.")
 @source_options
 @click.option(
-    "--requests",
-    type=COUNT,
-    default=REQUESTS,
-    show_default=True,
-    help="Maximum number of requests for discovery.",
+    "--requests", type=COUNT, default=REQUESTS, help="Maximum number of requests for discovery."
 )
 @click.option(
-    "--samples",
-    type=COUNT,
-    default=MAX_SAMPLES,
-    show_default=True,
-    help="Maximum number of items to fetch as a sample.",
+    "--samples", type=COUNT, default=MAX_SAMPLES, help="Maximum number of items in the sample."
 )
 @ignore_robots_option
 @common_options
@@ -291,27 +266,26 @@ def plan_command(
     """
     values = {"set": dict(options), "params": typed_values(params)}
     spec = session_spec(source, {**given_values(given), **values})
-    plan = asyncio.run(_plan(settings_of(), spec, requests, samples))
+    settings, clock = settings_of(), SystemClock()
+
+    async def planned() -> Plan:
+        async with open_session(settings, spec, clock) as session:
+            return await make_plan(session, settings, clock, requests=requests, samples=samples)
+
+    plan = asyncio.run(planned())
     print_result(plan.as_dict(), lambda: _print_plan(plan))
-
-
-async def _plan(settings: Settings, spec: JobSpec, requests: int, samples: int) -> Plan:
-    clock = SystemClock()
-    async with open_session(settings, spec, clock) as bench:
-        return await make_plan(bench, settings, clock, requests=requests, samples=samples)
 
 
 def _print_plan(plan: Plan) -> None:
     bound = "" if plan.certainty is Certainty.KNOWN else f"{plan.certainty.value} "
-    error = f" ± {plan.error:.0%}" if plan.error >= _ERROR_SHOWN else ""
+    error = f" ± {plan.error:.0%}" if round(plan.error, 2) else ""
     each = f"{plan.requests_per_item:.3g} per item in a sample of {plan.samples}"
     if plan.fewest_per_item != plan.most_per_item:
         each += f" ({plan.fewest_per_item} to {plan.most_per_item})"
+    discovery = f"{plan.discovery_requests:,} for discovery"
     click.echo(f"{plan.source}: estimated {bound}{duration_text(plan.seconds)}{error}")
     click.echo(f"  items     {bound}{plan.items:,}")
-    click.echo(
-        f"  requests  {bound}{plan.requests:,}: {plan.discovery_requests:,} for discovery, {each}"
-    )
+    click.echo(f"  requests  {bound}{plan.requests:,}: {discovery}, {each}")
     for one in plan.domains:
         limit = "" if one.rate is None else f"{one.rate:.3g} per second, burst {one.burst}, "
         click.echo(f"  rate      {one.domain}: {limit}{one.rate_origin}")
@@ -342,32 +316,19 @@ def resume_command(job: str | None, **given: Any) -> None:
     sys.exit(asyncio.run(running))
 
 
-_FAILURE_KINDS = [kind.value for kind in FailureKind]
-
-
 @click.command("retry")
 @click.argument("job", type=JOB)
-@click.option(
-    "--kind", type=click.Choice(_FAILURE_KINDS), help="Only items with this kind of failure."
-)
-@click.option(
-    "--state",
-    type=click.Choice(["failed", "quarantined", "skipped"]),
-    help="Only items in this state.",
-)
-@click.option("--key", metavar="KEY", help="Only this item.")
+@failure_options(ItemState.FAILED, ItemState.QUARANTINED, ItemState.SKIPPED)
 @engine_option("as in its last run")
 @job_ignore_robots_option
 @log_options
 @common_options
-def retry_command(job: str, *, kind: str | None, state: str | None, **given: Any) -> None:
+def retry_command(job: str, **given: Any) -> None:
     """Requeue failed items of JOB and run it.
 
     Without --kind, --state and --key, all failed and quarantined items are requeued, and those
     that were skipped because of a failure.
     """
-    given["kind"] = FailureKind(kind) if kind else None
-    given["state"] = ItemState(state) if state else None
     orchestrator = Orchestrator(settings=settings_of())
     running = run_job(orchestrator, lambda hooks: orchestrator.retry(job, **given, **hooks))
     sys.exit(asyncio.run(running))

@@ -5,25 +5,25 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 from typing import Any, TypeVar
 
 import click
 
 from longline.cli.exit_codes import ExitCode
-from longline.cli.options import common_options, settings_of
+from longline.cli.options import check_url, common_options, settings_of
 from longline.cli.output import (
     TextTable,
     count_text,
     iso_time,
+    print_facts,
     print_line,
     print_result,
     size_text,
     time_text,
 )
 from longline.cli.queries import with_opened, with_store
-from longline.config.settings import Settings, prepare_home
+from longline.config.settings import prepare_home
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
 from longline.http.messages import origin_of
@@ -59,12 +59,7 @@ def limits_command(context: click.Context) -> None:
 @click.argument("domain")
 @click.option("--rate", type=float, required=True, metavar="N", help="Maximum requests per second.")
 @click.option(
-    "--burst",
-    type=int,
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Requests in a burst; raised at high rates.",
+    "--burst", type=int, default=1, metavar="N", help="Requests in a burst; raised at high rates."
 )
 @common_options
 def pin_limit(domain: str, *, rate: float, burst: int) -> None:
@@ -94,10 +89,7 @@ def forget_limit(domain: str) -> None:
 
 
 def _with_limit_backends(use: Callable[[LimitBackends], Awaitable[T]]) -> T:
-    def opened(settings: Settings) -> AbstractAsyncContextManager[LimitBackends]:
-        return open_limit_backends(settings, SystemClock())
-
-    return with_opened(opened, use)
+    return with_opened(lambda settings: open_limit_backends(settings, SystemClock()), use)
 
 
 def _parse_domain(text: str) -> str:
@@ -106,7 +98,7 @@ def _parse_domain(text: str) -> str:
 
 
 def _print_limits(limits: Mapping[str, Learned]) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "domain": name,
             "rate": learning.displayed_rate(state),
@@ -121,28 +113,17 @@ def _print_limits(limits: Mapping[str, Learned]) -> None:
         }
         for name, state in limits.items()
     ]
-    print_result(rows, lambda: _limits_table(rows).print("no limits are known yet"))
-
-
-def _limits_table(rows: list[dict[str, Any]]) -> TextTable:
-    numbers = ("rate", "burst", "proven", "refusals", "ceiling")
     columns = ("domain", "rate", "burst", "origin", "proven", "refusals", "ceiling")
-    table = TextTable(
-        *columns,
-        "changed (UTC)",
-        right=numbers,
-        drop=("changed (UTC)", "ceiling", "refusals", "proven"),
-        wrap=("domain",),
-    )
+    drop = ("changed (UTC)", "ceiling", "refusals", "proven")
+    table = TextTable(*columns, "changed (UTC)", drop=drop, wrap=("domain",))
     for row in rows:
         rate, proven, ceiling = (
-            "" if row[name] is None else f"{row[name]:.3g}/s"
+            None if row[name] is None else f"{row[name]:.3g}/s"
             for name in ("rate", "proven", "ceiling")
         )
-        changed = (row["changed_at"] or "")[:16]
         cells = (row["domain"], rate, row["burst"], row["known"], proven, row["refusals"], ceiling)
-        table.add(*cells, changed)
-    return table
+        table.add(*cells, (row["changed_at"] or "")[:16])
+    print_result(rows, lambda: table.print("no limits are known yet"))
 
 
 # ---------------- circuit breakers
@@ -157,7 +138,15 @@ def breakers_command(context: click.Context) -> None:
         return
     known = _with_limit_backends(lambda backends: backends.breakers.all())
     rows = [_breaker_row(domain, state) for domain, state in sorted(known.items())]
-    print_result(rows, lambda: _breakers_table(rows).print("no circuit breakers yet"))
+    columns = ("domain", "phase", "failures", "failure rate", "trips", "until (UTC)", "reason")
+    table = TextTable(*columns, note="reason")
+    for row in rows:
+        until = (row["until"] or "")[:19]
+        phase = f"{row['phase']}{' (banned)' if row['is_ban'] and until else ''}"
+        rate = None if row["rate"] is None else f"{row['rate']:.0%}"
+        cells = (row["domain"], phase, row["failures"], rate, row["trips"])
+        table.add(*cells, until, row["reason"])
+    print_result(rows, lambda: table.print("no circuit breakers yet"))
 
 
 @breakers_command.command("show")
@@ -204,24 +193,10 @@ def _breaker_row(domain: str, state: BreakerState) -> dict[str, Any]:
     return {"domain": domain, **row, **times, "history": history}
 
 
-def _breakers_table(rows: list[dict[str, Any]]) -> TextTable:
-    numbers = ("failures", "failure rate", "trips")
-    table = TextTable(
-        "domain", "phase", *numbers, "until (UTC)", "reason", right=numbers, note="reason"
-    )
-    for row in rows:
-        until = (row["until"] or "")[:19]
-        phase = f"{row['phase']}{' (banned)' if row['is_ban'] and until else ''}"
-        rate = "" if row["rate"] is None else f"{row['rate']:.0%}"
-        cells = (row["domain"], phase, row["failures"], rate, row["trips"])
-        table.add(*cells, until, row["reason"])
-    return table
-
-
 def _print_breaker(row: dict[str, Any]) -> None:
-    for name, value in row.items():
-        if name != "history":
-            print_line(f"{name:10} {'' if value is None else value}")
+    facts = {name: "" if value is None else value for name, value in row.items()}
+    del facts["history"]
+    print_facts(facts, width=10)
     for change in row["history"]:
         print_line(f"  {change['at']}  {change['old']} -> {change['new']}  {change['reason']}")
 
@@ -239,20 +214,13 @@ def robots_command(url: str, *, agent: str | None, fresh: bool) -> None:
 
     Exits with 4 if it does not.
     """
-    scheme, host = origin_of(url)
-    if scheme not in {"http", "https"} or not host:
-        raise BadOption("URL", f"must be a full URL like https://example.org/a, not {url!r}")
+    check_url(url)
     name = agent or robots_agent(user_agent_of(settings_of()))
     check = with_opened(
         open_robots_reader, lambda reader: reader.check(url, agent=name, is_fresh=fresh)
     )
-    print_result(_robots_json(check), lambda: _print_robots(url, name, check))
-    sys.exit(ExitCode.OK if check.is_allowed else ExitCode.PAUSED)
-
-
-def _robots_json(check: RobotsCheck) -> dict[str, Any]:
     found, why = check.found, check.explanation
-    return {
+    values = {
         "is_allowed": check.is_allowed,
         **(asdict(why) if why else {}),
         "status": found and found.status,
@@ -260,6 +228,8 @@ def _robots_json(check: RobotsCheck) -> dict[str, Any]:
         "is_kept": check.is_kept,
         "problem": check.problem,
     }
+    print_result(values, lambda: _print_robots(url, name, check))
+    sys.exit(ExitCode.OK if check.is_allowed else ExitCode.PAUSED)
 
 
 def _print_robots(url: str, agent: str, check: RobotsCheck) -> None:
@@ -279,8 +249,7 @@ def _print_robots(url: str, agent: str, check: RobotsCheck) -> None:
         if why.rate:
             facts["rate"] = f"at most {why.rate:.3g} requests per second"
         facts |= {f"sitemap {place}": sitemap for place, sitemap in enumerate(why.sitemaps, 1)}
-    for name, value in facts.items():
-        print_line(f"  {name:12} {value}")
+    print_facts(facts, width=12, indent="  ")
 
 
 # ---------------- cache
@@ -322,8 +291,6 @@ def clear_cache(domain: str | None) -> None:
 
 # ---------------- archive
 
-_LABELS = {"size_bytes": "bytes", "answers": "responses", "bodies": "unique bodies"}
-
 
 @click.group("archive")
 def archive_command() -> None:
@@ -335,8 +302,9 @@ def archive_command() -> None:
 def archive_statistics() -> None:
     """Show the number and size of archived responses."""
     totals = asdict(with_opened(open_archive, lambda archive: archive.totals()))
-    lines = [f"{_LABELS.get(name, name):13} {value:,}" for name, value in totals.items()]
-    print_result(totals, lambda: click.echo("\n".join(lines)))
+    labels = {"size_bytes": "bytes", "answers": "responses", "bodies": "unique bodies"}
+    facts = {labels.get(name, name): f"{value:,}" for name, value in totals.items()}
+    print_result(totals, lambda: print_facts(facts, width=13))
 
 
 @archive_command.command("verify")

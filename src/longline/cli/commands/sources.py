@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 from rich.padding import Padding
@@ -17,6 +16,8 @@ from rich.text import Text
 from longline.cli.exit_codes import ExitCode
 from longline.cli.options import (
     COUNT,
+    ShowByDefault,
+    check_url,
     common_options,
     ignore_robots_option,
     json_option,
@@ -28,16 +29,15 @@ from longline.cli.options import (
     wants_json,
 )
 from longline.cli.output import (
+    SafeConsole,
     TextTable,
     count_text,
     one_line,
     print_line,
     print_result,
-    stderr_console,
-    stdout_console,
     value_text,
 )
-from longline.config.job_spec import JobSpec, make_spec
+from longline.config.job_spec import make_spec
 from longline.config.plugins import GROUPS, SOURCES, list_plugins
 from longline.config.settings import Settings
 from longline.core.clock import SystemClock
@@ -73,7 +73,6 @@ from longline.sources.base import Source
 from longline.sources.loader import as_source, known_sources, load_source
 
 _VALUE = 100  # characters
-_WAIT_SHOWN = 0.01  # seconds, which two decimals show
 _OUTCOMES = {
     OutcomeAction.STORE: "would be stored as a record",
     OutcomeAction.SKIP: "skipped",
@@ -83,27 +82,26 @@ _OUTCOMES = {
 }
 
 
-class _ShowByDefault(click.Group):
-    """Takes a source in place of a command, and shows it."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in self.commands:
-            return "show", self.commands["show"], args
-        return super().resolve_command(ctx, args)
-
-
-@click.group("sources", cls=_ShowByDefault, invoke_without_command=True)
-@profile_option
-@json_option
-@click.pass_context
-def sources_command(context: click.Context) -> None:
+@click.group("sources", cls=ShowByDefault)
+def sources_command() -> None:
     """List, show, check and create sources.
 
     `longline sources` lists all sources, `longline sources SOURCE` shows one.
     """
-    if context.invoked_subcommand is not None:
+
+
+@sources_command.command("show")
+@click.argument("source", required=False)
+@profile_option
+@json_option
+def show_source(source: str | None) -> None:
+    """Show the options, limits and layers of SOURCE.
+
+    Without SOURCE, list all sources.
+    """
+    if source is not None:
+        row = _source_json(load_source(source))
+        print_result([row], lambda: _print_source(row))
         return
     rows = [
         {"name": reference, "about": f"broken: {found}"}
@@ -113,15 +111,6 @@ def sources_command(context: click.Context) -> None:
     ]
     lines = [f"{row.get('reference', row['name']):12} {row['about']}" for row in rows]
     print_result(rows, lambda: click.echo("\n".join(lines)))
-
-
-@sources_command.command("show")
-@click.argument("source")
-@json_option
-def show_source(source: str) -> None:
-    """Show the options, limits and layers of SOURCE."""
-    row = _source_json(load_source(source))
-    print_result([row], lambda: _print_source(row))
 
 
 def _source_json(kind: type[Source]) -> dict[str, Any]:
@@ -147,11 +136,11 @@ def _source_json(kind: type[Source]) -> dict[str, Any]:
 
 
 def _print_source(one: dict[str, Any]) -> None:
-    click.echo(f"{one['name']:12} {one['about']}")
     rate = "unlimited" if one["rate"] is None else one["rate"]
     rate = rate if isinstance(rate, str) else f"{rate:g} requests per second"
-    click.echo(f"  rate      {rate}, burst {one['burst']}")
     layers = (f"{row['name']}{' (optional)' if row['optional'] else ''}" for row in one["layers"])
+    click.echo(f"{one['name']:12} {one['about']}")
+    click.echo(f"  rate      {rate}, burst {one['burst']}")
     click.echo(f"  layers    {', '.join(layers)}")
     for name, setting in one["settings"].items():
         value = "…  (required)" if setting["required"] else setting["default"]
@@ -167,7 +156,7 @@ def _print_source(one: dict[str, Any]) -> None:
 @click.option("--key", metavar="KEY", help="Key of that item.  [default: its URL]")
 @set_option
 @param_option
-@click.option("--items", type=COUNT, default=1, show_default=True, help="Number of items.")
+@click.option("--items", type=COUNT, default=1, help="Number of items.")
 @click.option(
     "--record",
     type=click.Path(path_type=Path, file_okay=False),
@@ -189,9 +178,79 @@ def check(*, record: Path | None, **given: Any) -> None:
     spec = session_spec(given["source"], values)
     url = given["url"]
     item = Item(given["key"] or url, url) if url else None
-    checks = asyncio.run(_check(settings_of(), spec, given["items"], item, record))
+    settings, clock = settings_of(), SystemClock()
+    started = clock.now()
+
+    async def checked() -> Checks:
+        async with open_session(settings, spec, clock) as session:
+            return await check_source(session, clock, items=given["items"], only=item)
+
+    checks = asyncio.run(checked())
+    if record is not None:
+        is_one = len(checks.items) == 1
+        for place, one in enumerate(checks.items, start=1):
+            record_case(record if is_one else record / f"{place:02}", spec, one, started)
     print_result(checks.as_dict(), lambda: _print_checks(checks, record))
     sys.exit(checks.exit_code)
+
+
+def _print_checks(checks: Checks, folder: Path | None) -> None:
+    print_line(f"{checks.source}, version {checks.version}")
+    if checks.discovery:
+        click.echo(f"\ndiscovery, {checks.seconds:.2f} s")
+        _print_exchanges(checks.discovery)
+    for note in checks.notes:
+        print_line(f"  note: {note.field}: {note.text}")
+    for one in checks.items:
+        _print_check(one)
+    if folder:
+        click.echo(f"\nrecorded in {folder}; replay with: longline sources test {folder}")
+
+
+def _print_check(check: Check) -> None:
+    click.echo()
+    print_line(f"item {check.item.key}, {check.item.url}")
+    for layer in check.layers:
+        duration = "" if layer.seconds is None else f"{layer.seconds:.2f} s"
+        print_line(f"  layer {layer.name:14} {duration:>8}  {layer.end}")
+    click.echo("\nfields")
+    width = max((len(one.name) for one in check.fields), default=0)
+    for field in check.fields:
+        value = "(empty)" if field.value is None else one_line(value_text(field.value), _VALUE)
+        print_line(f"  {field.name:{width}}  {value}")
+        origin = [f"from {field.origin}"] if field.origin else []
+        for line in [*origin, *(f"note: {note}" for note in field.notes)]:
+            print_line(f"  {'':{width}}    {line}")
+    click.echo("\nrequests")
+    _print_exchanges(check.exchanges)
+    click.echo()
+    print_line(f"{_OUTCOMES[check.action]}{f': {check.reason}' if check.reason else ''}")
+    if check.found:
+        click.echo(f"discovered {count_text(check.found, 'more item')} on its page")
+    if check.quality:
+        click.echo(f"quality {check.quality.score:g} of 100, {check.quality.grade}")
+        for part in check.quality.parts:
+            for text in part.reasons:
+                print_line(f"  {part.name}: {text}")
+
+
+def _print_exchanges(exchanges: Sequence[Exchange]) -> None:
+    if not exchanges:
+        click.echo("  none")
+    for one in exchanges:
+        page = one.result
+        facts = [str(page)]
+        if isinstance(page, Page):
+            facts = [f"status {page.status}", f"{len(page.body):,} bytes"]
+        facts.append(f"{one.seconds:.2f} s")
+        if round(one.waited, 2):
+            facts.append(f"{one.waited:.2f} s of it waiting for limits")
+        if one.requests > 1:
+            facts.append(f"{one.requests} requests including redirects, retries and robots.txt")
+        if one.is_cached:
+            facts.append("cached")
+        print_line(f"  {one.request.method} {one.request.url}")
+        print_line(f"      {', '.join(facts)}")
 
 
 @sources_command.command("test")
@@ -221,85 +280,6 @@ def _print_cases(results: Sequence[CaseResult]) -> None:
         click.echo(f"{one.folder}: {'same' if one.is_same else 'differs'}")
         for difference in one.differences:
             print_line(f"  {difference}")
-
-
-async def _check(
-    settings: Settings, spec: JobSpec, items: int, item: Item | None, folder: Path | None
-) -> Checks:
-    clock = SystemClock()
-    async with open_session(settings, spec, clock) as bench:
-        started = clock.now()
-        checks = await check_source(bench, clock, items=items, only=item)
-    if folder is not None:
-        is_one = len(checks.items) == 1
-        for number, one in enumerate(checks.items, start=1):
-            record_case(folder if is_one else folder / f"{number:02}", spec, one, started)
-    return checks
-
-
-def _print_checks(checks: Checks, folder: Path | None) -> None:
-    print_line(f"{checks.source}, version {checks.version}")
-    if checks.discovery:
-        click.echo(f"\ndiscovery, {checks.seconds:.2f} s")
-        _print_exchanges(checks.discovery)
-    for note in checks.notes:
-        print_line(f"  note: {note.field}: {note.text}")
-    for one in checks.items:
-        _print_check(one)
-    if folder:
-        click.echo(f"\nrecorded in {folder}; replay with: longline sources test {folder}")
-
-
-def _print_check(check: Check) -> None:
-    click.echo()
-    print_line(f"item {check.item.key}, {check.item.url}")
-    for layer in check.layers:
-        took = "" if layer.seconds is None else f"{layer.seconds:.2f} s"
-        print_line(f"  layer {layer.name:14} {took:>8}  {layer.end}")
-    click.echo("\nfields")
-    width = max((len(one.name) for one in check.fields), default=0)
-    for field in check.fields:
-        value = "(empty)" if field.value is None else one_line(value_text(field.value), _VALUE)
-        print_line(f"  {field.name:{width}}  {value}")
-        if field.origin:
-            print_line(f"  {'':{width}}    from {field.origin}")
-        for note in field.notes:
-            print_line(f"  {'':{width}}    note: {note}")
-    click.echo("\nrequests")
-    _print_exchanges(check.exchanges)
-    reason = f": {check.reason}" if check.reason else ""
-    click.echo()
-    print_line(f"{_OUTCOMES[check.action]}{reason}")
-    if check.found:
-        click.echo(f"discovered {count_text(check.found, 'more item')} on its page")
-    if check.quality:
-        click.echo(f"quality {check.quality.score:g} of 100, {check.quality.grade}")
-        for part in check.quality.parts:
-            for text in part.reasons:
-                print_line(f"  {part.name}: {text}")
-
-
-def _print_exchanges(exchanges: Sequence[Exchange]) -> None:
-    if not exchanges:
-        click.echo("  none")
-    for one in exchanges:
-        print_line(f"  {one.request.method} {one.request.url}")
-        print_line(f"      {', '.join(_exchange_facts(one))}")
-
-
-def _exchange_facts(exchange: Exchange) -> Iterable[str]:
-    if isinstance(exchange.result, Page):
-        yield f"status {exchange.result.status}"
-        yield f"{len(exchange.result.body):,} bytes"
-    else:
-        yield str(exchange.result)
-    yield f"{exchange.seconds:.2f} s"
-    if exchange.waited >= _WAIT_SHOWN:
-        yield f"{exchange.waited:.2f} s of it waiting for limits"
-    if exchange.requests > 1:
-        yield f"{exchange.requests} requests including redirects, retries and robots.txt"
-    if exchange.is_cached:
-        yield "cached"
 
 
 # ---------------- new
@@ -334,7 +314,6 @@ _CANDIDATE_KINDS = {
     "--transport",
     type=click.Choice(["http", "browser"]),
     default="http",
-    show_default=True,
     help="How to fetch pages: `browser` for pages rendered by JavaScript.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the manifest instead of writing it.")
@@ -347,17 +326,18 @@ def propose_source(*, url: str, output: Path | None, yes: bool, **given: Any) ->
     explained. The manifest is tested on the second page of the list and on several items before it
     is written. Exits with 0 if it works, 3 if it works with warnings, 1 if no manifest was found.
     """
-    if not url.startswith(("http://", "https://")) or not _has_host(url):
-        raise BadOption("URL", f"must be a full URL like https://example.org/a, not {url!r}")
-    if output is not None and output.exists():
-        raise BadOption("-o", f"{output} already exists; choose another file")
+    check_url(url)
     dialog = _Dialog(has_prompts=not (yes or wants_json()), is_quiet=wants_json())
+    if output is not None:
+        _check_new(output)
     survey, proposal = asyncio.run(_propose(settings_of(), url, dialog, given))
     path = None if given["dry_run"] else output or Path(f"{proposal.name}.yaml")
-    if path is not None and path.exists():
-        raise BadOption("-o", f"{path} already exists; choose another file")
     if path is not None:
-        _write_manifest(path, manifest_text(proposal))
+        _check_new(path)
+        try:
+            path.write_text(manifest_text(proposal), "utf-8")
+        except OSError as error:
+            raise DestinationUnwritable(str(path), error.strerror or str(error)) from error
     result = {
         "candidates": [one.as_dict() for one in survey.candidates],
         "proposal": proposal.as_dict(),
@@ -367,11 +347,9 @@ def propose_source(*, url: str, output: Path | None, yes: bool, **given: Any) ->
     sys.exit(ExitCode.PARTIAL if proposal.warnings else ExitCode.OK)
 
 
-def _has_host(url: str) -> bool:
-    try:
-        return bool(urlsplit(url).hostname)
-    except ValueError:  # an incomplete IPv6 address
-        return False
+def _check_new(path: Path) -> None:
+    if path.exists():
+        raise BadOption("-o", f"{path} already exists; choose another file")
 
 
 async def _propose(
@@ -380,24 +358,19 @@ async def _propose(
     spec = make_spec({"source": NO_SOURCE, "ignore_robots": given["ignore_robots"]})
     transport: Transport = given["transport"]
     clock = SystemClock()
-    async with open_page_chain(settings, spec, clock, transport=transport) as link:
-        proposer = Proposer(link, url, given["name"], clock=clock, transport=transport)
+    async with open_page_chain(settings, spec, clock, transport=transport) as chain:
+        proposer = Proposer(chain, url, given["name"], clock=clock, transport=transport)
         survey = await proposer.survey()
         dialog.show_candidates(survey.candidates)
-        number = given["candidate"] or dialog.chosen(survey.candidates)
-        if number is None:
+        chosen = given["candidate"] or dialog.chosen(survey.candidates)
+        if chosen is None:
             proposal = await proposer.best(survey)
+        elif chosen > (count := len(survey.candidates)):
+            raise BadOption("--candidate", f"there are only {count} candidates")
         else:
-            proposal = await proposer.propose(survey, _numbered(survey, number))
+            proposal = await proposer.propose(survey, survey.candidates[chosen - 1])
     dialog.show_proposal(proposal, survey)
     return survey, dialog.edited(proposal)
-
-
-def _numbered(survey: PageSurvey, number: int) -> Candidate:
-    if number > len(survey.candidates):
-        count = len(survey.candidates)
-        raise BadOption("--candidate", f"there are only {count} candidates")
-    return survey.candidates[number - 1]
 
 
 class _Dialog:
@@ -411,50 +384,50 @@ class _Dialog:
         """Print the candidates with examples and reasons."""
         if self._is_quiet:
             return
-        screen = stdout_console()
-        room = screen.width - 5
-        screen.print("Candidates for the items, most likely first:\n")
-        for number, one in enumerate(candidates, start=1):
-            screen.print(Text(f"{number:3}  {shortened(_describe_candidate(one), room)}", "bold"))
+        console = SafeConsole()
+        room = console.width - 5
+        console.print("Candidates for the items, most likely first:\n")
+        for place, one in enumerate(candidates, start=1):
+            console.print(Text(f"{place:3}  {shortened(_describe_candidate(one), room)}", "bold"))
             for text in one.samples[:2] if one.kind is not ItemKind.PAGE else ():
-                screen.print(f"     {shortened(text, room)}")
+                console.print(f"     {shortened(text, room)}")
             score = [f"score {one.score:.0f}"] if one.score else []
             reasons = Text("; ".join([*score, *one.reasons]), "dim")
-            screen.print(Padding(reasons, (0, 0, 0, 5)))
-        screen.print()
+            console.print(Padding(reasons, (0, 0, 0, 5)))
+        console.print()
 
     def chosen(self, candidates: Sequence[Candidate]) -> int | None:
         """Return the number that the user chose; None uses the best one."""
         if not self._has_prompts or len(candidates) == 1:
             return None
-        number: int = click.prompt(
+        chosen: int = click.prompt(
             "Which are the items?", type=click.IntRange(1, len(candidates)), default=1
         )
         click.echo()
-        return number
+        return chosen
 
     def show_proposal(self, proposal: Proposal, survey: PageSurvey) -> None:
         """Print the fields, the pagination and the warnings."""
         if self._is_quiet:
             return
-        screen = stdout_console()
-        number = survey.candidates.index(proposal.candidate) + 1
-        screen.print(Text(f"Candidate {number}: {_describe_candidate(proposal.candidate)}", "bold"))
+        console = SafeConsole()
+        place = survey.candidates.index(proposal.candidate) + 1
+        print_line(f"Candidate {place}: {_describe_candidate(proposal.candidate)}", "bold")
         if proposal.candidate.kind is not ItemKind.PAGE:
-            pages = proposal.pages or {}
-            how = ", ".join(f"{name} {value}" for name, value in pages.items())
-            screen.print(f"Pagination: {how or 'none found'}")
+            how = ", ".join(f"{name} {value}" for name, value in (proposal.pages or {}).items())
+            print_line(f"Pagination: {how or 'none found'}")
         tested = count_text(len(proposal.tried), "page")
-        screen.print(f"Tested on {tested}: {count_text(len(proposal.records), 'record')}\n")
+        print_line(f"Tested on {tested}: {count_text(len(proposal.records), 'record')}")
+        click.echo()
         table = TextTable("#", "field", "type", "filled", "example", drop=["filled", "type"])
         for place, one in enumerate(proposal.all_fields, start=1):
-            sample = shortened(one.samples[0], max(20, screen.width - 46)) if one.samples else ""
+            sample = shortened(one.samples[0], max(20, console.width - 46)) if one.samples else ""
             table.add(place, one.name, one.kind or "text", f"{one.filled:.0%}", sample)
-        screen.print(table)
+        table.print()
         for note in proposal.notes:
-            screen.print(f"note: {note}")
+            print_line(f"note: {note}")
         for warning in proposal.warnings:
-            stderr_console().print(Text(f"warning: {warning.text}", "yellow"))
+            SafeConsole(stderr=True).print(Text(f"warning: {warning.text}", "yellow"))
 
     def edited(self, proposal: Proposal) -> Proposal:
         """Return the proposal with the fields that the user keeps and renames."""
@@ -487,13 +460,6 @@ def _print_written(proposal: Proposal, path: Path | None) -> None:
     click.echo(f"  check one item:  longline sources check {path}")
     click.echo(f"  plan the run:    longline plan {path}")
     click.echo(f"  run it:          longline run {path}")
-
-
-def _write_manifest(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, "utf-8")
-    except OSError as error:
-        raise DestinationUnwritable(str(path), error.strerror or str(error)) from error
 
 
 # ---------------- plugins

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,27 +13,26 @@ from typing import Any
 import click
 
 from longline.cli.exit_codes import ExitCode
+from longline.cli.log_options import Command
 from longline.cli.options import (
     COUNT,
+    RATE,
     SHARE,
-    Number,
-    Rate,
     common_options,
-    home_given,
-    profile_given,
+    number,
+    settings_given,
     settings_of,
     wants_json,
 )
-from longline.cli.output import print_result, stdout_console
-from longline.cli.progress import STOPPED, STOPPING, JobDisplay, print_summary
+from longline.cli.output import SafeConsole, print_line, print_result
+from longline.cli.progress import JobDisplay, print_summary, run_with_display
 from longline.config.settings import Settings, prepare_home
 from longline.core.errors import BadOption
-from longline.core.output import sanitize
 from longline.engine.report import JobReport
 from longline.export.export import ExportRequest, export
 from longline.orchestrator import Orchestrator
 from longline.sandbox.web import PracticeWeb, WebOptions
-from longline.services.doctor.doctor import diagnose, fix
+from longline.services.doctor.doctor import diagnose
 from longline.services.doctor.findings import Finding, Verdict
 from longline.sources.n8n.source import has_transcript_library
 from longline.storage.query import RecordQuery
@@ -46,21 +44,19 @@ _PRIVATE = 0o600  # like all files of a home
 _TIMEOUT = 5.0  # seconds; slow responses of the practice web would take minutes
 
 
+_items_option = click.option("--items", type=COUNT, default=500, help="Number of templates.")
+_seed_option = click.option("--seed", type=int, default=7, metavar="N", help="Random seed.")
+
+
+def _share_option(name: str, default: float, what: str) -> Callable[[Command], Command]:
+    return click.option(name, type=SHARE, default=default, help=f"Share of URLs that {what}.")
+
+
 @click.command("demo")
-@click.option("--items", type=COUNT, default=500, show_default=True, help="Number of templates.")
-@click.option(
-    "--faults",
-    type=SHARE,
-    default=0.15,
-    show_default=True,
-    help="Share of URLs that fail at first.",
-)
-@click.option(
-    "--missing", type=SHARE, default=0.01, show_default=True, help="Share of URLs that return 404."
-)
-@click.option(
-    "--seed", type=int, default=7, show_default=True, metavar="N", help="Seed of the random faults."
-)
+@_items_option
+@_share_option("--faults", 0.15, "fail at first")
+@_share_option("--missing", 0.01, "return 404")
+@_seed_option
 @common_options
 def demo_command(**web: Any) -> None:
     """Scrape 500 templates from a local practice web with faults.
@@ -71,93 +67,74 @@ def demo_command(**web: Any) -> None:
     settings = settings_of()
     prepare_home(settings)
     settings = settings.model_copy(update={"home": settings.home / "demo", "database_url": None})
-    options = WebOptions(rate=_RATE, burst=_BURST, **web)
-    sys.exit(asyncio.run(_demo(settings, options)))
+    sys.exit(asyncio.run(_demo(settings, WebOptions(rate=_RATE, burst=_BURST, **web))))
 
 
 async def _demo(settings: Settings, options: WebOptions) -> int:
     display = JobDisplay(is_quiet=wants_json())
-    async with _serving(options) as web:
-        display.say(
-            f"The practice web at {web.url} has {options.items} templates, allows {_RATE:g} "
-            f"requests per second, and {options.faults:.0%} of its URLs fail at first.\n"
-        )
-        try:
-            report, records = await _collect(settings, web, display)
-        except asyncio.CancelledError:
-            click.echo(STOPPED, err=True)
-            return ExitCode.INTERRUPTED
-    print_result(report.as_dict(), lambda: _print_demo(web, report, records, settings))
-    return report.exit_code
-
-
-@asynccontextmanager
-async def _serving(options: WebOptions) -> AsyncIterator[PracticeWeb]:
     web = PracticeWeb(options, port=_PORT)
     try:
         await web.start()
     except OSError:
         web = PracticeWeb(options)  # the port is taken: use any free one
         await web.start()
-    try:
-        yield web
-    finally:
-        await web.stop()
-
-
-async def _collect(
-    settings: Settings, web: PracticeWeb, display: JobDisplay
-) -> tuple[JobReport, int]:
+    display.say(
+        f"The practice web at {web.url} has {options.items} templates, allows {_RATE:g} "
+        f"requests per second, and {options.faults:.0%} of its URLs fail at first.\n"
+    )
     addresses = {
         "site_url": web.site_url,
         "api_url": web.api_url,
         "youtube_url": web.youtube_url,
         "transcripts": has_transcript_library(),
     }
-    orchestrator = Orchestrator(
-        "n8n",
-        addresses,
-        settings=settings,
-        rate=_RATE,
-        burst=_BURST,
-        concurrency=32,
-        timeout=_TIMEOUT,
-    )
+    limits: dict[str, Any] = {
+        "rate": _RATE,
+        "burst": _BURST,
+        "concurrency": 32,
+        "timeout": _TIMEOUT,
+    }
+    orchestrator = Orchestrator("n8n", addresses, settings=settings, **limits)
+    path = settings.home / "templates.jsonl"
 
-    async with orchestrator:
-        with orchestrator.handling_signals(lambda: display.say(STOPPING)), display:
-            report = await orchestrator.execute(on_progress=display.update)
-        path = settings.home / "templates.jsonl"
+    async def collect() -> JobReport:
+        report = await orchestrator.execute(on_progress=display.update)
         query = RecordQuery(job=report.job)
         request = ExportRequest(str(path), has_schema=False)
-        done = export(request, lambda: orchestrator.store.records.stream(query))
+        export(request, lambda: orchestrator.store.records.stream(query))
         path.chmod(_PRIVATE)
-    return report.with_output(done.path), done.records
+        return report.with_output(str(path))
+
+    try:
+        report = await run_with_display(orchestrator, display, collect)
+    finally:
+        await web.stop()
+    if report is None:
+        return ExitCode.INTERRUPTED
+    print_result(report.as_dict(), lambda: _print_demo(web, report, settings.home))
+    return report.exit_code
 
 
-def _print_demo(web: PracticeWeb, report: JobReport, records: int, settings: Settings) -> None:
+def _print_demo(web: PracticeWeb, report: JobReport, home: Path) -> None:
     print_summary(report)
     tally = web.tally
     faults = ", ".join(f"{count} x {kind}" for kind, count in sorted(tally.faults.items()))
     requests = tally.requests + tally.youtube
     click.echo(f"  the site  received {requests} requests, returned {tally.rate_limited} 429s")
     click.echo(f"            and these faults: {faults or 'none'}")
-    click.echo(f"  export    {records} records in {report.output}")
+    click.echo(f"  export    {report.output}")
     click.echo("\nNext steps:")
-    for command_line, purpose in _next_steps(settings.home):
+    next_steps = {
+        "list the records": f"longline records list --home {home}",
+        "show one with its quality": f"longline records show KEY --home {home}",
+        "export to a spreadsheet": f"longline export -o t.csv --home {home}",
+        "report on the run": f"longline report --home {home}",
+        "run again: records are unchanged": "longline demo",
+        "serve a site with more faults": "longline sandbox --faults 0.3 --rate 2",
+        "run your own source": "longline run --help",
+    }
+    for purpose, command_line in next_steps.items():
         click.echo(f"  # {purpose}\n  {command_line}")
-
-
-def _next_steps(home: Path) -> list[tuple[str, str]]:
-    return [
-        (f"longline records list --home {home}", "list the records"),
-        (f"longline records show KEY --home {home}", "show one with its quality"),
-        (f"longline export -o t.csv --home {home}", "export to a spreadsheet"),
-        (f"longline report --home {home}", "report on the run"),
-        ("longline demo", "run again: records are unchanged"),
-        ("longline sandbox --faults 0.3 --rate 2", "serve a site with more faults"),
-        ("longline run --help", "run your own source"),
-    ]
 
 
 # ---------------- doctor
@@ -177,70 +154,44 @@ def doctor_command(*, is_fixing: bool) -> None:
     Starts nothing, and changes nothing without --fix. Exits with 1 if there is a problem, not for
     warnings.
     """
-    done = fix(home_given(), profile_given()) if is_fixing else []
-    found = [*done, *diagnose(home_given(), profile_given())]
+    given = settings_given()
+    found = diagnose(given["home"], given["profile"], is_fixing=is_fixing)
     print_result([asdict(one) for one in found], lambda: _print_findings(found))
     is_failed = any(one.verdict is Verdict.PROBLEM for one in found)
     sys.exit(ExitCode.FAILED if is_failed else ExitCode.OK)
 
 
 def _print_findings(findings: Sequence[Finding]) -> None:
-    console = stdout_console(soft_wrap=True)
+    is_terminal = SafeConsole().is_terminal
     for one in findings:
-        symbol = _SYMBOLS[one.verdict] if console.is_terminal else f"{one.verdict.value:8}"
-        console.print(symbol, style=_COLOURS[one.verdict], end=" ")
-        console.print(sanitize(f"{one.about:16} {one.sentence}", is_line=True))
+        symbol = _SYMBOLS[one.verdict] if is_terminal else f"{one.verdict.value:8}"
+        print_line(symbol, _COLOURS[one.verdict], end=" ")
+        print_line(f"{one.about:16} {one.sentence}")
         if one.remedy is not None:
-            remedy = sanitize(one.remedy, is_line=True)
-            console.print(f"{'':{len(symbol)}} {'':16} → {remedy}")
+            print_line(f"{'':{len(symbol)}} {'':16} → {one.remedy}")
 
 
 # ---------------- sandbox
 
 
 @click.command("sandbox")
-@click.option("--items", type=COUNT, default=500, show_default=True, help="Number of templates.")
+@_items_option
+@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Address to listen on.")
 @click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    metavar="ADDRESS",
-    help="Address to listen on.",
+    "--port", type=number(int, 0, 65535), default=_PORT, help="Port to listen on; 0 for any."
 )
 @click.option(
-    "--port",
-    type=Number(int, 0, 65535),
-    default=8765,
-    show_default=True,
-    help="Port to listen on; 0 for any free one.",
+    "--rate", type=RATE, default="unlimited", help="Maximum requests per second per client."
 )
+@click.option("--burst", type=COUNT, default=5, help="Requests in a burst.")
+@_share_option("--faults", 0.0, "fail at first")
+@_share_option("--missing", 0.0, "return 404")
 @click.option(
-    "--rate",
-    type=Rate(),
-    default="unlimited",
-    show_default=True,
-    help="Maximum requests per second per client.",
-)
-@click.option("--burst", type=COUNT, default=5, show_default=True, help="Requests in a burst.")
-@click.option("--faults", type=SHARE, default=0.0, help="Share of URLs that fail at first.")
-@click.option("--missing", type=SHARE, default=0.0, help="Share of URLs that return 404.")
-@click.option(
-    "--latency",
-    type=Number(float, 0),
-    default=0.0,
-    metavar="SECONDS",
-    help="Delay of each response in seconds.",
+    "--latency", type=number(float, 0), default=0.0, help="Delay of each response in seconds."
 )
 @click.option("--validators", is_flag=True, help="Send ETags, and 304 for known ones.")
 @click.option("--disallow", is_flag=True, help="Disallow the API in robots.txt.")
-@click.option(
-    "--seed",
-    type=int,
-    default=7,
-    show_default=True,
-    metavar="N",
-    help="Seed of the random content.",
-)
+@_seed_option
 @click.option(
     "--corpus",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -275,8 +226,8 @@ def sandbox_command(*, host: str, port: int, rate: float | str, **options: objec
 async def _serve(web: PracticeWeb) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stop.set)
+    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(one, stop.set)
     try:
         await web.start()
     except OSError as error:

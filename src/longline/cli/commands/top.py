@@ -15,7 +15,7 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from longline.cli.options import Number, common_options, settings_of, wants_json
+from longline.cli.options import common_options, number, settings_of, wants_json
 from longline.cli.output import (
     SafeConsole,
     SafeLive,
@@ -23,7 +23,6 @@ from longline.cli.output import (
     duration_text,
     one_line,
     print_json,
-    stdout_console,
     time_text,
 )
 from longline.cli.progress import SiteRow, sites_table
@@ -37,7 +36,7 @@ from longline.storage.store import Store, open_store
 
 _RECENT = 5  # ended jobs that are shown at most
 _RECENT_SECONDS = 3600.0
-_PATIENCE = 2.0  # seconds for a stopped server, before the display says so
+_RESPONSE_TIMEOUT = 2.0  # seconds; after that the display reports that the database is down
 _HOST_ID = re.compile(r"~[0-9a-f]{8}(?![0-9a-f])")  # part of a host name, see engine/owner.py
 
 
@@ -49,9 +48,8 @@ _HOST_ID = re.compile(r"~[0-9a-f]{8}(?![0-9a-f])")  # part of a host name, see e
 )
 @click.option(
     "--every",
-    type=Number(float, 0.2),
+    type=number(float, 0.2),
     default=1.0,
-    show_default=True,
     metavar="SECONDS",
     help="Refresh interval in seconds.",
 )
@@ -62,7 +60,7 @@ def top_command(*, once: bool, every: float) -> None:
     Ctrl-C ends the display; jobs continue. --json prints one snapshot.
     """
     settings = settings_of()
-    console = stdout_console()
+    console = SafeConsole()
     if wants_json():
         print_json(asyncio.run(_read_snapshot(settings)).as_dict())
     elif once or not console.is_terminal:
@@ -104,7 +102,7 @@ async def _read_snapshot(settings: Settings) -> Snapshot:
 async def _watch(settings: Settings, console: SafeConsole, every: float) -> None:
     last: Snapshot | None = None
     with (
-        Store(open_database(settings.database, timeout=_PATIENCE)) as store,
+        Store(open_database(settings.database, timeout=_RESPONSE_TIMEOUT)) as store,
         SafeLive(console=console, screen=True, auto_refresh=False) as live,
     ):
         while True:
@@ -114,14 +112,11 @@ async def _watch(settings: Settings, console: SafeConsole, every: float) -> None
                 pause = rest_after(time.monotonic() - started, every=every)
                 live.update(snapshot_view(last), refresh=True)
             except StoreGone as error:
-                live.update(_disconnected_view(error, last), refresh=True)
+                text = f"The database does not respond ({error.problem}). Reconnecting."
+                problem = Text(one_line(text), style="red")
+                parts = (snapshot_view(last), Text(""), problem) if last else (problem,)
+                live.update(Group(*parts), refresh=True)
             await asyncio.sleep(pause)
-
-
-def _disconnected_view(error: StoreGone, last: Snapshot | None) -> RenderableType:
-    problem = one_line(f"The database does not respond ({error.problem}). Reconnecting.")
-    trouble = Text(problem, style="red")
-    return Group(snapshot_view(last), Text(""), trouble) if last else trouble
 
 
 async def take_snapshot(settings: Settings, store: Store, last: Snapshot | None = None) -> Snapshot:
@@ -134,32 +129,26 @@ async def take_snapshot(settings: Settings, store: Store, last: Snapshot | None 
         if job.finished_at is not None and job.finished_at > now - _RECENT_SECONDS
     ]
     jobs = [await progress_of(store, job) for job in [*unfinished, *ended]]
-    workers, trouble = await _workers(settings)
     abandoned = [job.id for job in unfinished if await is_abandoned(store, job, now)]
-    return Snapshot(now, jobs, workers, trouble, _speeds(jobs, now, last), frozenset(abandoned))
+    workers: Sequence[Any] = ()
+    trouble = None
+    if settings.broker is not None:
+        from longline.distributed.registry import Presences  # noqa: PLC0415  # an optional part
 
-
-async def _workers(settings: Settings) -> tuple[Sequence[Any], str | None]:
-    if settings.broker is None:
-        return (), None
-    from longline.distributed.registry import Presences  # noqa: PLC0415  # an optional part
-
-    try:
-        async with Presences.open(settings) as presences:
-            return await presences.all(), None
-    except LonglineError as error:
-        return (), str(error)
-
-
-def _speeds(jobs: Sequence[SiteProgress], now: float, last: Snapshot | None) -> dict[str, float]:
-    if last is None or now <= last.at:
-        return {}
-    before = {job.job: job.completed_items for job in last.jobs}
-    return {
-        job.job: (job.completed_items - before[job.job]) * 60 / (now - last.at)
-        for job in jobs
-        if job.job in before
-    }
+        try:
+            async with Presences.open(settings) as presences:
+                workers = await presences.all()
+        except LonglineError as error:
+            trouble = str(error)
+    speeds = {}
+    if last is not None and now > last.at:
+        before = {job.job: job.completed_items for job in last.jobs}
+        speeds = {
+            job.job: (job.completed_items - before[job.job]) * 60 / (now - last.at)
+            for job in jobs
+            if job.job in before
+        }
+    return Snapshot(now, jobs, workers, trouble, speeds, frozenset(abandoned))
 
 
 def snapshot_view(snapshot: Snapshot) -> RenderableType:
@@ -191,19 +180,9 @@ def snapshot_view(snapshot: Snapshot) -> RenderableType:
 
 
 def _worker_table(snapshot: Snapshot) -> TextTable:
-    table = TextTable(
-        "worker",
-        "host",
-        "pid",
-        "processes",
-        "queues",
-        "chunks",
-        "last chunk",
-        "up for",
-        right=("pid", "processes", "chunks"),
-        drop=("host", "queues", "pid", "up for", "processes"),
-        wrap=("worker",),
-    )
+    columns = ("worker", "host", "pid", "processes", "queues", "chunks", "last chunk", "up for")
+    drop = ("host", "queues", "pid", "up for", "processes")
+    table = TextTable(*columns, drop=drop, wrap=("worker",))
     names = short_names(worker.name for worker in snapshot.workers)
     hosts = short_names(worker.host for worker in snapshot.workers)
     for worker in snapshot.workers:
@@ -211,10 +190,10 @@ def _worker_table(snapshot: Snapshot) -> TextTable:
         table.add(
             names[worker.name],
             hosts[worker.host],
-            worker.pid,
+            str(worker.pid),
             worker.processes,
             ", ".join(worker.queues),
-            f"{worker.chunks:,}",
+            worker.chunks,
             "none yet" if last is None else f"{duration_text(max(0.0, snapshot.at - last))} ago",
             duration_text(max(0.0, snapshot.at - worker.started_at)),
         )

@@ -76,10 +76,8 @@ def home(context: CheckContext) -> Iterator[Finding]:
     folder = context.settings.home.absolute()
     existing = _existing(folder)
     if not existing.is_dir() or not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
-        sentence, remedy = (
-            f"{existing} is not writable for this user",
-            f"run chown $USER {existing}",
-        )
+        sentence = f"{existing} is not writable for this user"
+        remedy = f"run chown $USER {existing}"
         if is_read_only(existing):
             sentence, remedy = f"{existing} is on a read-only file system", "mount it for writing"
         yield problem("home", sentence, f"{remedy}, or set LONGLINE_HOME to another folder")
@@ -243,28 +241,19 @@ CHECKS: Mapping[str, Check] = {
 
 
 def diagnose(
-    home_folder: Path | None = None, profile: str | None = None, *, seconds: float = _TIMEOUT
+    home_folder: Path | None = None, profile: str | None = None, *, is_fixing: bool = False
 ) -> list[Finding]:
-    """Run all checks; problems come last.
+    """Run all checks; problems come last. With `is_fixing`, fix the permissions of the home first.
 
     Invalid settings are the only finding, since every check depends on them.
     """
     try:
         settings = load_settings(home=home_folder, profile=profile)
     except LonglineError as error:
-        return [
-            problem("settings", str(error), "fix it; `longline config show` explains the settings")
-        ]
-    return examine(CheckContext(settings), CHECKS, seconds=seconds)
-
-
-def fix(home_folder: Path | None = None, profile: str | None = None) -> list[Finding]:
-    """Fix the permissions of the home; return what was done."""
-    try:
-        settings = load_settings(home=home_folder, profile=profile)
-    except LonglineError:
-        return []  # `diagnose` reports it
-    return list(fix_permissions(settings.home))
+        remedy = "fix it; `longline config show` explains the settings"
+        return [problem("settings", str(error), remedy)]
+    done = fix_permissions(settings.home) if is_fixing else ()
+    return [*done, *examine(CheckContext(settings), CHECKS)]
 
 
 def examine(

@@ -6,8 +6,9 @@ import asyncio
 import os
 import socket
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -16,21 +17,22 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import psutil
-from sqlalchemy import URL, Connection, func, make_url, select
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import URL, Connection, create_engine, func, inspect, make_url, select, text
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.pool import NullPool
 
 from longline.config.settings import is_read_only
 from longline.core.errors import MissingExtra
 from longline.core.model import JobState
 from longline.core.redaction import redact_server_url, redact_url
 from longline.core.sqlite_files import undecodable_is_damage
-from longline.engine.owner import dead_among, is_abandoned
+from longline.engine.owner import is_abandoned
 from longline.services.doctor.findings import CheckContext, Finding, ok, problem, warning
 from longline.services.processes import LOOPBACK, StateFile, find_process
 from longline.services.programs import advisories_for
 from longline.storage.backends import OLDEST, explain_failure
 from longline.storage.database import NEWEST, Database, open_database
-from longline.storage.queue.tasks import Task, TaskKind
+from longline.storage.queue.tasks import TaskKind
 from longline.storage.schema import chunks, jobs, metadata
 from longline.storage.store import Store
 
@@ -39,14 +41,13 @@ _RESPONSE_TIMEOUT = 3  # seconds
 _NETWORK_FILE_SYSTEMS = frozenset(
     ["nfs", "nfs4", "cifs", "smbfs", "smb3", "afs", "9p", "glusterfs", "ceph", "fuse.sshfs"]
 )
-_DISK_FULL_TEXTS = ("disk I/O error", "disk is full")
-_SCHEMA_VERSION = "SELECT version_num FROM alembic_version"
-_FACTS = """SELECT pg_database_size(current_database()), pg_is_in_recovery(),
-    has_schema_privilege(current_schema(), 'CREATE'), to_regclass('alembic_version') IS NOT NULL"""
-_CLOCK = "SELECT extract(epoch FROM clock_timestamp())"
-_WRITABLE = """SELECT bool_and(has_table_privilege(oid, 'INSERT')
+_MAY_CREATE = "SELECT has_schema_privilege(current_schema(), 'CREATE')"
+_MAY_WRITE = """SELECT bool_and(has_table_privilege(oid, 'INSERT')
     AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE')) FROM pg_class
-    WHERE relnamespace = current_schema()::regnamespace AND relname = ANY(%s)"""
+    WHERE relnamespace = current_schema()::regnamespace AND relname = ANY(:names)"""
+
+
+# ---------------- The database
 
 
 def database(context: CheckContext) -> Iterator[Finding]:
@@ -56,11 +57,11 @@ def database(context: CheckContext) -> Iterator[Finding]:
         sentence = "the database URL is invalid"
         yield problem("database", sentence, "fix LONGLINE_DATABASE_URL, or unset it to use SQLite")
     elif url.drivername.startswith("sqlite"):
-        yield _check_sqlite(Path(url.database or ""))
+        yield _check_sqlite(url)
     else:
         is_ours = context.settings.database_url is None
         remedy = "run `longline up`" if is_ours else "start it, or fix LONGLINE_DATABASE_URL"
-        yield from _check_postgres(url, remedy)
+        yield _check_postgres(url, remedy)
 
 
 def network_files(context: CheckContext) -> Iterator[Finding]:
@@ -69,9 +70,8 @@ def network_files(context: CheckContext) -> Iterator[Finding]:
     kind = file_system(context.settings.home.absolute(), mounts)
     if kind in _NETWORK_FILE_SYSTEMS:
         sentence = f"the home is on {kind}, where SQLite locks often fail"
-        yield warning(
-            "file system", sentence, "move LONGLINE_HOME to a local disk, or use PostgreSQL"
-        )
+        remedy = "move LONGLINE_HOME to a local disk, or use PostgreSQL"
+        yield warning("file system", sentence, remedy)
     else:
         yield ok("file system", f"the home is on {kind or 'a local disk'}")
 
@@ -82,52 +82,6 @@ def file_system(folder: Path, mounts: dict[str, str]) -> str | None:
     return next((mounts[one] for one in above if one in mounts), None)
 
 
-def schema_version(context: CheckContext) -> str | None:
-    """Return the version of the schema without creating it; None: there is none."""
-    url = _parse_url(context)
-    if url is None:
-        return None
-    if url.drivername.startswith("sqlite"):
-        file = Path(url.database or "")
-        if not file.exists():
-            return None
-        try:
-            return _sqlite_schema_version(file)
-        except sqlite3.Error:
-            return None  # the check of the database reports it
-    return _ask(url, _postgres_schema_version)
-
-
-def database_time(context: CheckContext) -> float | None:
-    """Return the time of the database server; None for SQLite, or when it does not respond."""
-    url = _parse_url(context)
-    if url is None or url.drivername.startswith("sqlite"):
-        return None
-    return _ask(url, lambda one: float(one.execute(_CLOCK).fetchone()[0]))
-
-
-def _connect_postgres(url: URL) -> Any:
-    try:
-        from longline.services.postgres import connect_postgres  # noqa: PLC0415  # an extra
-    except ImportError as error:
-        raise MissingExtra("postgres", "PostgreSQL as the database") from error
-    return connect_postgres(url)
-
-
-def _ask(url: URL, query: Callable[[Any], T]) -> T | None:
-    """Return the result of a query; None on errors, which the check of the database reports."""
-    try:
-        with _connect_postgres(url) as connection:
-            return query(connection)
-    except Exception:  # noqa: BLE001  # errors of psycopg, which is optional
-        return None
-
-
-def _postgres_schema_version(connection: Any) -> str | None:
-    has_tables = connection.execute(_FACTS).fetchone()[3]
-    return str(connection.execute(_SCHEMA_VERSION).fetchone()[0]) if has_tables else None
-
-
 def _parse_url(context: CheckContext) -> URL | None:
     try:
         return make_url(context.settings.database)
@@ -135,71 +89,92 @@ def _parse_url(context: CheckContext) -> URL | None:
         return None
 
 
-def _check_sqlite(file: Path) -> Finding:
+@contextmanager
+def _connected(url: URL) -> Iterator[Connection]:
+    """Connect to a database without creating a file or a table."""
+    options = {"connect_timeout": _RESPONSE_TIMEOUT}
+    if url.drivername.startswith("sqlite"):
+        path = quote(str(Path(url.database or "").absolute()))
+        url = make_url(f"sqlite:///file:{path}?mode=ro&uri=true")
+        options = {"timeout": _RESPONSE_TIMEOUT}
+    else:
+        url = url.set(drivername="postgresql+psycopg")
+    try:
+        engine = create_engine(url, poolclass=NullPool, connect_args=options)
+    except ModuleNotFoundError as error:
+        raise MissingExtra("postgres", "PostgreSQL as the database") from error
+    with undecodable_is_damage(), engine.connect() as connection:
+        yield connection
+
+
+def _schema_version(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return str(connection.scalar(text("SELECT version_num FROM alembic_version")))
+
+
+def _ask(context: CheckContext, query: Callable[[Connection], T]) -> T | None:
+    """Return the result of a query; None on errors, which the check of the database reports."""
+    url = _parse_url(context)
+    try:
+        if url is not None:
+            with _connected(url) as connection:
+                return query(connection)
+    except (DBAPIError, sqlite3.Error, MissingExtra):
+        pass
+    return None
+
+
+def _check_sqlite(url: URL) -> Finding:
+    file = Path(url.database or "")
+    about = f"SQLite {sqlite3.sqlite_version}"
     if not file.exists():
-        return ok("database", f"SQLite {sqlite3.sqlite_version}; no job has been run yet")
+        return ok("database", f"{about}; no job has been run yet")
     if is_read_only(file):
         sentence = f"{file} is on a read-only file system"
-        return problem(
-            "database", sentence, "mount it for writing; until then data can only be read"
-        )
+        remedy = "mount it for writing; until then data can only be read"
+        return problem("database", sentence, remedy)
     if not os.access(file, os.R_OK | os.W_OK):
         return problem("database", f"{file} is not writable", f"chown $USER {file}")
     try:
-        version = _sqlite_schema_version(file)
-    except sqlite3.Error as error:
-        sentence = f"{file} cannot be read ({error})"
-        remedy = "restore a backup, or move the file away"
-        if any(text in str(error) for text in _DISK_FULL_TEXTS):
-            remedy = "free disk space, which SQLite needs for reading too"
-        return problem("database", sentence, remedy)
-    about = f"SQLite {sqlite3.sqlite_version}, {file.stat().st_size / 1e6:.1f} MB"
-    return _schema_finding(about, version)
+        with _connected(url) as connection:
+            version = _schema_version(connection)
+    except (DBAPIError, sqlite3.Error) as error:
+        cause = getattr(error, "orig", error)
+        remedy = "restore a backup, or move the file away; if the disk is full, free some space"
+        return problem("database", f"{file} cannot be read ({cause})", remedy)
+    return _schema_finding(f"{about}, {file.stat().st_size / 1e6:.1f} MB", version)
 
 
-def _sqlite_schema_version(file: Path) -> str | None:
-    address = f"file:{quote(str(file.absolute()))}?mode=ro"
-    with (
-        undecodable_is_damage(),
-        closing(sqlite3.connect(address, uri=True, timeout=_RESPONSE_TIMEOUT)) as connection,
-    ):
-        names = "SELECT count(*) FROM sqlite_master WHERE name = 'alembic_version'"
-        if not connection.execute(names).fetchone()[0]:
-            return None
-        return str(connection.execute(_SCHEMA_VERSION).fetchone()[0])
-
-
-def _check_postgres(url: URL, remedy: str) -> Iterator[Finding]:
+def _check_postgres(url: URL, remedy: str) -> Finding:
     shown = redact_url(url.render_as_string(hide_password=True))
     try:
-        with _connect_postgres(url) as connection:
-            yield _check_server(connection, shown)
-    except MissingExtra:
-        raise
-    except Exception as error:  # noqa: BLE001  # errors of psycopg, which is optional
-        cause = explain_failure(str(error), getattr(error, "sqlstate", None))
-        yield problem("database", f"{shown} cannot be used: {cause}", remedy)
+        with _connected(url) as connection:
+            return _check_server(connection, shown)
+    except DBAPIError as error:
+        cause = explain_failure(str(error.orig), getattr(error.orig, "sqlstate", None))
+        return problem("database", f"{shown} cannot be used: {cause}", remedy)
 
 
-def _check_server(connection: Any, shown: str) -> Finding:
-    major = connection.info.server_version // 10000
+def _check_server(connection: Connection, shown: str) -> Finding:
+    major = int((connection.dialect.server_version_info or (0,))[0])
     if major < OLDEST:
         sentence = f"PostgreSQL {major} at {shown} is too old; {OLDEST} or newer is required"
         return problem("database", sentence, "upgrade the server")
-    size, is_standby, may_create, has_tables = connection.execute(_FACTS).fetchone()
-    if is_standby:
-        sentence = f"{shown} is a read-only standby"
-        return problem("database", sentence, "use the address of the primary")
-    version = connection.execute(_SCHEMA_VERSION).fetchone()[0] if has_tables else None
-    if version != NEWEST and not may_create:
-        sentence = f"{connection.info.user} has no permission to create tables at {shown}"
-        grant = f"GRANT CREATE, USAGE ON SCHEMA public TO {connection.info.user}"
-        return problem("database", sentence, grant)
+    if connection.scalar(text("SELECT pg_is_in_recovery()")):
+        return problem(
+            "database", f"{shown} is a read-only standby", "use the address of the primary"
+        )
+    version = _schema_version(connection)
+    user = connection.scalar(text("SELECT current_user"))
+    if version != NEWEST and not connection.scalar(text(_MAY_CREATE)):
+        sentence = f"{user} has no permission to create tables at {shown}"
+        return problem("database", sentence, f"GRANT CREATE, USAGE ON SCHEMA public TO {user}")
     names = [str(table.name) for table in metadata.sorted_tables]
-    if has_tables and not connection.execute(_WRITABLE, [names]).fetchone()[0]:
-        sentence = f"{connection.info.user} has no permission to write all tables at {shown}"
-        grant = f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {connection.info.user}"
-        return problem("database", sentence, grant)
+    if version is not None and not connection.scalar(text(_MAY_WRITE), {"names": names}):
+        sentence = f"{user} has no permission to write all tables at {shown}"
+        return problem("database", sentence, f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {user}")
+    size = connection.scalar(text("SELECT pg_database_size(current_database())"))
     return _schema_finding(f"PostgreSQL {major} at {shown}, {size / 1e6:.1f} MB", version)
 
 
@@ -224,60 +199,39 @@ def redis(context: CheckContext) -> Iterator[Finding]:
     """Check the Redis that holds shared limits."""
     if context.settings.redis is None:
         yield ok("redis", "not used; processes share limits in a file of the home")
-        return
-    yield from _check_redis("redis", context.settings.redis, "LONGLINE_REDIS_URL")
+    else:
+        yield from _check_redis("redis", context.settings.redis, "LONGLINE_REDIS_URL")
 
 
 def broker(context: CheckContext) -> Iterator[Finding]:
     """Check the Redis that holds messages, if it is another one."""
     address = context.settings.broker
-    if address is None or address == context.settings.redis:
-        return
-    yield from _check_redis("broker", address, "LONGLINE_BROKER_URL")
-
-
-def redis_time(context: CheckContext) -> float | None:
-    """Return the time of Redis; None when there is none, or it does not respond."""
-    address = context.settings.redis
-    if address is None:
-        return None
-    if find_spec("redis") is None:
-        return None  # another check reports it
-    connect, errors = _redis_library()
-    try:
-        with connect(address) as server:
-            seconds, microseconds = server.time()
-    except errors:
-        return None  # another check reports it
-    return float(seconds) + float(microseconds) / 1e6
+    if address is not None and address != context.settings.redis:
+        yield from _check_redis("broker", address, "LONGLINE_BROKER_URL")
 
 
 def _check_redis(about: str, address: str, variable: str) -> Iterator[Finding]:
     if urlsplit(address).scheme not in ("redis", "rediss", "unix"):
-        sentence = "the Redis URL is invalid"
-        yield problem(about, sentence, f"set it like {variable}=redis://127.0.0.1:6379/0")
+        remedy = f"set it like {variable}=redis://127.0.0.1:6379/0"
+        yield problem(about, "the Redis URL is invalid", remedy)
         return
     connect, errors = _redis_library()
-    from longline.limits.backends.redis import permanent_cause  # noqa: PLC0415
+    from longline.limits.backends.redis import permanent_cause  # noqa: PLC0415  # an extra
 
+    where = redact_server_url(address)
     try:
         with connect(address) as server:
             found = server.info("everything")
     except errors as error:
         is_malformed = isinstance(error, ValueError)  # its text may repeat the password
         cause = "invalid URL" if is_malformed else permanent_cause(error, variable)
-        text = cause or f"no response ({' '.join(str(error).split())})"
-        sentence = f"Redis at {redact_server_url(address)} cannot be used: {text}"
+        reason = cause or f"no response ({' '.join(str(error).split())})"
+        sentence = f"Redis at {where} cannot be used: {reason}"
         yield problem(about, sentence, f"start it with `longline up`, or fix {variable}")
         return
-    yield from _check_info(about, redact_server_url(address), found, variable)
-
-
-def _check_info(
-    about: str, where: str, found: Mapping[str, Any], variable: str
-) -> Iterator[Finding]:
-    version = str(found.get("redis_version", ""))
-    major = version.partition(".")[0]
+    product = "valkey" if "valkey_version" in found else "redis"
+    version = str(found.get(f"{product}_version", ""))
+    major = str(found.get("redis_version", "")).partition(".")[0]
     if not major.isdigit() or int(major) < _OLDEST_REDIS:
         sentence = f"Redis at {where} has version {version}; {_OLDEST_REDIS} or newer is required"
         yield problem(about, sentence, f"upgrade it, or name another in {variable}")
@@ -286,26 +240,17 @@ def _check_info(
         sentence = f"Redis at {where} is a read-only replica"
         yield problem(about, sentence, f"set {variable} to its primary")
         return
-    policy = found.get("maxmemory_policy", "noeviction")
-    if policy != "noeviction":
+    if (policy := found.get("maxmemory_policy", "noeviction")) != "noeviction":
         sentence = f"Redis at {where} evicts keys when memory is short ({policy})"
-        remedy = "set maxmemory-policy noeviction"
-        yield warning(about, sentence, remedy)
-    product = "valkey" if "valkey_version" in found else "redis"
-    version = str(found.get(f"{product}_version", ""))
+        yield warning(about, sentence, "set maxmemory-policy noeviction")
     for one in advisories_for(product, version):
         sentence = f"{product} {version} at {where} has {one.name}: {one.summary}"
-        versions = ", ".join(one.fixed[product])
         remedy = (
-            f"upgrade it ({versions} or newer), or put a newer redis-server or valkey-server on "
-            "PATH for `longline up`"
+            f"upgrade it ({', '.join(one.fixed[product])} or newer), or put a newer redis-server "
+            "or valkey-server on PATH for `longline up`"
         )
         yield warning(about, sentence, remedy)
-    if found.get("rdb_last_bgsave_status", "ok") != "ok":
-        sentence = f"Redis at {where} could not save to disk and may refuse writes"
-        yield warning(about, sentence, "free disk space, or disable saving: save ''")
-    persistence = "persistent" if found.get("aof_enabled") else "not persistent, which is fine"
-    yield ok(about, f"{product.capitalize()} {version} at {where}, {persistence}")
+    yield ok(about, f"{product.capitalize()} {version} at {where}")
 
 
 def _redis_library() -> tuple[Callable[[str], Any], Any]:
@@ -322,33 +267,23 @@ def _redis_library() -> tuple[Callable[[str], Any], Any]:
 
 # ---------------- A cluster: its processes, workers, and work that is not done
 
-_MAX_WAIT = 60.0  # seconds that a chunk or a task may wait while workers are idle
-_QUEUES = {TaskKind.EXPORT: "output", TaskKind.FINISHED: "process"}
-_WAITING = {  # one, and several
-    TaskKind.EXPORT: ("1 export waits", "{} exports wait"),
-    TaskKind.FINISHED: (
-        "1 source waits for its `finished` call",
-        "{} sources wait for their `finished` call",
-    ),
-}
+_MAX_WAIT = 60.0  # seconds that a chunk may wait while workers are idle
+_QUEUES = {TaskKind.EXPORT: ("output", "export"), TaskKind.FINISHED: ("process", "finished job")}
 
 
 def own_services(context: CheckContext) -> Iterator[Finding]:
     """Check that what `longline up` started still runs, on the recorded ports."""
-    entries = StateFile(context.settings.home.resolve()).read().processes
-    for entry in entries:
+    for entry in StateFile(context.settings.home.resolve()).read().processes:
+        where = "" if entry.port is None else f" on port {entry.port}"
         if find_process(entry) is None:
             sentence = f"{entry.name} (process {entry.pid}) has ended"
-            if entry.port is not None and _is_open(entry.port):
-                sentence += f"; another program uses its port {entry.port}"
             yield warning("services", sentence, f"run `longline up`; see {entry.log}")
         elif entry.port is not None and not _is_open(entry.port):
             sentence = f"{entry.name} runs (process {entry.pid}), but port {entry.port} is closed"
             remedy = f"run `longline down` and `longline up`; see {entry.log}"
             yield problem("services", sentence, remedy)
         else:
-            port = f" on port {entry.port}" if entry.port else ""
-            yield ok("services", f"{entry.name} runs{port} (process {entry.pid})")
+            yield ok("services", f"{entry.name} runs{where} (process {entry.pid})")
 
 
 def _is_open(port: int) -> bool:
@@ -361,14 +296,11 @@ def _is_open(port: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _WaitingWork:
-    """Unfinished jobs of the cluster, chunks that no worker takes, and tasks by kind.
-
-    Of tasks, the number that wait, and how many of them are old.
-    """
+    """Unfinished jobs of the cluster, chunks that no worker takes, and waiting tasks by kind."""
 
     jobs: int = 0
     old_chunks: int = 0
-    tasks: Mapping[TaskKind, tuple[int, int]] = field(default_factory=dict)
+    tasks: Mapping[TaskKind, int] = field(default_factory=dict)
 
 
 def workers(context: CheckContext) -> Iterator[Finding]:
@@ -389,8 +321,7 @@ def workers(context: CheckContext) -> Iterator[Finding]:
         names = ", ".join(sorted(one.get("name", key) for key, one in found.items()))
         yield ok("workers", f"{len(found)} registered: {names}")
     elif waiting.jobs:
-        wait = "1 job waits" if waiting.jobs == 1 else f"{waiting.jobs} jobs wait"
-        sentence = f"{wait} for workers, but none is registered"
+        sentence = f"{_waits(waiting.jobs, 'job')} for workers, but none is registered"
         yield problem("workers", sentence, "run `longline up` or `longline worker`")
     elif address is not None:
         remedy = "run `longline up` or `longline worker` before `longline run --engine celery`"
@@ -399,25 +330,16 @@ def workers(context: CheckContext) -> Iterator[Finding]:
         sentence = f"{waiting.old_chunks} chunks have waited for more than {_MAX_WAIT:g} s"
         remedy = "see the workers' logs; they need the queue `fetch`, this database and this Redis"
         yield problem("workers", f"{sentence}, and no worker takes any", remedy)
-    if address is not None:
-        yield from _check_tasks(waiting.tasks, found)
-
-
-def _check_tasks(
-    tasks: Mapping[TaskKind, tuple[int, int]], found: Mapping[str, Mapping[str, str]]
-) -> Iterator[Finding]:
-    """Report tasks whose queue no worker serves, or that no worker takes."""
-    for kind, (waiting, old) in tasks.items():
-        queue, (one, several) = _QUEUES[kind], _WAITING[kind]
+    for kind, count in waiting.tasks.items() if address else ():
+        queue, noun = _QUEUES[kind]
         # A worker that registers no queues serves all of them.
-        if waiting and not any(queue in each.get("queues", queue) for each in found.values()):
-            count = one if waiting == 1 else several.format(waiting)
-            sentence = f"{count}, but no worker serves the queue `{queue}`"
+        if not any(queue in each.get("queues", queue) for each in found.values()):
+            sentence = f"{_waits(count, noun)}, but no worker serves the queue `{queue}`"
             yield problem("workers", sentence, f"run `longline worker --queues {queue}`")
-        elif old:
-            count = one if old == 1 else several.format(old)
-            sentence = f"{count} for more than {_MAX_WAIT:g} s, and no worker takes any"
-            yield problem("workers", sentence, "see the workers' logs")
+
+
+def _waits(count: int, noun: str) -> str:
+    return f"1 {noun} waits" if count == 1 else f"{count} {noun}s wait"
 
 
 def abandoned_jobs(context: CheckContext) -> Iterator[Finding]:
@@ -433,11 +355,11 @@ def _ask_database(
     context: CheckContext, query: Callable[[Database], Coroutine[Any, Any, T]]
 ) -> T | None:
     """Return the result of a query; None if the schema is not the newest: nothing is migrated."""
-    if schema_version(context) != NEWEST:
+    if _ask(context, _schema_version) != NEWEST:
         return None
     address = context.settings.database
-    with closing(open_database(address, timeout=_RESPONSE_TIMEOUT)) as database:
-        return asyncio.run(query(database))
+    with closing(open_database(address, timeout=_RESPONSE_TIMEOUT)) as opened:
+        return asyncio.run(query(opened))
 
 
 async def _abandoned(database: Database) -> list[str]:
@@ -452,24 +374,12 @@ async def _abandoned(database: Database) -> list[str]:
 async def _waiting_work(database: Database) -> _WaitingWork:
     store = Store(database)
     now = await store.now()
-    old = {task.name for task in await store.tasks.ready(now - _MAX_WAIT)}
-    ready = await store.tasks.ready(now)
-    tasks: dict[TaskKind, tuple[int, int]] = {}
-    for kind in TaskKind:
-        own = [task for task in ready if task.kind is kind]
-        free = [task.name for task in own if _is_free(task, now)]
-        # None are old while a worker runs one of the kind: the others wait for it.
-        is_busy = len(free) < len(own)
-        tasks[kind] = len(free), 0 if is_busy else len(old.intersection(free))
+    tasks = Counter(task.kind for task in await store.tasks.ready(now) if task.owner is None)
     is_open = jobs.c.state.in_([JobState.PENDING, JobState.RUNNING])
     open_jobs = select(func.count()).where(is_open, jobs.c.engine == "celery")
     waiting = await database.read(lambda connection: connection.scalar(open_jobs))
     old_chunks = await database.read(lambda one: _count_untaken(one, now - _MAX_WAIT))
     return _WaitingWork(waiting or 0, old_chunks, tasks)
-
-
-def _is_free(task: Task, now: float) -> bool:
-    return task.is_free(now, dead_among([task.owner] if task.owner else []))
 
 
 def _count_untaken(connection: Connection, before: float) -> int:
@@ -495,8 +405,8 @@ _PROBLEM_SKEW = 30.0
 def clocks(context: CheckContext) -> Iterator[Finding]:
     """Check how much the clocks of a cluster differ."""
     for name, use, time_of in (
-        ("the database", "leases use the clock of the database", database_time),
-        ("Redis", "limits use the clock of Redis", redis_time),
+        ("the database", "leases use the clock of the database", _database_time),
+        ("Redis", "limits use the clock of Redis", _redis_time),
     ):
         before = context.now()
         there = time_of(context)
@@ -514,3 +424,25 @@ def clocks(context: CheckContext) -> Iterator[Finding]:
             yield ok("clocks", f"the clocks of this machine and of {name} agree; {use}")
     if context.settings.redis is None and context.settings.database.startswith("sqlite"):
         yield ok("clocks", "everything runs on this machine")
+
+
+def _database_time(context: CheckContext) -> float | None:
+    """Return the time of the database server; None for SQLite, or when it does not respond."""
+    if context.settings.database.startswith("sqlite"):
+        return None
+    clock = text("SELECT extract(epoch FROM clock_timestamp())")
+    return _ask(context, lambda connection: float(connection.scalar(clock) or 0))
+
+
+def _redis_time(context: CheckContext) -> float | None:
+    """Return the time of Redis; None when there is none, or it does not respond."""
+    address = context.settings.redis
+    if address is None or find_spec("redis") is None:
+        return None
+    connect, errors = _redis_library()
+    try:
+        with connect(address) as server:
+            seconds, microseconds = server.time()
+    except errors:
+        return None  # another check reports it
+    return float(seconds) + float(microseconds) / 1e6
