@@ -140,12 +140,6 @@ async def test_a_rule_may_call_a_bad_status_fine(api: ApiSite, bench: Bench) -> 
     assert await found(bench, listing("{when: {status: [404, 410]}, do: accept}")) == []
 
 
-async def test_a_status_is_accepted_without_a_rule(api: ApiSite, bench: Bench) -> None:
-    api.says("/products", (404, GOOD))
-
-    assert await found(bench, listing("", "accept: 404")) == ["1"]
-
-
 async def test_the_first_rule_that_fits_is_followed(api: ApiSite, bench: Bench) -> None:
     api.says("/products", (409, GOOD))
     rules = "{when: {status: 409, body: nothing}, do: fail}, {when: {status: 4xx}, do: accept}"

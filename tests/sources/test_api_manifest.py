@@ -45,7 +45,6 @@ def test_a_manifest_comes_back_from_what_a_job_keeps() -> None:
         pagination={"kind": "offset", "size": 50},
         incremental={**INCREMENTAL, "look_back": "1d"},
         handlers=[{"when": {"status": "5xx"}, "do": "wait", "after": "2m"}],
-        accept=404,
     )
 
     kept = manifest.model_dump(mode="json")
@@ -70,7 +69,6 @@ def test_times_may_be_written_with_a_unit() -> None:
         ({"fields": {"a": {"path": "b", "locale": "klingon"}}}, "fields.a.locale: 'klingon'"),
         ({"pagination": {"kind": "leaf"}}, "kind page offset cursor link"),
         ({"pagination": {"kind": "cursor"}}, "pagination.cursor.path:"),
-        ({"pagination": {"kind": "page", "short_page_is_last": True}}, "short_page_is_last size"),
         ({"pagination": {"kind": "page", "size_parameter": "n"}}, "size_parameter size"),
         ({"pagination": {"kind": "graphql", "page_info": "p"}}, "graphql query"),
         ({"pagination": {"kind": "page", "into": "body"}}, "method: POST"),

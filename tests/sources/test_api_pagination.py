@@ -73,7 +73,6 @@ async def keys(bench: Bench, text: str) -> list[str]:
         (", total: total", 3),
         (", total_pages: pages", 3),
         (", has_more: more", 3),
-        (", size: 3, size_parameter: n, short_page_is_last: true", 3),
     ],
 )
 async def test_numbered_pages_end_as_the_manifest_says(
@@ -332,7 +331,6 @@ endpoints:
     graphql:
       query: 'query($after: String, $kind: String) { products { nodes { id } } }'
       variables: {kind: '{kind}', size: 2}
-      keep_partial: PARTIAL
     records: data.products.nodes
     key: id
     pagination: {kind: graphql, page_info: data.products.pageInfo}
@@ -344,14 +342,10 @@ def connection(ids: list[int], cursor: str | None) -> dict[str, Any]:
     return {"data": {"products": {"nodes": [{"id": one} for one in ids], "pageInfo": info}}}
 
 
-def graphql(*, partial: bool = False) -> str:
-    return GRAPHQL.replace("PARTIAL", str(partial).lower())
-
-
 async def test_a_connection_is_followed_page_by_page(api: ApiSite, bench: Bench) -> None:
     api.says("/graphql", connection([1, 2], "abc"), connection([3], None))
 
-    assert await found(bench, graphql()) == ["1", "2", "3"]
+    assert await found(bench, GRAPHQL) == ["1", "2", "3"]
     sent = [orjson.loads(body) for body in api.sent]
     assert sent[0]["variables"] == {"kind": "boat", "size": 2}
     assert sent[1]["variables"] == {"kind": "boat", "size": 2, "after": "abc"}
@@ -363,24 +357,10 @@ async def test_errors_in_a_good_answer_are_a_failure(api: ApiSite, bench: Bench)
     api.says("/graphql", {**connection([1], None), "errors": errors})
 
     with pytest.raises(Rejected) as raised:
-        await found(bench, graphql())
+        await found(bench, GRAPHQL)
 
     assert "'no such field'" in raised.value.reason
     assert re.search(r"\b1\b", raised.value.reason)  # the number of the other errors
-
-
-async def test_partial_data_is_kept_when_the_manifest_says_so(api: ApiSite, bench: Bench) -> None:
-    api.says("/graphql", {**connection([1], None), "errors": [{"message": "slow"}]})
-
-    assert await found(bench, graphql(partial=True)) == ["1"]
-    assert "'slow'" in bench.notes[0]
-
-
-async def test_without_data_there_is_no_part_to_keep(api: ApiSite, bench: Bench) -> None:
-    api.says("/graphql", {"data": None, "errors": [{"message": "slow"}]})
-
-    with pytest.raises(Rejected):
-        await found(bench, graphql(partial=True))
 
 
 async def test_a_rule_sees_graphql_errors_first(api: ApiSite, bench: Bench) -> None:
@@ -388,4 +368,4 @@ async def test_a_rule_sees_graphql_errors_first(api: ApiSite, bench: Bench) -> N
     api.says("/graphql", throttled, connection([1], None))
     rule = "{when: {body: \"errors[?extensions.code == 'THROTTLED']\"}, do: wait, after: 5}"
 
-    assert await found(bench, f"{graphql()}    handlers: [{rule}]") == ["1"]
+    assert await found(bench, f"{GRAPHQL}    handlers: [{rule}]") == ["1"]

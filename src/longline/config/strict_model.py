@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Discriminator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, model_validator
 from pydantic_core import PydanticCustomError
 
 
@@ -26,6 +26,16 @@ def by_kind(setting: str, kinds: Sequence[str]) -> Discriminator:
 def _kind_of(value: Any) -> str | None:
     kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
     return kind if isinstance(kind, str) else None
+
+
+def one_or_several(value: Any) -> Any:
+    """Accept one text as a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+def short_for(name: str) -> BeforeValidator:
+    """Accept a text as a mapping that has it under this name."""
+    return BeforeValidator(lambda value: {name: value} if isinstance(value, str) else value)
 
 
 class StrictModel(BaseModel):

@@ -6,6 +6,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
+from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -25,7 +27,7 @@ from longline.core.errors import UnexpectedShape, bad_status
 from longline.core.http_headers import parse_number
 from longline.http.messages import FIRST_ERROR, Page
 from longline.limits.retry import DEFAULT_RETRY, RETRIED_STATUSES
-from longline.sources.api.pagination import ByCursor, ByGraphql, ByOffset, ByPage, Pagination
+from longline.sources.api.pagination import ByGraphql, Pagination
 from longline.sources.api.records import Fields, Key, parent_names
 from longline.sources.manifest import (
     Manifest,
@@ -36,8 +38,7 @@ from longline.sources.manifest import (
 )
 
 Action = Literal["retry", "wait", "skip", "fail", "refresh", "accept"]
-_STATUS_CLASS = re.compile(r"[1-5]xx")
-_FIRST_STATUS, _LAST_STATUS = 100, 599
+_STATUS = re.compile(r"([1-5])(xx|\d\d)")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _MAX_SECONDS = 366 * 86_400.0
@@ -54,18 +55,15 @@ def _parse_duration(value: Any) -> float:
 
 
 def _parse_statuses(value: Any) -> tuple[int, ...]:
-    several = value if isinstance(value, list | tuple) else [value]
-    return tuple(dict.fromkeys(status for one in several for status in _statuses_of(one)))
-
-
-def _statuses_of(value: Any) -> list[int]:
-    if isinstance(value, str) and _STATUS_CLASS.fullmatch(value.lower()):
-        first = int(value[0]) * 100
-        return list(range(first, first + 100))
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    if is_number and _FIRST_STATUS <= value <= _LAST_STATUS:
-        return [value]
-    raise invalid("a status is a number such as 404, or a class such as 5xx")
+    statuses: dict[int, None] = {}
+    for one in value if isinstance(value, list | tuple) else [value]:
+        found = _STATUS.fullmatch(str(one).lower())
+        if not found:
+            raise invalid("a status is a number such as 404, or a class such as 5xx")
+        first = int(found[1]) * 100
+        several = range(first, first + 100) if found[2] == "xx" else (int(found[0]),)
+        statuses.update(dict.fromkeys(several))
+    return tuple(statuses)
 
 
 Seconds = Annotated[float, BeforeValidator(_parse_duration, json_schema_input_type=float | str)]
@@ -117,8 +115,7 @@ class Handler(StrictModel):
 
     @model_validator(mode="after")
     def _check_delay(self) -> Self:
-        waits = self.do in {"retry", "wait"}
-        if not waits and (self.after is not None or self.after_header):
+        if self.do not in {"retry", "wait"} and (self.after is not None or self.after_header):
             raise invalid(f"after belongs to retry and wait; {self.do} does not wait")
         return self
 
@@ -127,18 +124,18 @@ RETRY_STATUSES = Handler(when=When(status=tuple(RETRIED_STATUSES)), do="retry")
 """The default for transient statuses that the request chain returned to the handlers."""
 
 
-def statuses_to_return(handlers: Sequence[Handler], accept: Sequence[int]) -> frozenset[int]:
+def statuses_to_return(handlers: Sequence[Handler]) -> frozenset[int]:
     """Return the error statuses that the request chain returns instead of raising."""
     named = {status for handler in handlers for status in handler.when.status}
-    return frozenset(accept) | frozenset(one for one in named if one >= FIRST_ERROR)
+    return frozenset(one for one in named if one >= FIRST_ERROR)
 
 
-def handler_for(handlers: Sequence[Handler], accept: Sequence[int], page: Page) -> Handler | None:
+def handler_for(handlers: Sequence[Handler], page: Page) -> Handler | None:
     """Return the handler of a response, None if it is fine; raise BadStatus for other errors."""
     for handler in handlers:
         if _matches(handler.when, page):
             return handler
-    if page.status < FIRST_ERROR or page.status in accept:
+    if page.status < FIRST_ERROR:
         return None
     if page.status in RETRIED_STATUSES:
         return RETRY_STATUSES
@@ -174,34 +171,25 @@ def reason_for(handler: Handler, page: Page) -> str:
 def _matches(when: When, page: Page) -> bool:
     if when.status and page.status not in when.status:
         return False
-    if any(not _header_matches(page.headers, name, text) for name, text in when.header.items()):
-        return False
-    return when.body is None or _body_matches(when.body, page)
-
-
-def _header_matches(headers: Mapping[str, str], name: str, text: str) -> bool:
-    value = headers.get(name, headers.get(name.lower()))
-    return value is not None and user_pattern(text, ignore_case=True).search(value) is not None
-
-
-def _body_matches(condition: str, page: Page) -> bool:
+    for name, text in when.header.items():
+        value = page.headers.get(name, page.headers.get(name.lower()))
+        if value is None or not user_pattern(text, ignore_case=True).search(value):
+            return False
+    if when.body is None:
+        return True
     try:
-        found = find(condition, page.json)
+        found = find(when.body, page.json)
     except (UnexpectedShape, ValueError):
         return False  # the body is not JSON, or JSON of another shape
     # As in JMESPath, zero is true and empty values are not.
-    is_empty = isinstance(found, str | list | Mapping) and not found
-    return not (found is None or found is False or is_empty)
+    return not (found is None or found is False or found in ("", [], {}))
 
 
 Scalar = str | int | float | bool | None
 Method = Literal["GET", "POST", "PUT", "PATCH"]
 Location = tuple[str | int, ...]
-RESERVED_NAMES = frozenset({"parent", "since"})
-"""Names in braces that do not stand for a parameter."""
-RENEWABLE_AUTH = frozenset({"oauth2", "login"})
-"""Kinds of authentication that can be renewed during a run."""
-_BODILESS = ("GET",)
+_RESERVED_NAMES = frozenset({"parent", "since"})  # in braces, not parameters
+_RENEWABLE_AUTH = frozenset({"oauth2", "login"})
 _MILLISECONDS = 1e11  # as seconds this is the year 5138, so larger numbers are milliseconds
 
 
@@ -265,8 +253,6 @@ class Graphql(StrictModel):
     """The query; its braces are literal."""
     variables: dict[str, Any] = Field(default_factory=dict)
     """Variables of the query; `{name}` in them stands for a parameter."""
-    keep_partial: bool = False
-    """Keep the data of a response that also has errors; default: errors fail the request."""
 
 
 class Endpoint(StrictModel):
@@ -282,8 +268,6 @@ class Endpoint(StrictModel):
     body: Any = None
     body_as: Literal["json", "form"] = "json"
     graphql: Graphql | None = None
-    accept: Statuses = ()
-    """Statuses of 400 and above whose responses are read like any other."""
 
     records: JsonPath = "@"
     """Path of the list of records in the response."""
@@ -311,13 +295,11 @@ class Endpoint(StrictModel):
 
     @property
     def effective_method(self) -> str:
-        """The HTTP method that is sent."""
         has_body = self.body is not None or self.graphql is not None
         return self.method or ("POST" if has_body else "GET")
 
     @property
     def parts(self) -> list[str]:
-        """The endpoints that complete its records."""
         return [*([self.detail] if self.detail else []), *self.embed.values()]
 
     def templates(self) -> Iterator[tuple[Location, str]]:
@@ -339,14 +321,10 @@ class Endpoint(StrictModel):
     def _check_body(self) -> Self:
         if self.graphql and (self.body is not None or self.method not in {None, "POST"}):
             raise invalid("graphql is sent with POST and its own body: remove method and body")
-        if self.body is not None and self.method in _BODILESS:
+        if self.body is not None and self.method == "GET":
             raise invalid("GET has no body; write method: POST, or use query")
         if self.body_as == "form" and not isinstance(self.body, Mapping):
             raise invalid("a form has names and values: body: {name: value}")
-        return self
-
-    @model_validator(mode="after")
-    def _refuse_secrets(self) -> Self:
         for name, value in self.query.items():
             if isinstance(value, str) and is_reference(value):
                 raise invalid(f"{name} in query is a secret: write it under auth, kind: query")
@@ -362,14 +340,8 @@ class Endpoint(StrictModel):
             raise invalid("into: variables needs graphql with a query")
         if into == "body" and not (self.body is None or isinstance(self.body, Mapping)):
             raise invalid("into: body needs a body of names and values")
-        if into == "body" and (self.graphql or self.effective_method in _BODILESS):
+        if into == "body" and (self.graphql or self.effective_method == "GET"):
             raise invalid("into: body needs method: POST; for graphql write into: variables")
-        if isinstance(pages, ByPage | ByOffset | ByCursor):
-            _check_size(pages)
-        return self
-
-    @model_validator(mode="after")
-    def _check_incremental(self) -> Self:
         has_since = any("since" in names_in(text) for _, text in self.templates())
         if self.incremental and not self.incremental.parameter and not has_since:
             raise invalid(
@@ -377,16 +349,6 @@ class Endpoint(StrictModel):
                 "or {since} in a text of the endpoint"
             )
         return self
-
-
-def _check_size(pages: ByPage | ByOffset | ByCursor) -> None:
-    if pages.short_page_is_last and pages.size is None:
-        raise invalid("short_page_is_last needs size: the number of records of a full page")
-    # An offset has a default name for it, which says nothing about the size.
-    if pages.size is None and pages.size_parameter and not isinstance(pages, ByOffset):
-        raise invalid("size_parameter needs size: the number of records to request")
-    if not isinstance(pages, ByCursor) and pages.size_parameter == pages.parameter:
-        raise invalid("parameter and size_parameter must differ")
 
 
 def _texts_in(location: Location, value: Any) -> Iterator[tuple[Location, str]]:
@@ -433,38 +395,24 @@ def _endpoint_problems(
             if other is not None and other not in endpoints:
                 known = ", ".join(endpoints)
                 yield (name, *location), f"there is no endpoint {other!r}; known: {known}"
-    done: set[str] = set()
-    for name in endpoints:
-        if cycle := _find_cycle(name, endpoints, [], done):
-            yield (cycle[0],), f"endpoints refer to each other in a cycle: {' → '.join(cycle)}"
+    needed = {name: {one.parent} if one.parent else set() for name, one in endpoints.items()}
+    for name, endpoint in endpoints.items():
+        for part in endpoint.parts:
+            needed.get(part, set()).add(name)
+    try:
+        TopologicalSorter(needed).prepare()
+    except CycleError as error:
+        cycle: list[str] = error.args[1][::-1]
+        yield (cycle[0],), f"endpoints refer to each other in a cycle: {' → '.join(cycle)}"
     for name, endpoint in endpoints.items():
         is_part = name in parts
         problems = _part_problems(endpoint) if is_part else _list_problems(endpoint)
-        yield from (((name, *location), problem) for location, problem in problems)
-        has_parent = is_part or bool(endpoint.parent)
-        problems = _name_problems(endpoint, parameters, has_parent=has_parent)
-        yield from (((name, *location), problem) for location, problem in problems)
+        names = _name_problems(endpoint, parameters, has_parent=is_part or bool(endpoint.parent))
+        yield from (((name, *location), problem) for location, problem in chain(problems, names))
         if endpoint.detail and endpoints[endpoint.detail].pagination:
             yield (endpoint.detail, "pagination"), "a detail is one response, without pagination"
     if not any(endpoint.collect for name, endpoint in endpoints.items() if name not in parts):
         yield (), "no endpoint collects records: remove collect: false from one of them"
-
-
-def _find_cycle(
-    name: str, endpoints: Endpoints, path: list[str], done: set[str]
-) -> list[str] | None:
-    if name in path:
-        return [*path[path.index(name) :], name]
-    if name in done:
-        return None
-    parent = endpoints[name].parent
-    required = [parent] if parent else []
-    required += [other for other, endpoint in endpoints.items() if name in endpoint.parts]
-    for other in required:
-        if cycle := _find_cycle(other, endpoints, [*path, name], done):
-            return cycle
-    done.add(name)
-    return None
 
 
 def _part_problems(endpoint: Endpoint) -> Iterator[tuple[Location, str]]:
@@ -538,7 +486,7 @@ class ApiManifest(Manifest):
     @field_validator("parameters")
     @classmethod
     def _check_parameters(cls, parameters: dict[str, Parameter]) -> dict[str, Parameter]:
-        for name in sorted(RESERVED_NAMES & parameters.keys()):
+        for name in sorted(_RESERVED_NAMES & parameters.keys()):
             raise invalid(f"{name} is a reserved name; rename the parameter")
         return parameters
 
@@ -560,21 +508,13 @@ class ApiManifest(Manifest):
         check_url_with_defaults(self.base_url, self.parameters)
         for location, problem in _endpoint_problems(self.endpoints, self.parameters):
             raise _invalid_at(("endpoints", *location), problem)
-        self._check_rates()
-        self._check_refresh()
-        return self
-
-    def _check_rates(self) -> None:
+        kind, whole = self.auth.kind if self.auth else None, self.rate
         for name, endpoint in self.endpoints.items():
-            own, whole = endpoint.rate, self.rate
-            if own and isinstance(whole, float) and own > whole:
+            if endpoint.rate and isinstance(whole, float) and endpoint.rate > whole:
                 problem = f"it is above the rate of the source ({whole:g}) and has no effect"
                 raise _invalid_at(("endpoints", name, "rate"), problem)
-
-    def _check_refresh(self) -> None:
-        kind = self.auth.kind if self.auth else None
-        for name, endpoint in self.endpoints.items():
             for number, handler in enumerate(endpoint.handlers):
-                if handler.do == "refresh" and kind not in RENEWABLE_AUTH:
+                if handler.do == "refresh" and kind not in _RENEWABLE_AUTH:
                     problem = "refresh needs auth of a kind that can be renewed: oauth2 or login"
                     raise _invalid_at(("endpoints", name, "handlers", number, "do"), problem)
+        return self

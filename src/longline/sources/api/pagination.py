@@ -6,14 +6,14 @@ Nothing here sends requests or waits.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, Tag
+from pydantic import Field, Tag, model_validator
 
 from longline.config.expressions import JsonPath, find
-from longline.config.strict_model import StrictModel, by_kind
+from longline.config.strict_model import StrictModel, by_kind, invalid
 from longline.core.errors import UnexpectedShape
 from longline.http.messages import Page
 from longline.sources.api.records import describe_value, digest
@@ -48,8 +48,15 @@ class Sized(Paging):
     """Number of records to request per page; default: the API's own."""
     size_parameter: str | None = Field(default=None, min_length=1)
     """Name of the parameter for the page size."""
-    short_page_is_last: bool = False
-    """Treat a page with fewer records than `size` as the last; default: only an empty page."""
+
+    @model_validator(mode="after")
+    def _check_size(self) -> Self:
+        # An offset has a default name for it, which says nothing about the size.
+        if self.size is None and self.size_parameter and not isinstance(self, ByOffset):
+            raise invalid("size_parameter needs size: the number of records to request")
+        if not isinstance(self, ByCursor) and self.size_parameter == getattr(self, "parameter", ""):
+            raise invalid("parameter and size_parameter must differ")
+        return self
 
 
 class ByPage(Sized):
@@ -227,9 +234,6 @@ def _is_last(paging: Pagination, position: Position, response: PageResponse) -> 
         return True
     if paging.total is not None and position.seen >= _number_at(paging.total, response):
         return True
-    size = (paging.size or 0) if isinstance(paging, Sized) and paging.short_page_is_last else 0
-    if len(response.keys) < size:
-        return True
     if isinstance(paging, ByPage) and paging.total_pages is not None:
         return position.pages >= _number_at(paging.total_pages, response)
     return isinstance(paging, ByPage | ByOffset) and len(response.keys) == 0
@@ -241,18 +245,14 @@ def _shortfall(paging: Pagination, position: Position, response: PageResponse) -
         total = _number_at(paging.total, response)
         if position.seen < total:
             return f"the API announces {total:g} records and listed {position.seen}"
-    if _promises_more(paging, response):
+    is_announced = _announces_more(paging, response)
+    if isinstance(paging, ByLink):
+        is_announced = is_announced or linked_url(response.page.headers, paging.rel) is not None
+    elif isinstance(paging, ByNext):
+        is_announced = is_announced or _cursor_at(paging.path, response) is not None
+    if is_announced:
         return f"the list ended after {position.pages} pages although the API announces more"
     return None
-
-
-def _promises_more(paging: Pagination, response: PageResponse) -> bool:
-    """Return whether a response announces a further page; a cursor alone does not."""
-    if _announces_more(paging, response):
-        return True
-    if isinstance(paging, ByLink):
-        return linked_url(response.page.headers, paging.rel) is not None
-    return isinstance(paging, ByNext) and _cursor_at(paging.path, response) is not None
 
 
 def _announces_more(paging: Pagination, response: PageResponse) -> bool | None:
@@ -296,7 +296,7 @@ def _find_in(path: str, response: PageResponse) -> Any:
 
 
 def _unexpected(path: str, found: Any, wanted: str, response: PageResponse) -> UnexpectedShape:
-    inside = describe_value(response.body) if isinstance(response.body, Mapping) else "the response"
+    inside = describe_value(response.body)
     problem = f"{path!r} is {describe_value(found)} instead of {wanted}, in {inside}"
     return UnexpectedShape(response.page.url, problem)
 
@@ -305,17 +305,14 @@ def linked_url(headers: Mapping[str, str], rel: str) -> str | None:
     """Return the URL with this relation in the Link header (RFC 8288); None when there is none."""
     get_all = getattr(headers, "getall", None)
     lines = get_all("link", []) if get_all else [headers.get("link", headers.get("Link", ""))]
-    for url, relations in (link for line in lines for link in _parse_links(line)):
-        if rel.lower() in relations:
-            return url
+    for line in lines:
+        position = 0
+        while found := _LINK.match(line, position):
+            position = found.end()
+            if rel.lower() in _parse_relations(found[2]):
+                url: str = found[1]
+                return url
     return None
-
-
-def _parse_links(line: str) -> Iterator[tuple[str, list[str]]]:
-    position = 0
-    while found := _LINK.match(line, position):
-        position = found.end()
-        yield found[1], _parse_relations(found[2])
 
 
 def _parse_relations(parameters: str) -> list[str]:

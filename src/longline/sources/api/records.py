@@ -13,7 +13,7 @@ import orjson
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from longline.config.expressions import check_path, find, look_up
-from longline.config.strict_model import StrictModel
+from longline.config.strict_model import StrictModel, one_or_several, short_for
 from longline.core.errors import UnexpectedShape
 from longline.sources.parsing.numbers import Locale
 from longline.sources.parsing.values import ValueKind, check_form, read_value
@@ -37,14 +37,10 @@ def _check_path_or_parent(text: str) -> str:
     return text if parent_name(text) else check_path(text)
 
 
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
 PathOrParent = Annotated[str, AfterValidator(_check_path_or_parent)]
 """A path into the record, or `{parent.name}` for a field of the parent record."""
 
-Key = Annotated[tuple[PathOrParent, ...], BeforeValidator(_as_list), Field(min_length=1)]
+Key = Annotated[tuple[PathOrParent, ...], BeforeValidator(one_or_several), Field(min_length=1)]
 """What identifies a record across runs: a path, or several that are joined."""
 
 
@@ -71,11 +67,7 @@ class ApiField(StrictModel):
         return self
 
 
-def _with_path(value: Any) -> Any:
-    return {"path": value} if isinstance(value, str) else value
-
-
-Fields = dict[str, Annotated[ApiField, BeforeValidator(_with_path)]]
+Fields = dict[str, Annotated[ApiField, short_for("path")]]
 """Fields by name; a plain text is the path."""
 
 
@@ -121,15 +113,13 @@ def _select(path: str, body: Any, url: str) -> Any:
 
 def record_key(parts: Sequence[str], record: Any, scope: Mapping[str, Any]) -> str:
     """Return the key of a record; raise ValueError if a part is missing or not a scalar."""
-    return "/".join(_key_part(part, record, scope) for part in parts)
-
-
-def _key_part(part: str, record: Any, scope: Mapping[str, Any]) -> str:
-    value = _value_at(part, record, scope)
-    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
-        message = f"key {part!r} is {describe_value(value)} in {describe_value(record)}"
-        raise ValueError(message)
-    return str(value)
+    values = []
+    for part in parts:
+        value = _value_at(part, record, scope)
+        if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
+            raise ValueError(f"key {part!r} is {describe_value(value)} in {describe_value(record)}")
+        values.append(str(value))
+    return "/".join(values)
 
 
 def _value_at(path: str, record: Any, scope: Mapping[str, Any]) -> Any:
@@ -167,25 +157,20 @@ def read_fields(
 def _read_field(
     name: str, field: ApiField, record: Any, scope: Mapping[str, Any], note: TakeNote
 ) -> Any:
+    problem = f"there is nothing at {field.path!r}"
     try:
         found = _value_at(field.path, record, scope)
-        if found is None:
-            return _default_value(name, field, note)
-        if not field.many:
+        if found is not None and not field.many:
             return _parse_value(field, found)
-        return [_parse_value(field, one) for one in (found if isinstance(found, list) else [found])]
+        if found is not None:
+            several = found if isinstance(found, list) else [found]
+            return [_parse_value(field, one) for one in several]
     except ValueError as error:
-        if field.required:
-            raise UnexpectedShape(name, f"{error}, and the field is required") from error
-        note(name, str(error))
-        return None
-
-
-def _default_value(name: str, field: ApiField, note: TakeNote) -> Any:
-    problem = f"there is nothing at {field.path!r}"
-    if field.default is not None:
-        note(name, f"{problem}: the default of the manifest is used")
-        return field.default
+        problem = str(error)
+    else:
+        if field.default is not None:
+            note(name, f"{problem}: the default of the manifest is used")
+            return field.default
     if field.required:
         raise UnexpectedShape(name, f"{problem}, and the field is required")
     note(name, problem)
@@ -198,8 +183,8 @@ def _parse_value(field: ApiField, value: Any) -> Any:
     try:
         return read_value(field.type, value, locale=field.locale, form=field.form)
     except ValueError as error:
-        message = f"{describe_value(value)} cannot be read as {field.type}: {error}"
-        raise ValueError(message) from error
+        shown = describe_value(value)
+        raise ValueError(f"{shown} cannot be read as {field.type}: {error}") from error
 
 
 def digest(value: Any) -> str:

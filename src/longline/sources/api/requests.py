@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
 
@@ -39,7 +40,6 @@ from longline.sources.api.pagination import PageParameters
 from longline.sources.base import Visit
 
 _SINGLE_NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
-_DOT_SEGMENTS = frozenset({".", ".."})
 _MISSING = object()
 _FORM = "application/x-www-form-urlencoded"
 _JSON = "application/json"
@@ -112,10 +112,8 @@ class RequestBuilder:
         return f"{url}{'&' if '?' in url else '?'}{query}" if query else url
 
     def _check_host(self, url: str, where: str) -> None:
-        is_http = url.startswith(("http://", "https://"))
-        if is_http and origin_of(url) == origin_of(self.base_url):
-            return
-        if is_http and self._reach.covers(url):
+        is_own = origin_of(url) == origin_of(self.base_url) or self._reach.covers(url)
+        if url.startswith(("http://", "https://")) and is_own:
             return
         host = origin_of(url)[1] or url
         raise UnexpectedShape(
@@ -130,11 +128,9 @@ def _fill_path(text: str, scope: Mapping[str, Any]) -> str:
     for name in names_in(text):
         value = look_up(name, scope)
         if value is None or isinstance(value, Mapping | list) or str(value) == "":
-            message = f"{{{name}}} has no value for {text!r}"
-            raise ValueError(message)
-        if str(value) in _DOT_SEGMENTS:
-            message = f"{{{name}}} is {str(value)!r}, which changes the path {text!r}"
-            raise ValueError(message)
+            raise ValueError(f"{{{name}}} has no value for {text!r}")
+        if str(value) in {".", ".."}:
+            raise ValueError(f"{{{name}}} is {str(value)!r}, which changes the path {text!r}")
     return fill(text, scope, in_url=True)
 
 
@@ -147,15 +143,11 @@ def _fill_value(value: Any, scope: Mapping[str, Any]) -> Any:
     if not isinstance(value, str):
         return value
     single = _SINGLE_NAME.fullmatch(value)
+    found = _MISSING if single is None else look_up(single[1], scope, _MISSING)
     try:
-        found = fill(value, scope) if single is None else look_up(single[1], scope, _MISSING)
+        return fill(value, scope) if found is _MISSING else found
     except KeyError as error:
-        message = f"{{{error.args[0]}}} has no value for {value!r}"
-        raise ValueError(message) from error
-    if found is _MISSING:
-        message = f"{value} has no value"
-        raise ValueError(message)
-    return found
+        raise ValueError(f"{{{error.args[0]}}} has no value for {value!r}") from error
 
 
 def _build_body(
@@ -198,9 +190,7 @@ class EndpointClient:
 
     def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
         self._endpoints = endpoints
-        self._returned = {
-            name: statuses_to_return(one.handlers, one.accept) for name, one in endpoints.items()
-        }
+        self._returned = {name: statuses_to_return(one.handlers) for name, one in endpoints.items()}
         self._rates = {n: RateLimit(one.rate, 1, 0.0) for n, one in endpoints.items() if one.rate}
         self._buckets: dict[str, BucketState] = {}
         self._attempts: Counter[Hashable] = Counter()
@@ -224,7 +214,7 @@ class EndpointClient:
             renewals = self._renewals
             page = await self._send(visit, name, request, expired)
             await off_loop(len(page.body), _parse_large, page)
-            handler = handler_for(endpoint.handlers, endpoint.accept, page)
+            handler = handler_for(endpoint.handlers, page)
             if handler is None or handler.do == "accept":
                 self._attempts.pop(key, None)
                 return page, _checked_body(endpoint, page, visit, name)
@@ -240,25 +230,23 @@ class EndpointClient:
         self, visit: Visit, name: str, request: ApiRequest, expired: int | None
     ) -> Page:
         """Send a request; if the credentials of renewal `expired` were refused, with new ones."""
-        if expired is None:
-            return await self._send_once(visit, name, request)
-        async with visit.usage.waiting.to_enter(self._renewing):
-            # Concurrent requests with the old credentials renew them once.
-            if expired == self._renewals:
-                page = await self._send_once(visit, name, request, renew=True)
-                self._renewals += 1
-                return page
-        return await self._send_once(visit, name, request)
-
-    async def _send_once(self, visit: Visit, name: str, request: ApiRequest, **more: Any) -> Page:
-        return await visit.fetch(
+        fetch = partial(
+            visit.fetch,
             request.url,
             method=request.method,
             headers=request.headers,
             body=request.body,
             accept=self._returned[name],
-            **more,
         )
+        if expired is None:
+            return await fetch()
+        async with visit.usage.waiting.to_enter(self._renewing):
+            # Concurrent requests with the old credentials renew them once.
+            if expired == self._renewals:
+                page = await fetch(renew=True)
+                self._renewals += 1
+                return page
+        return await fetch()
 
     async def _wait_for_turn(self, name: str, clock: Clock) -> None:
         while (pause := self._paused_until - clock.now()) > 0:
@@ -284,11 +272,7 @@ class EndpointClient:
                 raise bad_status(page.url, page.status)
             reason = f"{reason}; gave up after {attempts} attempts"
             raise Rejected(page.url, reason, _FAILURE_KINDS[handler.do])
-        await self._delay_retry(handler, page, visit, attempts)
-
-    async def _delay_retry(self, handler: Handler, page: Page, visit: Visit, attempts: int) -> None:
         now, kind = visit.clock.now(), _FAILURE_KINDS[handler.do]
-        reason = reason_for(handler, page)
         seconds = delay_before_retry(handler, page, attempts, now)
         is_pause = handler.do == "wait"
         if is_pause:
@@ -315,19 +299,10 @@ def _checked_body(endpoint: Endpoint, page: Page, visit: Visit, name: str) -> An
         visit.note(name, problem)
         visit.warn(f"{name}: a response has bytes that are invalid in its encoding; see the notes")
     errors = body.get("errors") if endpoint.graphql and isinstance(body, Mapping) else None
-    if not errors or endpoint.graphql is None:
+    if not errors:
         return body
-    summary = _summarize(errors)
-    if not endpoint.graphql.keep_partial or body.get("data") is None:
-        raise Rejected(page.url, f"GraphQL error {summary}")
-    visit.note(name, f"GraphQL returned partial data and the error {summary}")
-    visit.warn(f"{name}: GraphQL returned partial data and the error {summary}")
-    return body
-
-
-def _summarize(errors: Any) -> str:
     first = errors[0] if isinstance(errors, list) else errors
     message = first.get("message") if isinstance(first, Mapping) else first
     text = " ".join(str(message or first).split())[:_MAX_SHOWN]
     more = len(errors) - 1 if isinstance(errors, list) else 0
-    return f"{text!r}{f' and {more} more' if more else ''}"
+    raise Rejected(page.url, f"GraphQL error {text!r}{f' and {more} more' if more else ''}")

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from typing import Any, ClassVar
 from urllib.parse import urljoin
 
@@ -63,17 +64,6 @@ class ListTask:
         """Values of names in braces, besides the parameters."""
         return {"parent": self.above or {}, "since": self.since}
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the task as JSON for a cursor."""
-        above = None if self.above is None else dict(self.above)
-        values = {"endpoint": self.endpoint, "above": above, "since": self.since}
-        return {**values, "place": asdict(self.place)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> ListTask:
-        """Return the task of a cursor."""
-        return cls(**{**values, "place": Position(**values["place"])})
-
 
 @dataclass(slots=True)
 class Progress:
@@ -86,9 +76,8 @@ class Progress:
     """Starting point of each incremental list, which is needed to repeat the discovery."""
 
     def cursor(self) -> Cursor:
-        """Return the cursor that is committed with the items found so far."""
         values: dict[str, Any] = {
-            "tasks": [task.as_dict() for task in self.tasks],
+            "tasks": [asdict(task) for task in self.tasks],
             "started": self.started,
             "marks": dict(self.marks),
         }
@@ -96,8 +85,10 @@ class Progress:
 
     @classmethod
     def from_cursor(cls, cursor: Mapping[str, Any]) -> Progress:
-        """Return the progress of a committed cursor."""
-        tasks = [ListTask.from_dict(values) for values in cursor["tasks"]]
+        tasks = [
+            ListTask(**{**values, "place": Position(**values["place"])})
+            for values in cursor["tasks"]
+        ]
         return cls(tasks, cursor["started"], dict(cursor["marks"]), cursor.get("since", {}))
 
 
@@ -123,7 +114,6 @@ class ApiDiscovery:
         self._builder = builder
         self._noted: set[tuple[str, str]] = set()
         self._digests: dict[str, str] = {}
-        self._conflicts = 0
         parts = part_endpoints(manifest.endpoints)
         lists = {name: one for name, one in manifest.endpoints.items() if name not in parts}
         self._children = {
@@ -153,13 +143,10 @@ class ApiDiscovery:
             batch = [progress.tasks.pop() for _ in range(count)]
             more: list[ListTask] = []
             for page in await self._request_all(visit, batch):
-                for item in self._items(page):
+                for item in self._items(page, visit):
                     yield item
-                if self._conflicts:
-                    self._warn_once(visit, page.task.endpoint, _SAME_KEY_OTHER_DATA)
-                    self._conflicts = 0
                 await off_loop(page.size_bytes, self._update_marks, page, progress, visit)
-                for child in await off_loop(page.size_bytes, self._child_tasks, page):
+                for child in await off_loop(page.size_bytes, self._children_of, page):
                     if isinstance(child, Item):
                         yield child
                     else:
@@ -181,7 +168,10 @@ class ApiDiscovery:
 
     async def _request(self, visit: Visit, task: ListTask) -> _ListPage:
         endpoint = self._endpoints[task.endpoint]
-        extra = _with_since(page_parameters(endpoint.pagination, task.place), endpoint, task)
+        extra = page_parameters(endpoint.pagination, task.place)
+        since = endpoint.incremental.parameter if endpoint.incremental else None
+        if since is not None and task.since is not None:
+            extra = replace(extra, query={since: task.since, **extra.query})
         try:
             request = self._builder.build(task.endpoint, task.scope, extra)
             page, body = await self._client.request(visit, task.endpoint, request)
@@ -210,7 +200,7 @@ class ApiDiscovery:
             visit.cut(f"{task.endpoint}: {cut}")
         return _ListPage(task, page.url, tuple(records), place, len(page.body))
 
-    def _items(self, page: _ListPage) -> Iterator[Item]:
+    def _items(self, page: _ListPage, visit: Visit) -> Iterator[Item]:
         name, endpoint = page.task.endpoint, self._endpoints[page.task.endpoint]
         if not endpoint.collect:
             return
@@ -235,15 +225,11 @@ class ApiDiscovery:
                 data["problem"] = problem
                 yield Item(f"{name} {digest(record)}", page.url, data=data)
                 continue
-            self._conflicts += self._is_conflict(key, record)
+            mark = digest(record)
+            is_kept = key in self._digests or len(self._digests) < _MAX_DIGESTS
+            if is_kept and self._digests.setdefault(key, mark) != mark:
+                self._warn_once(visit, name, _SAME_KEY_OTHER_DATA)
             yield Item(key, self._record_url(endpoint, record, page), data=data)
-
-    def _is_conflict(self, key: str, record: Any) -> bool:
-        """Return whether an earlier record with this key had different data."""
-        mark = digest(record)
-        if key in self._digests or len(self._digests) < _MAX_DIGESTS:
-            return self._digests.setdefault(key, mark) != mark
-        return False
 
     def _record_url(self, endpoint: Endpoint, record: Any, page: _ListPage) -> str:
         try:
@@ -257,29 +243,24 @@ class ApiDiscovery:
             pass  # the layer that requests the detail reports the problem
         return page.url
 
-    def _child_tasks(self, page: _ListPage) -> list[ListTask | Item]:
-        return [
-            self._child_task(name, record, page)
-            for record in page.records
-            for name in self._children[page.task.endpoint]
-        ]
-
-    def _child_task(self, name: str, record: Any, page: _ListPage) -> ListTask | Item:
-        """Return the task of a child list; an item with the problem when it cannot be requested."""
-        known = child_scope(record, page.task.above)
-        above: dict[str, Any] = {}
-        for wanted in self._needed_names(name):
-            value = look_up(wanted, known)
-            if value is not None:
-                _set_nested(above, wanted.split(".")[1:], value)
-        try:
+    def _children_of(self, page: _ListPage) -> list[ListTask | Item]:
+        """Return the tasks of child lists; an item with the problem of one that is impossible."""
+        children: list[ListTask | Item] = []
+        for record, name in product(page.records, self._children[page.task.endpoint]):
+            known = child_scope(record, page.task.above)
+            above: dict[str, Any] = {}
+            for wanted in self._needed_names(name):
+                if (value := look_up(wanted, known)) is not None:
+                    _set_nested(above, wanted.split(".")[1:], value)
             task = ListTask(name, above, place=first_position(self._endpoints[name].pagination))
-            self._builder.build(name, task.scope)
-        except (ValueError, UnexpectedShape) as error:
-            problem = f"{name} cannot be requested for {describe_value(record)}: {error}"
-            data = {"endpoint": name, "page": page.url, "problem": problem}
-            return Item(f"{name} below {digest(record)}", page.url, data=data)
-        return task
+            try:
+                self._builder.build(name, task.scope)
+                children.append(task)
+            except (ValueError, UnexpectedShape) as error:
+                problem = f"{name} cannot be requested for {describe_value(record)}: {error}"
+                data = {"endpoint": name, "page": page.url, "problem": problem}
+                children.append(Item(f"{name} below {digest(record)}", page.url, data=data))
+        return children
 
     def _needed_names(self, name: str) -> list[str]:
         """Return the names of the parent record that a list and its child lists need."""
@@ -320,13 +301,6 @@ def child_scope(record: Any, above: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"parent": {**fields, **({"parent": above} if above else {})}}
 
 
-def _with_since(extra: PageParameters, endpoint: Endpoint, task: ListTask) -> PageParameters:
-    name = endpoint.incremental.parameter if endpoint.incremental else None
-    if name is None or task.since is None:
-        return extra
-    return replace(extra, query={name: task.since, **extra.query})
-
-
 def _identity(endpoint: Endpoint, record: Any, scope: Mapping[str, Any]) -> Any:
     """Return what identifies a record, to detect a page that repeats."""
     try:
@@ -358,7 +332,6 @@ class Bookmarks:
         self._cells = cells
 
     async def read(self, name: str) -> float | None:
-        """Return where the last complete run ended; None when there was none."""
         bookmark, _now = await self._cells.read(name)
         return None if bookmark is None else bookmark.value
 
@@ -410,9 +383,11 @@ class ApiSource(Source):
         if visit.cursor:
             progress = Progress.from_cursor(visit.cursor)
         else:
-            since = {name: await self._starting_point(name) for name in self._discovery.roots}
+            since: dict[str, str | int | None] = {}
+            for name in self._discovery.roots:
+                since[name], is_later = await self._starting_point(name)
+                may_be_empty = may_be_empty or is_later
             progress = self._discovery.start(since, visit.clock.now())
-            may_be_empty = may_be_empty or await self._is_incremental_run()
         stream = self._discovery.run(visit, progress)
         if not may_be_empty:
             stream = fail_if_empty(stream, self.name, "check records and query")
@@ -474,28 +449,30 @@ class ApiSource(Source):
     async def request_part(self, visit: Visit, part: str) -> dict[str, Any]:
         """Request an endpoint that adds fields to the record of this visit."""
         data = visit.item.data
-        endpoint = self.manifest.endpoints[data["endpoint"]]
+        endpoint, own = self.manifest.endpoints[data["endpoint"]], self.manifest.endpoints[part]
         scope = child_scope(data["record"], data.get("above"))
         found: dict[str, Any] = {}
         if endpoint.detail == part:
-            found |= await self._request_detail(visit, part, scope)
+            page, body = await self._request(visit, part, scope)
+            record = select_record(own.records, body, page.url)
+            found |= read_fields(own.fields, record, scope, visit.note)
+            visit.origins.update(field_origins(own.fields, found, f"ask_{part} {page.url}"))
         for name in (name for name, one in endpoint.embed.items() if one == part):
             found[name] = await self._embedded(visit, part, name, scope)
         return found
 
-    async def _request_detail(
-        self, visit: Visit, part: str, scope: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        endpoint = self.manifest.endpoints[part]
+    async def _request(
+        self,
+        visit: Visit,
+        part: str,
+        scope: Mapping[str, Any],
+        extra: PageParameters | None = None,
+    ) -> tuple[Page, Any]:
         try:
-            request = self._builder.build(part, scope)
+            request = self._builder.build(part, scope, extra)
         except ValueError as error:
             raise UnexpectedShape(visit.item.url, f"{part} cannot be requested: {error}") from error
-        page, body = await self._client.request(visit, part, request)
-        record = select_record(endpoint.records, body, page.url)
-        found = read_fields(endpoint.fields, record, scope, visit.note)
-        visit.origins.update(field_origins(endpoint.fields, found, f"ask_{part} {page.url}"))
-        return found
+        return await self._client.request(visit, part, request)
 
     async def _embedded(
         self, visit: Visit, part: str, field: str, scope: Mapping[str, Any]
@@ -510,14 +487,10 @@ class ApiSource(Source):
         while True:
             extra = page_parameters(endpoint.pagination, position)
             try:
-                request = self._builder.build(part, scope, extra)
-                page, body = await self._client.request(visit, part, request)
+                page, body = await self._request(visit, part, scope, extra)
             except SkipItem as error:
                 visit.note(field, str(error))
                 return None
-            except ValueError as error:
-                problem = f"{part} cannot be requested: {error}"
-                raise UnexpectedShape(visit.item.url, problem) from error
             records = select_records(endpoint.records, body, page.url)
             found += [read_fields(endpoint.fields, one, scope, note) for one in records]
             response = PageResponse(page, body, [digest(one) for one in records])
@@ -531,34 +504,26 @@ class ApiSource(Source):
                 return found
             position = following
 
-    async def _is_incremental_run(self) -> bool:
-        """Return whether a list starts after its beginning, so that it may have nothing new."""
-        for name in self._discovery.roots:
-            if self.manifest.endpoints[name].incremental is None:
-                continue
-            if self._since is not None or await self._read_bookmark(name) is not None:
-                return True
-        return False
+    async def _starting_point(self, name: str) -> tuple[str | int | None, bool]:
+        """Return where a list starts, and whether it may have nothing new since then.
 
-    async def _starting_point(self, name: str) -> str | int | None:
-        """Return where a list starts: `--set since`, the end of the last run, or `start`."""
+        That is `--set since`, the end of the last run, or `start`.
+        """
         incremental = self.manifest.endpoints[name].incremental
         if incremental is None:
-            return None
+            return None, False
         if self._since is not None:
-            return incremental.format(incremental.parse(self._since))
-        bookmark = await self._read_bookmark(name)
+            return incremental.format(incremental.parse(self._since)), True
+        bookmarks = self.bookmarks
+        bookmark = await bookmarks.read(self._bookmark_name(name)) if bookmarks else None
         if bookmark is not None:
-            return incremental.format(bookmark - incremental.look_back)
+            return incremental.format(bookmark - incremental.look_back), True
         if incremental.start is None:
-            return None
-        return incremental.format(incremental.parse(incremental.start))
-
-    async def _read_bookmark(self, name: str) -> float | None:
-        return await self.bookmarks.read(self._bookmark_name(name)) if self.bookmarks else None
+            return None, False
+        return incremental.format(incremental.parse(incremental.start)), False
 
     def _bookmark_name(self, endpoint: str) -> str:
-        """Return the name of a bookmark: jobs with the same requests share one."""
+        # Jobs with the same requests share one.
         return f"{self.name}/{endpoint}/{digest([self._builder.base_url, self._parameters])}"
 
 
