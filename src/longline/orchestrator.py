@@ -45,8 +45,9 @@ from longline.engine.report import (
 )
 from longline.engine.runtime import Runtime, handling_signals
 from longline.engine.watch import Checkpoints, OnProgress
+from longline.export.export import ExportRequest
 from longline.http.messages import Middleware
-from longline.running import JobRun, RunContext, check_ground
+from longline.running import JobRun, RunContext, check_engine
 from longline.sources.base import Source
 from longline.sources.loader import merge_spec, nothing_in, survey
 from longline.storage.jobs import NewJob
@@ -106,7 +107,7 @@ class NotStarted(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class SiteEnd:
-    """How the run of one site ended: with a report, or with an error that kept it from running."""
+    """How the run of one site ended: with a report, or with an error that prevented it."""
 
     source: str
     report: JobReport | None = None
@@ -114,7 +115,7 @@ class SiteEnd:
 
     @property
     def exit_code(self) -> int:
-        """What a command line would exit with for this site alone."""
+        """The exit code for this site alone."""
         if self.report is not None:
             return self.report.exit_code
         return self.error.exit_code if self.error is not None else 1
@@ -124,7 +125,7 @@ class Orchestrator:
     """Collects items of sources into the database of a home.
 
     Args:
-        source: the source that calls without one of their own are for.
+        source: the source of calls that do not name one.
         options: its settings, as with `--set` on the command line.
         home: the folder for all data; LONGLINE_HOME or ./.longline by default.
         settings: all settings of the installation, in place of files and environment.
@@ -211,17 +212,15 @@ class Orchestrator:
     # ------------------------------------------------------------ single items and lists
 
     async def extract(self, key: str, url: str) -> Extraction:
-        """Take one item through every layer and return all that was found; store nothing."""
-        shared = await self._shared_http()
-        opened = open_collector(
+        """Run one item through every layer and return all that was found; store nothing."""
+        async with open_collector(
             self._settings,
             self._merged(None, None),
             self._clock,
             self.store,
             transport=self._transport,
-            shared=shared,
-        )
-        async with opened as (collector, _):
+            shared=await self._shared_http(),
+        ) as (collector, _):
             return await collector.collect(Item(key, url))
 
     async def process_item(self, key: str, url: str) -> ItemResult:
@@ -237,24 +236,28 @@ class Orchestrator:
         *,
         on_progress: OnProgress | None = None,
     ) -> BatchResult:
-        """Collect and store items, `batch_size` at once; an item's error never ends the batch.
+        """Collect and store items, `batch_size` concurrently; one failure does not end the batch.
 
         Args:
             items: Items, or pairs of key and address.
-            batch_size: how many are worked on at the same time.
+            batch_size: maximum concurrent items.
             resume_from: a key; items before it in the list are left out.
-            on_progress: called now and then while it runs.
+            on_progress: called about twice per second.
 
         Raises:
             BadOption: `resume_from` is not in the list, or `batch_size` is not positive.
         """
         wanted = [one if isinstance(one, Item) else Item(*one) for one in items]
-        wanted = _from_key(wanted, resume_from)
+        if resume_from is not None:
+            keys = [item.key for item in wanted]
+            if resume_from not in keys:
+                raise BadOption("resume_from", f"there is no item {resume_from!r} in the batch")
+            wanted = wanted[keys.index(resume_from) :]
         spec = self._merged(None, {"concurrency": batch_size, "limit": None})
-        new = self._new(spec, batch=[item.key for item in wanted])
+        new = self._new_job(spec, batch=[item.key for item in wanted])
         await self._check(self._settings.engine)
         job = await self.store.jobs.create(new)
-        # The job remembers its list from the start: whoever resumes it has nothing to discover.
+        # The job stores its list now, so that a resumed run has nothing to discover.
         await self.store.queue.add(Discovered(job.id, wanted, self._clock.now(), is_last=True))
         report = await self._run(job, spec, engine=self._settings.engine, on_progress=on_progress)
         return await batch_result(self.store, report)
@@ -262,10 +265,10 @@ class Orchestrator:
     # ------------------------------------------------------------ jobs
 
     def source_of(self, source: str, params: Mapping[str, Any] | None = None) -> Source:
-        """Return a source with its settings, if it can be used; asks nobody.
+        """Return a source with its settings, without a request.
 
         Raises:
-            ConfigError: it cannot: a name, a setting, a secret or a package is missing.
+            ConfigError: it cannot be used: a name, a setting, a secret or a package is missing.
         """
         return usable(self._merged(source, params), self._settings.chromium)[1]
 
@@ -281,30 +284,24 @@ class Orchestrator:
         on_start: Callable[[Job, bool], None] | None = None,
         **hooks: Any,
     ) -> JobReport:
-        """Run a source to its end; an unfinished job of the same settings goes on.
+        """Run a source to its end; an unfinished job with the same settings is resumed.
 
         Args:
             source: a name, a Python file, package.module:Class, or a YAML job file.
             params: fields of JobSpec (limit, rate, set, …) that differ from this object's.
-            fresh: start a new job in any case.
-            engine: "local" runs it here, "celery" on workers; the settings say it otherwise.
-            export: where its records are written once it has ended; of "celery", by a worker.
+            fresh: always start a new job.
+            engine: "local" runs it here, "celery" on workers; by default that of the settings.
+            export: where its records are written at its end; with "celery", by a worker.
             on_start: called with the job, and whether it is new.
-            hooks: `on_progress`, called about twice a second.
+            hooks: `on_progress`, called about twice per second.
 
         Raises:
-            LonglineError: it could not be started, or the database gave up.
+            LonglineError: it could not be started, or the database failed.
         """
-        spec = self._merged(source, params)
         engine = engine or self._settings.engine
-        wish = wish_for(export, engine)
-        new = self._new(spec)
-        await self._check(engine)
-        job, is_new = await self._found_or_created(new, fresh=fresh)
-        if on_start:
-            on_start(job, is_new)
-        if wish and engine == "celery":
-            await order_export(self.store, job, wish)
+        job, spec, wish = await self._start(
+            source, params, engine=engine, export=export, fresh=fresh, on_start=on_start
+        )
         report = await self._run(job, spec, engine=engine, **hooks)
         return await exported(self.store, report, wish, engine=engine) if wish else report
 
@@ -318,21 +315,17 @@ class Orchestrator:
         export: str | None = None,
         **hooks: Any,
     ) -> Job:
-        """Have workers run a source, and return at once; one writes its records to `export`.
+        """Start a source on workers and return; a worker writes its records to `export`.
 
         While Redis is not reachable, a warning is logged, and a worker finds the job later.
 
         Raises:
-            LonglineError: it cannot be run; nothing was made.
+            LonglineError: it cannot be run; nothing was created.
         """
-        spec = self._merged(source, params)
-        wish = wish_for(export, "celery")
-        new = self._new(spec)
-        await self._check("celery")
-        job, _ = await self._found_or_created(new, fresh=fresh)
-        if wish:
-            await order_export(self.store, job, wish)
-        await self._job_run_of(job, spec, **hooks).handed_over()
+        job, spec, _ = await self._start(
+            source, params, engine="celery", export=export, fresh=fresh
+        )
+        await self._job_run(job, spec, **hooks).hand_over()
         return await self.store.jobs.get(job.id)
 
     async def resume(
@@ -347,14 +340,14 @@ class Orchestrator:
         on_start: Callable[[Job, bool], None] | None = None,
         **hooks: Any,
     ) -> JobReport:
-        """Go on with an unfinished job: the newest, a named one, or that of a checkpoint.
+        """Resume an unfinished job: the newest, a named one, or that of a checkpoint.
 
         Args:
             job: its id, or the beginning of it.
             checkpoint: the id of a checkpoint document, or "latest".
             from_key: leave out the unfinished items that were found before this one.
-            ignore_robots: hosts whose robots.txt is not obeyed, beside those the job has already.
-            engine: "local" or "celery"; the one it was run with last otherwise.
+            ignore_robots: further hosts whose robots.txt is not obeyed.
+            engine: "local" or "celery"; by default that of its last run.
             on_start: called with the job.
             hooks: as for `execute`.
 
@@ -408,7 +401,7 @@ class Orchestrator:
         return await self.resume(found.id, **resuming)
 
     async def pause(self, job: str) -> Job:
-        """Have whoever works on a job stop, in any process; `resume` goes on.
+        """Pause a job in all processes; `resume` continues it.
 
         Raises:
             UnknownJob: there is no such job.
@@ -419,7 +412,7 @@ class Orchestrator:
         return await self.store.jobs.get(found.id)
 
     async def cancel(self, job: str) -> Job:
-        """End a job for good; what was stored stays. One that is cancelled is left as it is.
+        """End a job; its records stay. A cancelled job is returned unchanged.
 
         Raises:
             UnknownJob: there is no such job.
@@ -450,10 +443,10 @@ class Orchestrator:
     def handling_signals(
         self, on_stop: Callable[[], None] | None = None
     ) -> contextlib.AbstractContextManager[None]:
-        """Stop well on the first SIGINT or SIGTERM, and at once on a second that comes later.
+        """Call `interrupt` on the first SIGINT or SIGTERM, and exit immediately on a later one.
 
         Args:
-            on_stop: called at the first one, to tell a person what happens now.
+            on_stop: called at the first signal.
         """
         return handling_signals(self.interrupt, on_stop)
 
@@ -468,17 +461,17 @@ class Orchestrator:
         fresh: bool = False,
         **hooks: Any,
     ) -> str:
-        """Have workers run a source; return the job's id at once.
+        """Start a source on workers; return the id of the job.
 
         While Redis is not reachable, a warning is logged, and a worker finds the job later.
 
         Raises:
-            LonglineError: it cannot be run; nothing was made.
+            LonglineError: it cannot be run; nothing was created.
         """
         return (await self.submit(source, params, fresh=fresh, **hooks)).id
 
     async def get_site_progress(self, job: str) -> SiteProgress:
-        """Return how far a job is.
+        """Return the progress of a job.
 
         Raises:
             UnknownJob: there is no such job.
@@ -493,23 +486,31 @@ class Orchestrator:
     async def wait_for_all_sites(
         self, jobs: Iterable[str] | None = None, *, seconds: float | None = None
     ) -> dict[str, SiteProgress]:
-        """Wait until nobody works on these jobs any more; return how far each is then.
+        """Wait until no process runs these jobs; return the progress of each.
 
         Args:
-            jobs: their ids; all that are open without it.
-            seconds: return then in any case.
+            jobs: their ids; by default all open ones.
+            seconds: the maximum wait.
 
         Raises:
             UnknownJob: there is no such job.
         """
         if jobs is None:
             jobs = [job.id for job in await self.store.jobs.list(limit=None, is_open=True)]
-        if self._settings.redis is None:
-            return await self._watched(list(jobs), seconds)
-        from longline.distributed.client import Sites  # noqa: PLC0415  # an optional part
+        if self._settings.redis is not None:
+            from longline.distributed.client import Sites  # noqa: PLC0415  # an optional part
 
-        async with Sites.open(self._settings, self.store, self._clock) as sites:
-            return await sites.wait(jobs, seconds=seconds)
+            async with Sites.open(self._settings, self.store, self._clock) as sites:
+                return await sites.wait(jobs, seconds=seconds)
+        ids = list(jobs)
+        deadline = None if seconds is None else self._clock.now() + seconds
+        while True:
+            # Their states are enough until the end: counting items may take long.
+            found = [await self.store.jobs.get(job) for job in ids]
+            is_late = deadline is not None and self._clock.now() >= deadline
+            if is_late or all(is_over(job) for job in found):
+                return {job: await self.get_site_progress(job) for job in ids}
+            await self._clock.sleep(_POLL_INTERVAL)
 
     async def scrape_all_sites(
         self,
@@ -521,18 +522,18 @@ class Orchestrator:
         fresh: bool = False,
         hooks_of: Callable[[str], Mapping[str, Any]] = lambda _source: {},
     ) -> list[SiteEnd]:
-        """Run many sources, each to its end; return how each ended, in the same order.
+        """Run many sources, each to its end; return the result of each, in the same order.
 
-        A source that cannot be loaded is among the ends, with its error; the others run. Broken
-        files in the folders of the settings come last.
+        A source that cannot be loaded has its error as the result; the others run. Broken files in
+        the folders of the settings come last.
 
         Args:
-            sources: their names or files; all in the folders of the settings without it.
+            sources: their names or files; by default all in the folders of the settings.
             params: fields of JobSpec for all of them.
-            parallel: side by side or one by one; the settings say it otherwise.
+            parallel: in parallel or one after another; by default that of the settings.
             engine: as for `execute`.
-            fresh: start new jobs in any case.
-            hooks_of: told a source, returns what `execute` is to call for it.
+            fresh: always start new jobs.
+            hooks_of: returns the hooks of `execute` for a source.
 
         Raises:
             BadOption: there is nothing to run.
@@ -541,15 +542,20 @@ class Orchestrator:
         broken = self.broken_sites() if sources is None else []
         if not names and not broken:
             raise BadOption("--all", nothing_in(self._settings.sources))
-        side_by_side = self._settings.parallel if parallel is None else parallel
-        turn = asyncio.Semaphore(max(1, len(names)) if side_by_side else 1)
+        is_parallel = self._settings.parallel if parallel is None else parallel
+        turn = asyncio.Semaphore(max(1, len(names)) if is_parallel else 1)
 
         async def run(source: str) -> SiteEnd:
             async with turn:
                 if self._is_interrupted:
                     return SiteEnd(source, error=NotStarted(source))
-                how = {"fresh": fresh, "engine": engine, **hooks_of(source)}
-                return await self._run_site(source, params, how)
+                given = {"fresh": fresh, "engine": engine, **hooks_of(source)}
+                try:
+                    return SiteEnd(source, await self.execute(source, params, **given))
+                except LonglineError as error:
+                    return SiteEnd(source, error=error)
+                except Exception as error:  # noqa: BLE001  # the code of one site affects no other
+                    return SiteEnd(source, error=Unexpected(repr(error)))
 
         self._runs_many = True
         try:
@@ -559,37 +565,17 @@ class Orchestrator:
             self._runs_many = self._is_interrupted = False
         return [*(task.result() for task in tasks), *broken]
 
-    async def _run_site(
-        self, source: str, params: Mapping[str, Any] | None, how: Mapping[str, Any]
-    ) -> SiteEnd:
-        try:
-            return SiteEnd(source, await self.execute(source, params, **how))
-        except LonglineError as error:
-            return SiteEnd(source, error=error)
-        except Exception as error:  # noqa: BLE001  # whatever one site's code raises is its own
-            return SiteEnd(source, error=Unexpected(repr(error)))
-
     def known_sites(self) -> list[str]:
         """Return the manifests and job files in the folders of the settings that can be used."""
         found = survey(self._settings).entries.values()
         return [str(entry.document.path) for entry in found]
 
     def broken_sites(self) -> list[SiteEnd]:
-        """Return the files in the folders of the settings that cannot be used, each with why."""
+        """Return the files in the folders of the settings that cannot be used, with the error."""
         return [
             SiteEnd(error.path if isinstance(error, BadFile) else "--all", error=error)
             for error in survey(self._settings).problems
         ]
-
-    async def _watched(self, jobs: list[str], seconds: float | None) -> dict[str, SiteProgress]:
-        deadline = None if seconds is None else self._clock.now() + seconds
-        while True:
-            # Their states are enough until the end: counting items may take long.
-            found = [await self.store.jobs.get(job) for job in jobs]
-            is_late = deadline is not None and self._clock.now() >= deadline
-            if is_late or all(is_over(job) for job in found):
-                return {job: await self.get_site_progress(job) for job in jobs}
-            await self._clock.sleep(_POLL_INTERVAL)
 
     # ------------------------------------------------------------ inside
 
@@ -600,15 +586,40 @@ class Orchestrator:
         known = merge_spec(make_spec({"source": own}), own, self._params)
         return merge_spec(known, source, params or {})
 
-    def _new(self, spec: JobSpec, **identity: Any) -> NewJob:
-        """Return the job to make; a wrong name or setting is told before anything is made."""
+    def _new_job(self, spec: JobSpec, **identity: Any) -> NewJob:
+        """Return the job to create; a wrong name or setting is an error before it is created."""
         _, source = usable(spec, self._settings.chromium)
         # As the source understands them: 50 from a file and "50" from a shell are the same job.
         options = source.options.model_dump(mode="json", fallback=str)
         same = {**spec.identity(), "options": options, **identity}
         return NewJob(source.name, spec.snapshot(), same, self._clock.now())
 
-    async def _unfinished(self, job: str | None, wish: str = "resume") -> Job:
+    async def _start(
+        self,
+        source: str | None,
+        params: Mapping[str, Any] | None,
+        *,
+        engine: str,
+        export: str | None,
+        fresh: bool,
+        on_start: Callable[[Job, bool], None] | None = None,
+    ) -> tuple[Job, JobSpec, ExportRequest | None]:
+        """Find or create the job of a run; on a cluster, order its export."""
+        spec = self._merged(source, params)
+        wish = wish_for(export, engine)
+        new = self._new_job(spec)
+        await self._check(engine)
+        if fresh:
+            job, is_new = await self.store.jobs.create(new), True
+        else:
+            job, is_new = await self.store.jobs.find_or_create(new)
+        if on_start:
+            on_start(job, is_new)
+        if wish and engine == "celery":
+            await order_export(self.store, job, wish)
+        return job, spec, wish
+
+    async def _unfinished(self, job: str | None, action: str = "resume") -> Job:
         if job is None:
             found = await self.store.jobs.list(limit=1, is_open=True)
             if not found:
@@ -616,53 +627,41 @@ class Orchestrator:
             return found[0]
         named = await self.store.jobs.get(job)
         if named.state not in OPEN_STATES:
-            raise NotResumable(named.id, named.state.value, wish)
+            raise NotResumable(named.id, named.state.value, action)
         return named
 
-    async def _found_or_created(self, new: NewJob, *, fresh: bool) -> tuple[Job, bool]:
-        if fresh:
-            return await self.store.jobs.create(new), True
-        return await self.store.jobs.find_or_create(new)
-
     async def _check(self, engine: str) -> None:
-        await check_ground(self._settings, self.store, self._clock, engine)
+        await check_engine(self._settings, self.store, self._clock, engine)
 
-    def _job_run_of(
+    def _job_run(
         self, job: Job, spec: JobSpec, http: SharedHttp | None = None, **hooks: Any
     ) -> JobRun:
         assert self._runtime is not None  # noqa: S101  # `store` has checked that it is open
-        around = RunContext(self._settings, self._runtime, self._checkpoints, self._transport, http)
-        return JobRun(around, job, spec, **hooks)
+        context = RunContext(
+            self._settings, self._runtime, self._checkpoints, self._transport, http
+        )
+        return JobRun(context, job, spec, **hooks)
 
     async def _run(self, job: Job, spec: JobSpec, *, engine: str, **hooks: Any) -> JobReport:
         http = await self._shared_http() if engine == "local" else None
-        run = self._job_run_of(job, spec, http, **hooks)
+        run = self._job_run(job, spec, http, **hooks)
         self._runs.add(run)
         if self._is_interrupted:
             run.interrupt()
         try:
-            return await (run.on_cluster() if engine == "celery" else run.here())
+            return await (run.run_on_cluster() if engine == "celery" else run.run_here())
         finally:
             self._runs.discard(run)
             if not self._runs and not self._runs_many:
-                # Not at the start: what interrupts before the run has begun must stop it, too.
+                # Not at the start: an interrupt before the run has started must stop it, too.
                 self._is_interrupted = False
-
-
-def _from_key(items: list[Item], key: str | None) -> list[Item]:
-    if key is None:
-        return items
-    keys = [item.key for item in items]
-    if key not in keys:
-        raise BadOption("resume_from", f"there is no item {key!r} in the batch")
-    return items[keys.index(key) :]
 
 
 # ---------------- Tables of jobs and records, for programs and notebooks
 
 
 class Table(Sequence[T], Generic[T]):
-    """Rows of one kind; `columns` say what a notebook shows of each."""
+    """Rows of one kind, and the columns that a notebook shows."""
 
     def __init__(self, rows: Iterable[T], columns: Columns[T]) -> None:
         self._rows = list(rows)

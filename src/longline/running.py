@@ -6,7 +6,6 @@ import asyncio
 import logging
 import resource
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,6 +21,7 @@ from longline.engine.report import JobReport
 from longline.engine.runtime import Runtime, options_of
 from longline.engine.watch import Checkpoints, OnProgress, Watch
 from longline.http.messages import Middleware
+from longline.sources.base import Source
 from longline.sources.loader import load_source
 from longline.storage.events import event_row
 from longline.storage.store import Store
@@ -33,7 +33,7 @@ _RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # what getrusage counts mem
 
 
 class Engine(Protocol):
-    """What works on a job, or has others work on it."""
+    """Runs a job itself, or on a cluster."""
 
     @property
     def closed_host(self) -> str | None:
@@ -43,12 +43,12 @@ class Engine(Protocol):
         """Begin nothing more; what is in flight is finished and committed."""
 
     async def run(self, job: Job) -> JobState:
-        """Run a job to its end, or until it is stopped; return the state it is left in."""
+        """Run a job to its end, or until it is stopped; return its state."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What every run of an orchestrator works with; `http` is needed by runs in this process."""
+    """What all runs of an orchestrator share; runs in this process need `http`."""
 
     settings: Settings
     runtime: Runtime
@@ -63,24 +63,24 @@ class RunContext:
 
     @property
     def clock(self) -> Clock:
-        """What time it is."""
+        """The source of time."""
         return self.runtime.clock
 
 
 class JobRun:
-    """One run of one job; what stops it before it has begun stops it when it begins.
+    """One run of one job; an interrupt before it starts stops it when it starts.
 
     Args:
-        around: the store and the like.
+        context: the store and the like.
         job: what to run.
-        spec: how.
-        on_progress: called about twice a second.
+        spec: its settings.
+        on_progress: called about twice per second.
     """
 
     def __init__(
-        self, around: RunContext, job: Job, spec: JobSpec, *, on_progress: OnProgress | None = None
+        self, context: RunContext, job: Job, spec: JobSpec, *, on_progress: OnProgress | None = None
     ) -> None:
-        self._around = around
+        self._context = context
         self._job = job
         self._spec = spec
         self._on_progress = on_progress
@@ -93,100 +93,93 @@ class JobRun:
         if self._engine is not None:
             self._engine.stop("interrupted")
 
-    async def here(self) -> JobReport:
+    async def run_here(self) -> JobReport:
         """Run the job in this process."""
-        around, spec = self._around, self._spec
+        context, spec = self._context, self._spec
         async with open_collector(
-            around.settings,
+            context.settings,
             spec,
-            around.clock,
-            around.store,
+            context.clock,
+            context.store,
             job=self._job.id,
-            transport=around.transport,
-            shared=around.http,
+            transport=context.transport,
+            shared=context.http,
         ) as (collector, fetching):
             tracker = ProgressTracker(
-                around.store, self._job.id, around.clock, limiter=fetching.limiter
+                context.store, self._job.id, context.clock, limiter=fetching.limiter
             )
             watch = self._watch(tracker)
-            options = options_of(around.settings, spec)
+            options = options_of(context.settings, spec)
             engine = LocalEngine(
-                around.runtime, collector, options, job=self._job, on_item=watch.count
+                context.runtime, collector, options, job=self._job, on_item=watch.count
             )
-            how = self._how("local", concurrency=options.concurrency)
-            self._report_not_run(collector.source.not_run)
-            report = await self._run(engine, tracker, watch, how)
+            start = self._start_data("local", concurrency=options.concurrency)
+            _warn_not_run(collector.source)
+            report = await self._run(engine, tracker, watch, start)
             if report.progress.state is JobState.COMPLETE and spec.limit is None:
-                ended = await around.store.jobs.get(self._job.id)
-                problem = await tell_finished(around.store, collector, ended, around.clock)
+                ended = await context.store.jobs.get(self._job.id)
+                problem = await tell_finished(context.store, collector, ended, context.clock)
                 if problem:
                     _LOG.warning(problem)
             if fetching.budgets and report.progress.state not in OPEN_STATES:
                 await fetching.budgets.forget()
         return report
 
-    async def on_cluster(self) -> JobReport:
-        """Have workers run the job, and watch them."""
+    async def run_on_cluster(self) -> JobReport:
+        """Run the job on workers, and follow it to its end."""
         from longline.distributed.client import open_cluster  # noqa: PLC0415  # an optional part
 
-        around = self._around
-        self._report_not_run_by_workers()
-        tracker = ProgressTracker(around.store, self._job.id, around.clock)
-        async with open_cluster(around.settings, around.store, around.clock) as engine:
-            return await self._run(engine, tracker, self._watch(tracker), self._how("celery"))
+        context = self._context
+        _warn_not_run(load_source(self._spec.source, self._spec.manifest))
+        tracker = ProgressTracker(context.store, self._job.id, context.clock)
+        async with open_cluster(context.settings, context.store, context.clock) as engine:
+            start = self._start_data("celery")
+            return await self._run(engine, tracker, self._watch(tracker), start)
 
-    async def handed_over(self) -> None:
-        """Have workers run the job, and leave it to them."""
+    async def hand_over(self) -> None:
+        """Start the job on workers, and return."""
         from longline.distributed.client import open_cluster  # noqa: PLC0415  # an optional part
 
-        around = self._around
-        self._report_not_run_by_workers()
-        async with open_cluster(around.settings, around.store, around.clock) as engine:
-            at = await around.store.now()
-            await around.store.jobs.start(self._job.id, at, **self._how("celery"))
+        context = self._context
+        _warn_not_run(load_source(self._spec.source, self._spec.manifest))
+        async with open_cluster(context.settings, context.store, context.clock) as engine:
+            at = await context.store.now()
+            await context.store.jobs.start(self._job.id, at, **self._start_data("celery"))
             await engine.begin(self._job.id)
 
-    def _report_not_run(self, parts: Iterable[str]) -> None:
-        """Say what of the user's project has no effect, before the first request."""
-        for part in parts:
-            _LOG.warning("not run: %s", part)
-
-    def _report_not_run_by_workers(self) -> None:
-        self._report_not_run(load_source(self._spec.source, self._spec.manifest).not_run)
-
-    def _how(self, engine: str, **more: Any) -> dict[str, Any]:
-        """Return what is told about the start of this run."""
+    def _start_data(self, engine: str, **more: Any) -> dict[str, Any]:
+        """Return the data of the event that starts this run."""
         hosts = self._spec.ignore_robots
         return {"engine": engine, **more} | ({"ignore_robots": list(hosts)} if hosts else {})
 
     def _watch(self, tracker: ProgressTracker) -> Watch:
-        around = self._around
+        context = self._context
         return Watch(
             tracker,
-            around.checkpoints,
-            around.store.events,
-            around.clock,
+            context.checkpoints,
+            context.store.events,
+            context.clock,
             on_progress=self._on_progress,
         )
 
     async def _run(
-        self, engine: Engine, tracker: ProgressTracker, watch: Watch, how: dict[str, Any]
+        self, engine: Engine, tracker: ProgressTracker, watch: Watch, start: dict[str, Any]
     ) -> JobReport:
-        store, clock, job = self._around.store, self._around.clock, self._job.id
-        begun = clock.now()
+        store, clock, job = self._context.store, self._context.clock, self._job.id
+        started = clock.now()
         self._engine = engine
         if self.is_interrupted:
             engine.stop("interrupted")
-        # Workers go by the database's clock, and reckon from this moment.
-        at = await store.now() if how["engine"] == "celery" else begun
-        await store.jobs.start(job, at, **how)
+        # Workers use the clock of the database, and count from this time.
+        at = await store.now() if start["engine"] == "celery" else started
+        await store.jobs.start(job, at, **start)
         await tracker.snapshot()  # the state before this run, which speeds are measured from
         try:
             with (
                 log_context(job=job, source=self._job.source),
-                self._around.runtime.progress.following(watch),
+                self._context.runtime.progress.following(watch),
             ):
-                _LOG.info("job started", extra={"engine": how["engine"]})
+                _LOG.info("job started", extra={"engine": start["engine"]})
                 async with asyncio.TaskGroup() as group:
                     watching = group.create_task(watch.wait_for_failure())
                     await engine.run(await store.jobs.get(job))
@@ -195,30 +188,33 @@ class JobRun:
             raise several.exceptions[0] from several
         finally:
             self._engine = None
-        await self._note_end(clock.now() - begun)
+        seconds = clock.now() - started
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
+        ended = event_row(job, clock.now(), "run.ended", seconds=seconds, peak_memory_bytes=peak)
+        await store.events.append(ended)
         progress = await watch.checkpoint()
         _LOG.info("job ended", extra={"job": job, "state": progress.state.value})
         return JobReport(
             progress,
-            clock.now() - begun,
+            clock.now() - started,
             reason=(await store.jobs.get(job)).reason,
             is_interrupted=self.is_interrupted,
             closed_host=engine.closed_host,
             caveats=await store.jobs.caveats(job),
         )
 
-    async def _note_end(self, seconds: float) -> None:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
-        now = self._around.clock.now()
-        told = event_row(self._job.id, now, "run.ended", seconds=seconds, peak_memory_bytes=peak)
-        await self._around.store.events.append(told)
+
+def _warn_not_run(source: Source | type[Source]) -> None:
+    """Log which parts of the user's project have no effect, before the first request."""
+    for part in source.not_run:
+        _LOG.warning("not run: %s", part)
 
 
-async def check_ground(settings: Settings, store: Store, clock: Clock, engine: str) -> None:
-    """See that an engine has what it needs, before a job is made or touched.
+async def check_engine(settings: Settings, store: Store, clock: Clock, engine: str) -> None:
+    """Check that an engine has what it needs, before a job is created or changed.
 
     Raises:
-        LonglineError: it lacks something; what workers share is waited for if it is only away.
+        LonglineError: something is missing; an unreachable service is waited for.
     """
     if engine == "celery":
         from longline.distributed.client import check_cluster  # noqa: PLC0415  # an optional part
