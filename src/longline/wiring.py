@@ -6,12 +6,14 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from longline.config.identity import check_cookies, merge_headers
 from longline.config.job_spec import BudgetSpec, JobSpec, RetrySpec, make_spec
+from longline.config.plugins import BACKENDS, load_plugin, plugin_names
 from longline.config.settings import Settings
 from longline.core.clock import Clock, SystemClock
 from longline.core.errors import BadOption, LayerFailed, MissingExtra
@@ -35,7 +37,7 @@ from longline.http.transport import (
     ssl_context,
 )
 from longline.limits.backends.sqlite import SqliteStateFile
-from longline.limits.backends.state import StateBackend
+from longline.limits.backends.state import StateBackend, StateBackends
 from longline.limits.breaker import BreakerBackend, BreakerState, CircuitBreaker
 from longline.limits.budget import Budget, Budgets, BudgetUsage
 from longline.limits.concurrency import ConcurrencyBackend, ConcurrencyLimiter, InFlight
@@ -63,8 +65,8 @@ class LimitBackends:
     """Backends of the state that processes of one home share."""
 
     rate_limits: RateLimitBackend
-    breakers: BreakerBackend
     concurrency: ConcurrencyBackend
+    breakers: BreakerBackend
     limits: StateBackend[Learned]
     robots: StateBackend[RobotsText]
     budgets: StateBackend[BudgetUsage]
@@ -82,7 +84,7 @@ async def open_limit_backends(
     max_wait: float | None = _MAX_WAIT,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[LimitBackends]:
-    """Open the shared state: in a file of the home, or on Redis when it is set.
+    """Open the shared state: in a file of the home, on Redis, or in the backend of a plugin.
 
     Args:
         settings: name the Redis server, if there is one.
@@ -92,19 +94,13 @@ async def open_limit_backends(
         is_stopping: returns whether the process is stopping; it then waits a few seconds only.
     """
     async with AsyncExitStack() as ends:
-        if settings.redis is None:
-            file = SqliteStateFile(settings.pace_file, clock)
-            ends.push_async_callback(file.close)
+        if settings.redis is None or settings.state_backend is not None:
+            states = _open_states(settings, clock)
+            ends.push_async_callback(states.close)
             yield LimitBackends(
-                RateLimitBackend(file.backend("pace", BucketState)),
-                BreakerBackend(file.backend("breaker", BreakerState), freshness=_BREAKER_FRESHNESS),
-                ConcurrencyBackend(file.backend("crowd", InFlight)),
-                file.backend("limits", Learned),
-                file.backend("robots", RobotsText),
-                file.backend("budget", BudgetUsage),
-                file.backend("bookmarks", Bookmark),
-                file.backend("starts", JobStart),
-                file.backend("refusals", RefusedUrls),
+                RateLimitBackend(states.backend("pace", BucketState)),
+                ConcurrencyBackend(states.backend("crowd", InFlight)),
+                **_other_backends(states.backend),
             )
             return
         store = store or ends.enter_context(open_store(settings.database))
@@ -115,19 +111,39 @@ async def open_limit_backends(
         shared = await ends.enter_async_context(
             open_redis_backends(settings.redis, clock, max_wait, is_stopping=is_stopping)
         )
-        yield LimitBackends(
-            shared.rate_limits,
-            BreakerBackend(
-                store.state_backend("breaker", BreakerState, clock), freshness=_BREAKER_FRESHNESS
-            ),
-            shared.concurrency,
-            store.state_backend("limits", Learned, clock),
-            store.state_backend("robots", RobotsText, clock),
-            store.state_backend("budget", BudgetUsage, clock),
-            store.state_backend("bookmarks", Bookmark, clock),
-            store.state_backend("starts", JobStart, clock),
-            store.state_backend("refusals", RefusedUrls, clock),
-        )
+        in_database = partial(store.state_backend, clock=clock)
+        yield LimitBackends(shared.rate_limits, shared.concurrency, **_other_backends(in_database))
+
+
+def _other_backends(open_backend: Callable[[str, type[Any]], StateBackend[Any]]) -> dict[str, Any]:
+    return {
+        "breakers": BreakerBackend(
+            open_backend("breaker", BreakerState), freshness=_BREAKER_FRESHNESS
+        ),
+        "limits": open_backend("limits", Learned),
+        "robots": open_backend("robots", RobotsText),
+        "budgets": open_backend("budget", BudgetUsage),
+        "bookmarks": open_backend("bookmarks", Bookmark),
+        "starts": open_backend("starts", JobStart),
+        "refused_urls": open_backend("refusals", RefusedUrls),
+    }
+
+
+def _open_states(settings: Settings, clock: Clock) -> StateBackends:
+    """Return the backend of a plugin, or the file of the home.
+
+    Raises:
+        BadOption: no plugin has that name.
+    """
+    name = settings.state_backend
+    if name is None:
+        return SqliteStateFile(settings.pace_file, clock)
+    open_plugin = load_plugin(BACKENDS, name)
+    if open_plugin is None:
+        known = ", ".join(plugin_names(BACKENDS)) or "none"
+        raise BadOption("state_backend", f"no plugin is named {name!r} (installed: {known})")
+    states: StateBackends = open_plugin(settings, clock)
+    return states
 
 
 @dataclass(frozen=True, slots=True)

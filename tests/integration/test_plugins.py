@@ -1,4 +1,4 @@
-"""Plugins of an installed package in a whole run: a middleware and a pipeline stage."""
+"""Plugins of an installed package in a whole run: a middleware, a stage and a backend."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from longline.core.errors import BadFile, BadSource
+from longline.core.errors import BadFile, BadOption, BadSource
 from longline.core.model import JobState
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Source, Visit, layer
@@ -25,9 +25,31 @@ ENTRIES = """
 signed = plugged:Signed
 [longline.stages]
 loud = plugged:Loud
+[longline.backends]
+shared = plugged:Shared
 """
 CODE = '''
 from dataclasses import replace
+
+from longline.limits.backends.state import MemoryStateBackend
+
+
+class Shared:
+    """Keeps the values of all groups in one dict of backends."""
+
+    opened = []
+
+    def __init__(self, settings, clock):
+        self._clock = clock
+        self.groups = {}
+        self.is_closed = False
+        self.opened.append(self)
+
+    def backend(self, group, kind):
+        return self.groups.setdefault(group, MemoryStateBackend(self._clock))
+
+    async def close(self):
+        self.is_closed = True
 
 
 class Signed:
@@ -123,6 +145,34 @@ async def test_records_pass_the_stage_of_a_plugin(
     (record,) = await collect(write(f"pipeline: [{{stage: {stage}}}]"), clock)
 
     assert record == {"title": title}
+
+
+@pytest.mark.usefixtures("package")
+async def test_limits_are_kept_in_the_backend_of_a_plugin(
+    site: ScriptedSite, clock: VirtualClock, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LONGLINE_STATE_BACKEND", "shared")
+    path = write("").with_name("shop.yaml")
+    path.write_text(path.read_text("utf-8").replace("rate: unlimited", "rate: 2"), "utf-8")
+
+    await collect(path, clock)
+
+    (states,) = sys.modules["plugged"].Shared.opened
+    assert list(await states.groups["pace"].all()) == [site.url.removeprefix("http://")]
+    assert states.is_closed
+    assert not list(path.parent.rglob("pace.sqlite"))
+
+
+@pytest.mark.usefixtures("package")
+async def test_a_backend_that_is_not_installed_is_refused(
+    clock: VirtualClock, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LONGLINE_STATE_BACKEND", "shred")
+
+    with pytest.raises(BadOption) as caught:
+        await collect(write(""), clock)
+
+    assert caught.value.option == "state_backend"
 
 
 @pytest.mark.usefixtures("package")

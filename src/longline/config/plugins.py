@@ -14,7 +14,8 @@ MIDDLEWARES = "longline.middlewares"
 STAGES = "longline.stages"
 ENRICHERS = "longline.enrichers"
 EXPORTERS = "longline.exporters"
-GROUPS = (SOURCES, MIDDLEWARES, STAGES, ENRICHERS, EXPORTERS)
+BACKENDS = "longline.backends"
+GROUPS = (SOURCES, MIDDLEWARES, STAGES, ENRICHERS, EXPORTERS, BACKENDS)
 Check = Callable[[str, Any], object]
 """Receives the name and the loaded object; raises when it is not usable."""
 

@@ -273,6 +273,10 @@ class Settings(BaseSettings):
     redis_url: str | None = Field(
         default=None, description="shares limits and progress with other machines"
     )
+    state_backend: str | None = Field(
+        default=None,
+        description="plugin that shares limits between processes, instead of a file or Redis",
+    )
     broker_url: str | None = Field(
         default=None, description="broker of the workers; default: redis_url"
     )

@@ -36,6 +36,16 @@ class StateBackend(Protocol[State]):
         """Delete a value; return False when there was none."""
 
 
+class StateBackends(Protocol):
+    """All backends of one server or file; what a plugin of `longline.backends` returns."""
+
+    def backend(self, group: str, kind: type[State]) -> StateBackend[State]:
+        """Return the values of one group, which are instances of the dataclass `kind`."""
+
+    async def close(self) -> None:
+        """Release what was opened."""
+
+
 # ---------------- Shared state in this process only: for tests, and for limits that need not
 
 
