@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from longline.config.auth import make_auth
 from longline.config.identity import StartCookies
+from longline.config.job_spec import make_spec
 from longline.core.errors import LonglineError
 from longline.core.model import Usage
 from longline.http.messages import Middleware, Page, Request
@@ -41,7 +41,9 @@ class Door:
         self.seen = Recording(self.transport)
         link: Middleware = IdentityMiddleware(self.seen, headers=headers, cookies=cookies)
         if auth is not None:
-            link = AuthMiddleware(link, make_auth(auth), clock)
+            checked = make_spec({"source": "shop", "auth": auth}).auth
+            assert checked is not None
+            link = AuthMiddleware(link, checked, clock)
         self.link: Middleware = RedirectMiddleware(StatusMiddleware(link, clock))
         self.parts: list[object] = [link, *vars(link).values()]
 

@@ -11,8 +11,6 @@ import orjson
 from pydantic import (
     Field,
     Tag,
-    TypeAdapter,
-    ValidationError,
     field_validator,
     model_validator,
 )
@@ -22,9 +20,6 @@ from yarl import URL
 from longline.config.identity import HEADER_NAME
 from longline.config.secrets import Hosts, Reach, SecretRef, TextOrRef, host_of, is_confidential
 from longline.config.strict_model import StrictModel, by_kind, invalid
-from longline.core.errors import BadOption
-
-_NO_HOSTS = "name the hosts that may receive the secret, for example hosts: [api.example.com]"
 
 
 class BaseAuth(StrictModel):
@@ -39,7 +34,7 @@ class BaseAuth(StrictModel):
     @classmethod
     def _require_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
         if not hosts:
-            raise invalid(_NO_HOSTS)
+            raise invalid("name the hosts that may receive the secret, as hosts: [api.example.com]")
         return hosts
 
     @property
@@ -270,22 +265,6 @@ Auth = Annotated[
     by_kind("auth", AUTH_KINDS),
 ]
 """Any kind of authentication, selected by `kind`."""
-
-_ADAPTER: TypeAdapter[Auth] = TypeAdapter(Auth)
-
-
-def make_auth(values: Any) -> Auth:
-    """Validate the value of `auth`.
-
-    Raises:
-        BadOption: it is invalid; the message never repeats a value that may be a secret.
-    """
-    try:
-        return _ADAPTER.validate_python(values)
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        name = ".".join(["auth", *(str(part) for part in first["loc"])])
-        raise BadOption(name, first["msg"]) from None  # the cause would show what was written
 
 
 def identity_hash(auth: Auth | None, cookies: object = None) -> str:

@@ -184,21 +184,22 @@ def substitute(text: str, environment: Mapping[str, str]) -> str:
     """
     if "${" not in text or is_reference(text):
         return text
-    return _VARIABLE.sub(lambda found: _variable_value(found, environment), text)
 
+    def value_of(found: re.Match[str]) -> str:
+        is_escaped, name, default = found[1], found[2], found[3]
+        if is_escaped:
+            return found[0][1:]
+        if _SECRET_NAME.search(name):  # the value is stored with the job and shown
+            problem = f"{name} looks like a secret; write env:{name} under auth or cookies"
+            raise ValueError(problem)
+        value = environment.get(name) or default
+        if value is None:
+            hint = f"set it, or write ${{{name}:-default}}"
+            problem = f"the environment variable {name} is not set; {hint}"
+            raise ValueError(problem)
+        return value
 
-def _variable_value(found: re.Match[str], environment: Mapping[str, str]) -> str:
-    is_escaped, name, default = found[1], found[2], found[3]
-    if is_escaped:
-        return found[0][1:]
-    if _SECRET_NAME.search(name):  # the value is stored with the job and shown
-        problem = f"{name} looks like a secret; write env:{name} under auth or cookies"
-        raise ValueError(problem)
-    value = environment.get(name, "")
-    if value or default is not None:
-        return value or default
-    problem = f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}"
-    raise ValueError(problem)
+    return _VARIABLE.sub(value_of, text)
 
 
 Check = Callable[[Document], object]
@@ -285,17 +286,7 @@ def _as_yaml(text: str) -> str:
     if "\n" in text or "#" in text or not text.strip():
         return quoted
     try:
-        document = parse_document(
-            f"x: {text}\n".encode(), Path("value"), environment=_AnyEnvironment()
-        )
+        tree = read_tree(f"x: {text}\n", "value", lambda one: one)
     except BadFile:
         return quoted
-    return text if list(document.values) == ["x"] else quoted
-
-
-class _AnyEnvironment(dict[str, str]):
-    """An environment in which every variable is set; the file is checked with the real one."""
-
-    def get(self, key: str, default: str | None = None) -> str:  # type: ignore[override]  # never missing
-        del default
-        return key
+    return text if tree is not None and list(tree.plain()) == ["x"] else quoted

@@ -78,26 +78,23 @@ def _parse_cookies(values: Any) -> bool | dict[str, dict[str, SecretRef | str]]:
         return values
     if not isinstance(values, Mapping):
         raise invalid("cookies are false, or hosts with names and values: {shop.test: {lang: en}}")
-    return {
-        _check_cookie_host(host): _parse_host_cookies(host, them) for host, them in values.items()
-    }
-
-
-def _check_cookie_host(host: object) -> str:
-    name = host_pattern(host)
-    if name.startswith("*.") or ":" in name:
-        raise invalid("a cookie belongs to one host, such as example.com, without a port or *")
-    return name
+    cookies = {}
+    for host, them in values.items():
+        name = host_pattern(host)
+        if name.startswith("*.") or ":" in name:
+            raise invalid("a cookie belongs to one host, such as example.com, without a port or *")
+        cookies[name] = _parse_host_cookies(host, them)
+    return cookies
 
 
 def _parse_host_cookies(host: object, values: object) -> dict[str, SecretRef | str]:
     if not isinstance(values, Mapping):
         raise invalid(f"the cookies of {host} are names and values, for example {{lang: en}}")
-    for name in values:
+    cookies = {}
+    for name, written in values.items():
         if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
             raise invalid(f"a cookie of {host} has an invalid name")
-    cookies = {name: text_or_reference(value) for name, value in values.items()}
-    for name, value in cookies.items():
+        value = cookies[name] = text_or_reference(written)
         if isinstance(value, str) and not COOKIE_VALUE.fullmatch(value):
             raise invalid(
                 f"the value of {name} contains characters that RFC 6265 does not allow in a cookie"

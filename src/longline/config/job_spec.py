@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
     ByteSize,
-    ConfigDict,
     Field,
     ValidationError,
     field_validator,
@@ -20,7 +18,7 @@ from longline.config.auth import Auth
 from longline.config.documents import read_document
 from longline.config.identity import Cookies, Headers, PrivateHosts
 from longline.config.strict_model import StrictModel, invalid
-from longline.config.validation_messages import describe_unknown_key
+from longline.config.validation_messages import describe_error
 from longline.core.errors import BadFile, BadOption
 
 Rate = float | Literal["unlimited", "auto"]
@@ -51,11 +49,8 @@ class RetrySpec(StrictModel):
         return self
 
 
-class JobSpec(BaseModel):
+class JobSpec(StrictModel):
     """One run of a source; None means the default of the source or the settings."""
-
-    # Invalid input may be a secret in place of a reference.
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     source: str = Field(min_length=1)
     manifest: dict[str, Any] | None = None
@@ -113,8 +108,15 @@ def make_spec(values: Mapping[str, Any]) -> JobSpec:
     try:
         spec = JobSpec.model_validate(values)
     except ValidationError as error:
-        name, problem = _first_problem(error)
-        raise BadOption(name, problem) from error
+        first = error.errors()[0]
+        loc = [str(part) for part in first["loc"]]
+        if first["type"] == "unknown_name":
+            loc.append(first["ctx"]["name"])
+        # Of a union, pydantic names the member that it tried last.
+        problem = RATE_PROBLEM if loc[:1] == ["rate"] else describe_error(first)
+        raise BadOption(
+            "rate" if loc[:1] == ["rate"] else ".".join(loc) or "job", problem
+        ) from error
     if isinstance(spec.rate, float) and not 0 < spec.rate < float("inf"):
         raise BadOption("rate", RATE_PROBLEM)
     return spec
@@ -133,15 +135,3 @@ def read_spec(path: Path) -> dict[str, Any]:
     except BadOption as error:
         raise BadFile(str(path), str(error), *document.place(error.option.split("."))) from error
     return values
-
-
-def _first_problem(error: ValidationError) -> tuple[str, str]:
-    first = error.errors()[0]
-    name = ".".join(str(part) for part in first["loc"]) or "job"
-    if first["loc"][:1] == ("rate",):  # of a union, pydantic names the member it tried last
-        return "rate", RATE_PROBLEM
-    if first["type"] == "extra_forbidden":
-        fields = JobSpec.model_fields.items()
-        known = [field.alias or one for one, field in fields if one != "manifest"]
-        return name, describe_unknown_key(name, known)
-    return name, first["msg"]

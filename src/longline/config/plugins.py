@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import Distribution, EntryPoint, distributions
 from typing import Any
@@ -86,16 +87,12 @@ def _entries() -> Iterator[tuple[EntryPoint, Distribution]]:
         if name in seen:
             continue  # a second copy later on the path, which is never imported
         seen.add(name)
-        for entry in _entries_of(distribution):
+        entries: Iterable[EntryPoint] = ()
+        with suppress(Exception):  # a broken file of another package
+            entries = distribution.entry_points
+        for entry in entries:
             if entry.group in GROUPS:
                 yield entry, distribution
-
-
-def _entries_of(distribution: Distribution) -> list[EntryPoint]:
-    try:
-        return list(distribution.entry_points)
-    except Exception:  # noqa: BLE001  # a broken file of another package
-        return []
 
 
 def _name_and_version(distribution: Distribution) -> tuple[str, str]:

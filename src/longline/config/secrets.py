@@ -33,9 +33,6 @@ _NOT_A_REFERENCE = (
     "write a reference instead of the secret: env:NAME for an environment variable, "
     "file:/path for a file with the secret, or keyring:service/name"
 )
-_NOT_A_VARIABLE = "env: needs the name of an environment variable: letters, digits and underscores"
-_NOT_A_PATH = "file: needs the path of a file with the secret"
-_NOT_AN_ENTRY = "keyring: needs a service and a name, for example keyring:shop/api"
 _NOT_TEXT = "must be text, or a reference such as env:NAME or file:/path"
 
 
@@ -61,12 +58,10 @@ class SecretRef:
             UnknownSecret: it is missing, empty, or not text.
             MissingExtra: it is in a keyring, and the library is not installed.
         """
-        readers = {
-            "env": self._read_variable,
-            "file": self._read_file,
-            "keyring": self._read_keyring,
-        }
-        secret = readers[self.kind]()
+        if self.kind == "env":
+            secret = self._read_variable()
+        else:
+            secret = self._read_file() if self.kind == "file" else self._read_keyring()
         KNOWN_SECRETS.add(secret)
         return SecretStr(secret)
 
@@ -87,19 +82,31 @@ class SecretRef:
         """
         if isinstance(value, SecretRef):
             return value
+        kind: object = None
+        name: object = None
         if isinstance(value, str):
-            kind, _, name = value.strip().partition(":")
+            kind, _, name = value.partition(":")
         elif isinstance(value, Mapping) and len(value) == 1:
             kind, name = next(iter(value.items()))
-        else:
-            raise ValueError(_NOT_A_REFERENCE)
-        if kind == "env":
-            return cls("env", _check_variable_name(name))
-        if kind == "file":
-            return cls("file", _absolute_path(name))
-        if kind == "keyring":
-            return cls("keyring", _check_entry(name))
-        raise ValueError(_NOT_A_REFERENCE)
+        text = str(name).strip() if isinstance(name, str | Path) else ""
+        match str(kind).strip():
+            case "env" if _VARIABLE.fullmatch(text):
+                return cls("env", text)
+            case "env":
+                problem = (
+                    "env: needs the name of an environment variable: letters, digits, underscores"
+                )
+            case "file" if text:
+                return cls("file", str(Path(text).expanduser().absolute()))
+            case "file":
+                problem = "file: needs the path of a file with the secret"
+            case "keyring" if all(text.rpartition("/")):
+                return cls("keyring", text)
+            case "keyring":
+                problem = "keyring: needs a service and a name, for example keyring:shop/api"
+            case _:
+                problem = _NOT_A_REFERENCE
+        raise ValueError(problem)
 
     @classmethod
     def __get_pydantic_core_schema__(
@@ -115,8 +122,10 @@ class SecretRef:
         text = os.environ.get(self.name, "")
         if not text:
             raise UnknownSecret(str(self), f"set the environment variable {self.name}")
-        if not _is_text(text):
-            raise UnknownSecret(str(self), "its value is not UTF-8 text")
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # bytes that are not UTF-8 are surrogates in the environment
+            raise UnknownSecret(str(self), "its value is not UTF-8 text") from None
         return text
 
     def _read_file(self) -> str:
@@ -188,33 +197,6 @@ def text_or_reference(value: object) -> SecretRef | str:
     return str(value)
 
 
-def _check_variable_name(name: object) -> str:
-    if not isinstance(name, str) or not _VARIABLE.fullmatch(name.strip()):
-        raise ValueError(_NOT_A_VARIABLE)
-    return name.strip()
-
-
-def _absolute_path(path: object) -> str:
-    if not isinstance(path, str | Path) or not str(path).strip():
-        raise ValueError(_NOT_A_PATH)
-    return str(Path(str(path).strip()).expanduser().absolute())
-
-
-def _check_entry(name: object) -> str:
-    service, _, entry = name.strip().rpartition("/") if isinstance(name, str) else ("", "", "")
-    if not service or not entry:
-        raise ValueError(_NOT_AN_ENTRY)
-    return f"{service}/{entry}"
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # bytes that are not UTF-8 come from the environment as surrogates
-        return False
-    return True
-
-
 def _validate(value: object) -> SecretRef:
     try:
         return SecretRef.parse(value)
@@ -249,10 +231,12 @@ class Reach:
     def covers(self, url: str) -> bool:
         """Return whether a URL is on one of the hosts."""
         parsed = _parse_url(url)
-        if parsed is None or not parsed.raw_host:
+        if parsed is None or not parsed.raw_host or parsed.raw_host.endswith("."):
             return False
-        names = {host_of(parsed), _host_and_port(parsed.raw_host, parsed.port)}
-        return any(_matches_host(pattern, name) for pattern in self.hosts for name in names)
+        names = (host_of(parsed), f"{parsed.host_subcomponent}:{parsed.port}")
+        exact = {pattern for pattern in self.hosts if not pattern.startswith("*.")}
+        below = tuple(pattern[1:] for pattern in self.hosts if pattern.startswith("*."))
+        return any(name in exact or name.endswith(below) for name in names)
 
     def problem(self, url: str) -> str | None:
         """Return why a secret may not be sent to a URL; None when it may."""
@@ -285,8 +269,8 @@ def is_loopback(host: str) -> bool:
 
 
 def host_of(url: URL) -> str:
-    """Return the pattern of the host and port of a URL."""
-    return _host_and_port(url.raw_host or "", _explicit_port(url))
+    """Return the host of a URL, with its port if that is not the default."""
+    return url.host_port_subcomponent or ""
 
 
 def host_pattern(value: object) -> str:
@@ -306,20 +290,6 @@ def host_pattern(value: object) -> str:
             f"{text} would send the secret to foreign hosts; write the hosts that may receive it"
         )
     return ("*." if is_below else "") + host_of(url)
-
-
-def _matches_host(pattern: str, name: str) -> bool:
-    return name.endswith(pattern[1:]) if pattern.startswith("*.") else name == pattern
-
-
-def _host_and_port(host: str, port: int | None) -> str:
-    bracketed = f"[{host}]" if ":" in host else host.lower()
-    return bracketed if port is None else f"{bracketed}:{port}"
-
-
-def _explicit_port(url: URL) -> int | None:
-    usual = {"http": 80, "https": 443}.get(url.scheme)
-    return None if url.port == usual else url.port
 
 
 def _parse_url(url: str) -> URL | None:

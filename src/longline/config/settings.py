@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 import orjson
 from pydantic import (
@@ -39,15 +39,6 @@ from longline.core.redaction import KNOWN_SECRETS, redact_server_url, redact_url
 FILE = "longline.yaml"
 FILE_VARIABLE = "LONGLINE_CONFIG"
 PROFILE_VARIABLE = "LONGLINE_PROFILE"
-S = TypeVar("S", bound=BaseSettings)
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """The values of one place by name, and the origin of each."""
-
-    values: Mapping[str, Any]
-    origins: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,64 +50,33 @@ class Explained:
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
-class Layers:
-    """All layers, from the weakest to the strongest."""
-
-    layers: tuple[Layer, ...]
-    document: Document | None = field(default=None, repr=False)
-
-    def values(self) -> dict[str, Any]:
-        """Return the effective values, without defaults."""
-        return {name: value for layer in self.layers for name, value in layer.values.items()}
-
-    def origin(self, name: str) -> str:
-        """Return the origin of a value."""
-        return next(
-            (layer.origins[name] for layer in reversed(self.layers) if name in layer.values),
-            "default",
-        )
-
-
-def read_layers(
-    kind: type[S], *, given: Mapping[str, Any] | None = None, profile: str | None = None
-) -> Layers:
-    """Read the file, the profile, the environment and the command line.
-
-    Args:
-        kind: the settings model.
-        given: the values of the command line, by the names of the settings.
-        profile: profile of the file; default: LONGLINE_PROFILE.
+def load_settings(*, home: Path | None = None, profile: str | None = None) -> Settings:
+    """Read the settings; arguments override the environment, which overrides the file.
 
     Raises:
-        BadFile: the file is invalid.
-        BadOption: there is no such profile, or a variable is invalid.
+        BadFile: the settings file is invalid.
+        BadOption: a variable is invalid, or there is no such profile.
     """
-    path = settings_file()
-    document = None if path is None else read_document(path)
-    name = profile or os.environ.get(PROFILE_VARIABLE) or None
-    try:
-        file_layers = _file_layers(kind, document, name)
-    except BadOption as error:
-        option = "--profile" if profile else PROFILE_VARIABLE
-        raise BadOption(option, error.problem) from error
-    layers = [*file_layers, _environment_layer(kind)]
-    values = {name: value for name, value in (given or {}).items() if value is not None}
-    layers.append(Layer(values, {name: f"--{name.replace('_', '-')}" for name in values}))
-    return Layers(tuple(layers), document)
+    return _make_settings(_read_stated(home, profile))
 
 
-def _explain(settings: BaseSettings, layers: Layers) -> list[Explained]:
-    """Return every setting with its origin; passwords are redacted."""
-    return [
-        Explained(name, _redacted_setting(name, getattr(settings, name)), layers.origin(name))
-        for name in type(settings).model_fields
-    ]
+def explain_settings(*, home: Path | None = None, profile: str | None = None) -> list[Explained]:
+    """Return every setting with its value and origin; passwords are redacted.
 
-
-def _redacted_setting(name: str, value: Any) -> Any:
-    is_server = name.endswith("_url") and isinstance(value, str)
-    return redact_server_url(value) if is_server else redact_value(value)
+    Raises:
+        BadFile: the settings file is invalid.
+        BadOption: a variable is invalid, or there is no such profile.
+    """
+    stated = _read_stated(home, profile)
+    settings = _make_settings(stated)
+    explained = []
+    for name in Settings.model_fields:
+        value = getattr(settings, name)
+        is_server = name.endswith("_url") and isinstance(value, str)
+        shown = redact_server_url(value) if is_server else redact_value(value)
+        origin = stated[name].origin if name in stated else "default"
+        explained.append(Explained(name, shown, origin))
+    return explained
 
 
 def redact_value(value: Any) -> Any:
@@ -136,35 +96,48 @@ def settings_file() -> Path | None:
     return Path(FILE) if Path(FILE).exists() else None
 
 
-def _file_layers(
-    kind: type[BaseSettings], document: Document | None, profile: str | None
-) -> list[Layer]:
-    if document is None:
+def _read_stated(home: Path | None, profile: str | None) -> dict[str, Explained]:
+    """Return the settings that were set: in the file, its profile, the environment, `--home`."""
+    stated = {one.name: one for one in _read_file(profile)}
+    try:
+        variables = EnvSettingsSource(Settings)()
+    except SettingsError as error:
+        raise BadOption("LONGLINE_…", " ".join(str(error).split())) from error
+    for name, value in variables.items():
+        if name in Settings.model_fields:
+            stated[name] = Explained(name, value, f"LONGLINE_{name.upper()}")
+    if home is not None:
+        stated["home"] = Explained("home", home, "--home")
+    return stated
+
+
+def _read_file(profile: str | None) -> Iterator[Explained]:
+    path = settings_file()
+    option = "--profile" if profile else PROFILE_VARIABLE
+    profile = profile or os.environ.get(PROFILE_VARIABLE) or None
+    if path is None:
         if profile is not None:
-            raise BadOption("profile", f"there is no {FILE} here with the profile {profile!r}")
-        return []
-    settings = check(document, file_model(kind))
-    layers = [_layer(settings, document, ())]
+            raise BadOption(option, f"there is no {FILE} here with the profile {profile!r}")
+        return
+    document = read_document(path)
+    settings = check(document, file_model(Settings))
+    yield from _explain_model(settings, document, ())
     profiles: dict[str, StrictModel] = getattr(settings, "profiles")  # noqa: B009  # made at run time
-    if profile is None:
-        return layers
-    if profile not in profiles:
+    if profile in profiles:
+        yield from _explain_model(profiles[profile], document, ("profiles", profile))
+    elif profile is not None:
         known = ", ".join(profiles) or "none"
-        raise BadOption("profile", f"{document.path} has no profile {profile!r}; known: {known}")
-    return [*layers, _layer(profiles[profile], document, ("profiles", profile))]
+        raise BadOption(option, f"{path} has no profile {profile!r}; known: {known}")
 
 
-def _layer(settings: BaseModel, document: Document, loc: tuple[str, ...]) -> Layer:
-    names = settings.model_fields_set - {"profiles"}
-    folder = document.path.parent
+def _explain_model(
+    settings: BaseModel, document: Document, loc: tuple[str, ...]
+) -> Iterator[Explained]:
     suffix = f" (profile {loc[1]})" if loc else ""
-    return Layer(
-        {name: _relative_to(folder, getattr(settings, name)) for name in names},
-        {
-            name: f"{document.path}:{document.place((*loc, name))[0]}{suffix}"
-            for name in settings.model_fields_set
-        },
-    )
+    for name in settings.model_fields_set - {"profiles"}:
+        line, _ = document.place((*loc, name))
+        value = _relative_to(document.path.parent, getattr(settings, name))
+        yield Explained(name, value, f"{document.path}:{line}{suffix}")
 
 
 def _relative_to(folder: Path, value: Any) -> Any:
@@ -176,14 +149,12 @@ def _relative_to(folder: Path, value: Any) -> Any:
     return value
 
 
-def _environment_layer(kind: type[BaseSettings]) -> Layer:
+def _make_settings(stated: Mapping[str, Explained]) -> Settings:
     try:
-        variables = EnvSettingsSource(kind)()
-    except SettingsError as error:
-        raise BadOption("LONGLINE_…", " ".join(str(error).split())) from error
-    prefix = kind.model_config.get("env_prefix", "")
-    values = {name: value for name, value in variables.items() if name in kind.model_fields}
-    return Layer(values, {name: f"{prefix}{name.upper()}" for name in values})
+        return Settings(**{name: one.value for name, one in stated.items()})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadOption(stated[str(first["loc"][0])].origin, describe_error(first)) from error
 
 
 @cache
@@ -342,35 +313,6 @@ class Settings(BaseSettings):
     def checkpoints(self) -> Path:
         """The folder of checkpoints."""
         return self.home / "checkpoints"
-
-
-def load_settings(*, home: Path | None = None, profile: str | None = None) -> Settings:
-    """Read the settings; arguments override the environment, which overrides the file.
-
-    Raises:
-        BadFile: the settings file is invalid.
-        BadOption: a variable is invalid, or there is no such profile.
-    """
-    return _make_settings(read_layers(Settings, given={"home": home}, profile=profile))
-
-
-def explain_settings(*, home: Path | None = None, profile: str | None = None) -> list[Explained]:
-    """Return every setting with its value and origin.
-
-    Raises:
-        BadFile: the settings file is invalid.
-        BadOption: a variable is invalid, or there is no such profile.
-    """
-    layers = read_layers(Settings, given={"home": home}, profile=profile)
-    return _explain(_make_settings(layers), layers)
-
-
-def _make_settings(layers: Layers) -> Settings:
-    try:
-        return Settings(**layers.values())
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise BadOption(layers.origin(str(first["loc"][0])), describe_error(first)) from error
 
 
 def prepare_home(settings: Settings) -> None:
