@@ -98,27 +98,17 @@ async def test_other_answers_are_stored_with_their_status(
     assert (page.status, page.is_cached, browser.usage.status) == (status, True, status)
 
 
-async def test_a_status_that_must_be_understood_and_is_not_is_not_stored(
-    site: ScriptedSite, browser: Browser
-) -> None:
-    shelf(site, "/a", {"Cache-Control": "max-age=60, must-understand"}, status=299)
-
-    await browser.get(f"{site.url}/a")
-
-    assert browser.cache.stats().entries == 0
-
-
 async def test_headers_of_the_connection_are_not_stored(
     site: ScriptedSite, browser: Browser
 ) -> None:
     listed = {"Connection": "a, Keep-Alive", "A": "1", "B": "2", "Proxy-Authenticate": "x"}
-    shelf(site, "/a", {"Cache-Control": 'max-age=60, no-cache="C"', "C": "3", **listed})
+    shelf(site, "/a", {"Cache-Control": "max-age=60", **listed})
     await browser.get(f"{site.url}/a")
 
     page = await browser.get(f"{site.url}/a")
 
     assert page.headers["b"] == "2"
-    assert not {"connection", "a", "c", "proxy-authenticate"} & set(page.headers)
+    assert not {"connection", "a", "proxy-authenticate"} & set(page.headers)
 
 
 async def test_variants_are_kept_apart_and_side_by_side(
@@ -227,26 +217,6 @@ async def test_an_unsafe_request_ends_what_is_stored_of_its_address(
     await browser.ask(Request(f"{site.url}/a", method, body=b"x"))
 
     assert browser.cache.stats().entries == 0
-
-
-async def test_an_unsafe_request_ends_the_addresses_it_names_on_its_own_site(
-    site: ScriptedSite, browser: Browser
-) -> None:
-    elsewhere = site.url.replace("127.0.0.1", "localhost")
-    for path in ("/b", "/c", "/d"):
-        shelf(site, path, FRESH)
-    for url in (f"{site.url}/b", f"{site.url}/c", f"{elsewhere}/d"):
-        await browser.get(url)
-    named = {"Location": "/b", "Content-Location": f"{site.url}/c"}
-    site.says("/a", status=201, headers=named)
-    site.says("/e", status=201, headers={"Location": f"{elsewhere}/d"})
-
-    await browser.ask(Request(f"{site.url}/a", "POST"))
-    await browser.ask(Request(f"{site.url}/e", "POST"))
-
-    assert browser.cache.find(f"{site.url}/b") == []
-    assert browser.cache.find(f"{site.url}/c") == []
-    assert len(browser.cache.find(f"{elsewhere}/d")) == 1
 
 
 async def test_an_unsafe_request_that_failed_ends_nothing(

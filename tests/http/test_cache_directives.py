@@ -38,18 +38,6 @@ def test_what_is_no_number_means_stale(value: str) -> None:
     assert parse_directives(f"max-age{value}").seconds("max-age") == 0
 
 
-def test_a_directive_with_fields_is_not_the_bare_one() -> None:
-    said = parse_directives('no-cache="Set-Cookie, a", max-age=5')
-
-    assert "no-cache" in said
-    assert not said.is_bare("no-cache")
-    assert said.fields("no-cache") == {"set-cookie", "a"}
-
-
-def test_a_bare_directive_stays_bare_whatever_stands_behind_it() -> None:
-    assert parse_directives("no-cache foo, no-store;x").is_bare("no-cache")
-
-
 @pytest.mark.parametrize(
     "text",
     [

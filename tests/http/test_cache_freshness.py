@@ -37,7 +37,7 @@ def date(offset: float) -> str:
         ("max-age=60", 60, False),
         ("max-age=0", 0, False),
         ("max-age=60, no-cache", 1, False),
-        ('max-age=60, no-cache="a"', 1, True),
+        ('max-age=60, no-cache="a"', 1, False),
         ("max-age=60, must-revalidate", 59, True),
         ("max-age=60, s-maxage=1", 59, True),
         ("s-maxage=60", 1, False),
@@ -57,9 +57,6 @@ def test_what_the_site_says_is_obeyed(control: str, age: float, *, may: bool) ->
         ("no-cache", "max-age=60", 1, False),
         ("max-age=10", "max-age=60", 10, True),
         ("max-age=10", "max-age=60", 11, False),
-        ("max-age=0", "max-age=60, immutable", 11, True),
-        ("max-age=0", "max-age=60, immutable", 61, False),
-        ("no-cache", "max-age=60, immutable", 11, False),
     ],
 )
 def test_what_the_request_says_is_obeyed(asked: str, said: str, age: float, *, may: bool) -> None:

@@ -221,33 +221,14 @@ async def test_a_refusal_names_the_line(bench: Bench) -> None:
     assert re.search(r"\b2\b.*'Disallow: /closed'", refused.value.reason)
 
 
-async def test_an_override_is_reported_once_when_it_was_needed(bench: Bench) -> None:
-    bench.site.says("/robots.txt", CLOSED)
-    await bench.get(bench.link(), "/a")
-    robots = bench.link(ignored=frozenset({bench.host}))
-
-    await bench.get(robots, "/a")
-    before = bench.told("robots.ignored")
-    await bench.get(robots, "/closed")
-    await bench.get(robots, "/closed")
-
-    assert before == []
-    (ignored,) = bench.told("robots.ignored")
-    assert ignored.keys() == {"host", "url", "reason"}
-    assert (ignored["host"], ignored["url"]) == (bench.host, f"{bench.site.url}/closed")
-    assert re.search(r"\b2\b.*'Disallow: /closed'", str(ignored["reason"]))
-    assert bench.site.hits["/closed"] == 2
-
-
-async def test_an_override_without_known_rules_asks_for_none_and_says_so(bench: Bench) -> None:
+async def test_an_override_is_reported_once_and_needs_no_robots_txt(bench: Bench) -> None:
     robots = bench.link(ignored=frozenset({"127.0.0.1"}))
 
     await bench.get(robots, "/a")
     await bench.get(robots, "/b")
 
     assert bench.site.hits == {"/a": 1, "/b": 1}
-    (ignored,) = bench.told("robots.ignored")
-    assert "robots.txt" in str(ignored["reason"])
+    assert bench.told("robots.ignored") == [{"host": bench.host, "url": f"{bench.site.url}/a"}]
 
 
 async def test_an_override_holds_for_its_host_only(bench: Bench) -> None:

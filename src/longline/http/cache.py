@@ -7,15 +7,12 @@ transaction, and no request waits for it: changes that are not written yet are f
 from __future__ import annotations
 
 import hashlib
-import queue
 import sqlite3
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -25,10 +22,8 @@ from longline.core.sqlite_files import SqliteFile, is_busy, transaction
 from longline.http.messages import origin_of
 
 LIMIT_BYTES = 1_000_000_000
-_LARGEST_SHARE = 10  # one response takes at most a tenth of the cache
-_OVERHEAD_BYTES = 200  # of a row, besides its texts
-
 Variant = tuple[tuple[str, str | None], ...]
+_RowKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +44,6 @@ class CacheEntry:
     responded_at: float
     saved_at: float
     used_at: float
-
-    @property
-    def variant(self) -> tuple[str, Variant]:
-        """What distinguishes it from other responses of its URL."""
-        return self.owner, self.vary
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,109 +95,37 @@ _FIND = """SELECT url, owner, status, headers, requested_at, responded_at, saved
     FROM answers WHERE url = ?"""
 _KEY = "url = ? AND owner = ? AND variant = ?"
 _BODY = f"SELECT body FROM answers WHERE {_KEY} AND saved_at = ?"  # noqa: S608  # constants
-_STORE = "INSERT OR REPLACE INTO answers VALUES "
-_ROW = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_ROWS_PER_STATEMENT = 64
+_COLUMNS = 12
+_ROW = f"({', '.join('?' * _COLUMNS)})"
+_VALUES_PER_STATEMENT = 64 * _COLUMNS
 _REFRESH = f"""UPDATE answers SET headers = ?, requested_at = ?, responded_at = ?, used_at = ?
     WHERE {_KEY} AND saved_at = ?"""  # noqa: S608  # constants
-_TOUCH = f"UPDATE answers SET used_at = max(used_at, ?) WHERE {_KEY}"  # noqa: S608  # constants
-_DROP = "DELETE FROM answers WHERE url = ?"
-_DROP_ONE = f"DELETE FROM answers WHERE {_KEY}"  # noqa: S608  # constants
+_DROP = f"DELETE FROM answers WHERE {_KEY}"  # noqa: S608  # constants
+_EVICT = """DELETE FROM answers WHERE rowid IN (SELECT rowid FROM (
+    SELECT rowid, sum(size) OVER (ORDER BY used_at DESC, rowid DESC) AS total FROM answers)
+    WHERE total > ?)"""
 _STATS = "SELECT count(*), coalesce(sum(size), 0), min(saved_at), max(saved_at) FROM answers"
 _OF_DOMAIN = " WHERE domain = ? OR rtrim(rtrim(domain, '0123456789'), ':') = ?"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Change:
-    """A change to one response of a URL; `drop` without an entry removes all of them."""
-
-    kind: Literal["store", "refresh", "touch", "drop"]
-    url: str
-    entry: CacheEntry | None = None
-    body: bytes = b""
-    size_bytes: int = 0
-    at: float = 0.0
-
-    def row(self) -> tuple[Any, ...]:
-        """Return the values of a stored response."""
-        entry = self.entry
-        assert entry is not None  # noqa: S101  # only `drop` has none
-        about = (origin_of(entry.url)[1], entry.status, _encode_headers(entry))
-        times = (entry.requested_at, entry.responded_at, entry.saved_at, entry.used_at)
-        return (*_row_key(entry), *about, *times, self.size_bytes, self.body)
-
-    def apply(self, connection: sqlite3.Connection) -> None:
-        """Execute a change other than `store`."""
-        entry = self.entry
-        if entry is None:
-            connection.execute(_DROP, (self.url,))
-        elif self.kind == "drop":
-            connection.execute(_DROP_ONE, _row_key(entry))
-        elif self.kind == "touch":
-            connection.execute(_TOUCH, (self.at, *_row_key(entry)))
-        else:
-            times = (entry.requested_at, entry.responded_at, entry.used_at)
-            key = (*_row_key(entry), entry.saved_at)
-            connection.execute(_REFRESH, (_encode_headers(entry), *times, *key))
-
-
-def _apply_changes(connection: sqlite3.Connection, changes: Sequence[_Change]) -> None:
-    """Write changes in order.
-
-    Consecutive responses are stored by one statement: after each statement the thread has to get
-    the interpreter lock back from the busy event loop.
-    """
-    for is_store, group in groupby(changes, lambda one: one.kind == "store"):
-        some = list(group)
-        if not is_store:
-            for change in some:
-                change.apply(connection)
-            continue
-        for start in range(0, len(some), _ROWS_PER_STATEMENT):
-            rows = [one.row() for one in some[start : start + _ROWS_PER_STATEMENT]]
-            values = [value for row in rows for value in row]
-            connection.execute(_STORE + ", ".join([_ROW] * len(rows)), values)
-
-
-def _evict(connection: sqlite3.Connection, limit: int) -> None:
-    """Remove the least recently used responses if there are more bytes than the limit."""
-    (size,) = connection.execute("SELECT coalesce(sum(size), 0) FROM answers").fetchone()
-    if size <= limit:
-        return
-    gone = []
-    oldest_first = "SELECT rowid, size FROM answers ORDER BY used_at"
-    for number, its_size in connection.execute(oldest_first):
-        if size <= limit * _EVICTION_TARGET:
-            break
-        gone.append((number,))
-        size -= its_size
-    connection.executemany("DELETE FROM answers WHERE rowid = ?", gone)
-
-
-def _row_key(entry: CacheEntry) -> tuple[str, str, str]:
-    variant = digest(*(f"{name}:{value}" for name, value in entry.vary)) if entry.vary else ""
-    return entry.url, entry.owner, variant
-
-
-def _encode_headers(entry: CacheEntry) -> bytes:
-    return orjson.dumps([entry.vary, list(entry.headers.items())])
-
-
-def _decode_entry(row: tuple[str, str, int, bytes, float, float, float, float]) -> CacheEntry:
-    url, owner, status, text, *times = row
-    vary, pairs = orjson.loads(text)
-    headers = CIMultiDictProxy(CIMultiDict((name, value) for name, value in pairs))
-    return CacheEntry(
-        url, owner, tuple((name, value) for name, value in vary), status, headers, *times
-    )
-
-
-_LARGEST_GROUP = 512
+_LARGEST_SHARE = 10  # one response takes at most a tenth of the cache
+_OVERHEAD_BYTES = 200  # of a row, besides its texts
 _GATHERING = 0.1  # seconds that a write waits for others
 _EVICTION_EVERY = 50  # the cache exceeds its limit by at most one part in this many
 _TOUCH_AFTER = 60.0  # seconds; exact enough for eviction
 _MOST_PENDING_BYTES = 64_000_000  # a slow disk costs responses, not memory
 _MOST_KNOWN = 200_000  # URLs, about 16 MB
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """The next state of a row: without an entry it is removed, without a body only refreshed."""
+
+    entry: CacheEntry | None
+    body: bytes | None = None
+    size_bytes: int = 0
+
+
+_Changes = dict[str, dict[_RowKey, _Pending]]
+"""Changes by URL and row."""
 
 
 class HttpCache:
@@ -232,58 +150,70 @@ class HttpCache:
         self._reading: sqlite3.Connection | None = None
         self._known: set[int] | None = None
         self._failure: StoreError | None = None
-        self._lock = threading.Lock()  # of the pending changes
-        self._pending: dict[str, list[_Change]] = {}
-        self._pending_bytes = 0
         self._thread: threading.Thread | None = None
-        self._queue: queue.SimpleQueue[_Change | threading.Event | None] = queue.SimpleQueue()
-        self._is_hurried = threading.Event()
-        self._added_bytes = limit  # evict first what others left
+        self._state = threading.Condition()  # of the following
+        self._pending: _Changes = {}
+        self._writing: _Changes = {}
+        self._pending_bytes = 0
+        self._writing_bytes = 0
+        self._is_hurried = False
+        self._is_closing = False
 
     def find(self, url: str) -> list[CacheEntry]:
         """Return all stored responses of a URL."""
-        # First pending changes, then the file: a change committed in between is in both.
         if not self._may_have(url):
             return []
-        pending = tuple(self._pending.get(url, ()))
+        # First pending changes, then the file: a change committed in between is in both.
+        with self._state:
+            changes = [one[url] for one in (self._writing, self._pending) if url in one]
         try:
             found = [_decode_entry(row) for row in self._open().execute(_FIND, (url,))]
         except sqlite3.Error as error:
             if not is_busy(error):
                 raise self._file.translate(error) from error
             found = []  # another process recovers the file after a crash: do not wait
-        return _apply_pending(found, pending) if pending else found
+        if not changes:
+            return found
+        entries = {_row_key(entry): entry for entry in found}
+        for rows in changes:
+            for key, row in rows.items():
+                if row.entry is None:
+                    entries.pop(key, None)
+                elif row.body is not None or _is_version(entries.get(key), row.entry):
+                    entries[key] = row.entry
+        return list(entries.values())
 
     def read(self, entry: CacheEntry, now: float) -> bytes | None:
         """Return the body, and record its use; None when it was removed or replaced."""
-        last = self._last_change(entry)
-        if last is None:
-            values = (*_row_key(entry), entry.saved_at)
-            row = self._file.run(lambda: self._open().execute(_BODY, values).fetchone())
-            body = None if row is None else row[0]
-        elif last.entry is not None and last.entry.saved_at == entry.saved_at:
-            body = last.body if last.kind == "store" else None
+        key = _row_key(entry)
+        row = self._pending_row(entry.url, key)
+        if row is not None:
+            body = row.body if _is_version(row.entry, entry) else None
         else:
-            body = None
+            values = (*key, entry.saved_at)
+            found = self._file.run(lambda: self._open().execute(_BODY, values).fetchone())
+            body = found[0] if found else None
         if body is not None and now - entry.used_at > _TOUCH_AFTER:
-            self._write(_Change("touch", entry.url, entry, at=now))
+            self.put(replace(entry, used_at=now), None)
         return body
 
     def put(self, entry: CacheEntry, body: bytes | None) -> None:
         """Store a response; without a body, only refresh the stored entry."""
         if body is None:
-            self._write(_Change("refresh", entry.url, entry))
+            row = self._pending.get(entry.url, {}).get(_row_key(entry))
+            if row is None or _is_version(row.entry, entry):
+                self._change(entry, replace(row or _Pending(None), entry=entry))
             return
         headers = len("".join(entry.headers)) + len("".join(entry.headers.values()))
         size = len(body) + headers + len(entry.url) + _OVERHEAD_BYTES
         if size > self._limit // _LARGEST_SHARE:
-            self.drop(entry.url, entry)
-        elif self._pending_bytes + size <= _MOST_PENDING_BYTES:
-            self._write(_Change("store", entry.url, entry, body, size))
+            self.drop(entry)
+        elif self._pending_bytes + self._writing_bytes + size <= _MOST_PENDING_BYTES:
+            self._change(entry, _Pending(entry, body, size))
 
-    def drop(self, url: str, entry: CacheEntry | None = None) -> None:
-        """Remove one response of a URL, or all."""
-        self._write(_Change("drop", url, entry))
+    def drop(self, entry: CacheEntry) -> None:
+        """Remove a response."""
+        self._change(entry, _Pending(None))
 
     def stats(self) -> CacheStats:
         """Return the size of the cache."""
@@ -316,18 +246,18 @@ class HttpCache:
 
     def flush(self) -> None:
         """Wait until all changes are in the file."""
-        if self._thread is not None:
-            done = threading.Event()
-            self._is_hurried.set()
-            self._queue.put(done)
-            done.wait()
-            self._is_hurried.clear()
+        with self._state:
+            self._is_hurried = True
+            self._state.notify_all()
+            self._state.wait_for(lambda: not self._pending and not self._writing)
+            self._is_hurried = False
 
     def close(self) -> None:
         """Write pending changes, close the file and end the thread; further calls do nothing."""
         if self._thread is not None:
-            self._is_hurried.set()
-            self._queue.put(None)
+            with self._state:
+                self._is_hurried = self._is_closing = True
+                self._state.notify_all()
             self._thread.join()
             self._thread = None
         if self._reading is not None:
@@ -351,93 +281,104 @@ class HttpCache:
         if self._known is None:
             rows = self._open().execute("SELECT url FROM answers LIMIT ?", (_MOST_KNOWN,))
             self._known = {hash(url) for (url,) in rows}
-        is_full = len(self._known) >= _MOST_KNOWN
-        return is_full or hash(url) in self._known or url in self._pending
+        if len(self._known) >= _MOST_KNOWN or hash(url) in self._known:
+            return True
+        return url in self._pending or url in self._writing
 
-    def _write(self, change: _Change) -> None:
+    def _pending_row(self, url: str, key: _RowKey) -> _Pending | None:
+        """Return the last pending change to the body of a response."""
+        with self._state:
+            layers = (self._pending, self._writing)
+        rows = [layer[url][key] for layer in layers if key in layer.get(url, ())]
+        return next((row for row in rows if row.body is not None or row.entry is None), None)
+
+    def _change(self, entry: CacheEntry, row: _Pending) -> None:
         if self._failure is not None:
             raise self._failure
         if self._known is not None and len(self._known) < _MOST_KNOWN:
-            self._known.add(hash(change.url))
+            self._known.add(hash(entry.url))
+        with self._state:
+            rows, key = self._pending.setdefault(entry.url, {}), _row_key(entry)
+            self._pending_bytes += row.size_bytes - (rows[key].size_bytes if key in rows else 0)
+            rows[key] = row
+            if len(self._pending) == 1:
+                self._state.notify_all()
         if self._thread is None:
-            self._is_hurried.clear()
+            self._is_hurried = self._is_closing = False
             self._thread = threading.Thread(target=self._serve, name="longline-cache", daemon=True)
             self._thread.start()
-        with self._lock:
-            self._pending.setdefault(change.url, []).append(change)
-            self._pending_bytes += change.size_bytes
-        self._queue.put(change)
 
-    def _last_change(self, entry: CacheEntry) -> _Change | None:
-        """Return the last pending change to the body of a response."""
-        for change in reversed(tuple(self._pending.get(entry.url, ()))):
-            is_ours = change.entry is None or change.entry.variant == entry.variant
-            if change.kind in ("store", "drop") and is_ours:
-                return change
-        return None
-
-    # ------------------------------------------------------------ in the thread
+    # ---------------- In the thread
 
     def _serve(self) -> None:
         connection: sqlite3.Connection | None = None
-        is_open = True
-        while is_open:
-            group = [self._queue.get()]
-            self._is_hurried.wait(_GATHERING)
-            with suppress(queue.Empty):
-                while len(group) < _LARGEST_GROUP:
-                    group.append(self._queue.get_nowait())
-            is_open = None not in group
-            changes = [one for one in group if isinstance(one, _Change)]
+        added_bytes = self._limit  # evict first what others left
+        while True:
+            with self._state:
+                self._state.wait_for(lambda: self._pending or self._is_closing)
+                if not self._pending:
+                    break
+                self._state.wait_for(lambda: self._is_hurried, _GATHERING)
+                self._writing, self._pending = self._pending, {}
+                self._writing_bytes, self._pending_bytes = self._pending_bytes, 0
+            added_bytes += self._writing_bytes
+            is_eviction_due = added_bytes * _EVICTION_EVERY > self._limit
             try:
-                if changes:
-                    connection = connection or self._file.run(self._file.open)
-                    self._commit(connection, changes)
+                connection = connection or self._file.run(self._file.open)
+                limit = self._limit if is_eviction_due else None
+                self._file.run(partial(_write, connection, self._writing, limit))
+                added_bytes = 0 if is_eviction_due else added_bytes
             except StoreError as error:
                 self._failure = error  # without these changes the file is outdated
-            self._settle(changes)
-            for one in group:
-                if isinstance(one, threading.Event):
-                    one.set()
+            with self._state:
+                self._writing, self._writing_bytes = {}, 0
+                self._state.notify_all()
         if connection is not None:
             connection.close()
 
-    def _commit(self, connection: sqlite3.Connection, changes: list[_Change]) -> None:
-        def work() -> None:
-            with transaction(connection):
-                _apply_changes(connection, changes)
-                if is_due:
-                    _evict(connection, self._limit)
 
-        added = self._added_bytes + sum(change.size_bytes for change in changes)
-        is_due = added * _EVICTION_EVERY > self._limit
-        self._file.run(work)
-        self._added_bytes = 0 if is_due else added
-
-    def _settle(self, settled: list[_Change]) -> None:
-        """Remove changes that are no longer pending: written, or failed."""
-        with self._lock:
-            for change in settled:
-                changes = self._pending[change.url]
-                changes.remove(change)
-                self._pending_bytes -= change.size_bytes
-                if not changes:
-                    del self._pending[change.url]
+def _is_version(stored: CacheEntry | None, entry: CacheEntry) -> bool:
+    """Return whether both have the same body."""
+    return stored is not None and stored.saved_at == entry.saved_at
 
 
-def _apply_pending(found: list[CacheEntry], changes: tuple[_Change, ...]) -> list[CacheEntry]:
-    """Return the entries after pending changes."""
-    entries = {entry.variant: entry for entry in found}
-    for change in changes:
-        entry = change.entry
-        if entry is None:
-            entries.clear()
-        elif change.kind == "drop":
-            entries.pop(entry.variant, None)
-        elif change.kind == "store":
-            entries[entry.variant] = entry
-        elif change.kind == "refresh":
-            stored = entries.get(entry.variant)
-            if stored is not None and stored.saved_at == entry.saved_at:
-                entries[entry.variant] = entry
-    return list(entries.values())
+def _row_key(entry: CacheEntry) -> _RowKey:
+    variant = digest(*(f"{name}:{value}" for name, value in entry.vary)) if entry.vary else ""
+    return entry.url, entry.owner, variant
+
+
+def _decode_entry(row: tuple[str, str, int, bytes, float, float, float, float]) -> CacheEntry:
+    url, owner, status, text, *times = row
+    vary, pairs = orjson.loads(text)
+    headers = CIMultiDictProxy(CIMultiDict((name, value) for name, value in pairs))
+    return CacheEntry(
+        url, owner, tuple((name, value) for name, value in vary), status, headers, *times
+    )
+
+
+def _write(connection: sqlite3.Connection, changes: _Changes, limit: int | None) -> None:
+    """Write changes; with a limit of bytes, evict the least recently used responses above it."""
+    stored: list[Any] = []
+    with transaction(connection):
+        for key, row in (pair for rows in changes.values() for pair in rows.items()):
+            entry = row.entry
+            if entry is None:
+                connection.execute(_DROP, key)
+                continue
+            headers = orjson.dumps([entry.vary, list(entry.headers.items())])
+            times = (entry.requested_at, entry.responded_at, entry.used_at)
+            if row.body is None:
+                connection.execute(_REFRESH, (headers, *times, *key, entry.saved_at))
+                continue
+            stored += (*key, origin_of(entry.url)[1], entry.status, headers, *times[:2])
+            stored += (entry.saved_at, entry.used_at, row.size_bytes, row.body)
+        # Many rows in one statement: after each the thread has to get the interpreter lock back
+        # from the busy event loop.
+        for start in range(0, len(stored), _VALUES_PER_STATEMENT):
+            values = stored[start : start + _VALUES_PER_STATEMENT]
+            rows = ", ".join([_ROW] * (len(values) // _COLUMNS))
+            connection.execute(f"INSERT OR REPLACE INTO answers VALUES {rows}", values)  # noqa: S608  # marks only
+        if limit is not None:
+            (size,) = connection.execute("SELECT coalesce(sum(size), 0) FROM answers").fetchone()
+            if size > limit:
+                connection.execute(_EVICT, (limit * _EVICTION_TARGET,))

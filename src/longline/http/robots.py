@@ -6,10 +6,9 @@ import asyncio
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from fractions import Fraction
 from functools import cached_property
 from urllib.parse import quote, unquote
 
@@ -54,7 +53,6 @@ class Field(StrEnum):
     SITEMAP = "sitemap"
 
 
-_RATE_FIELDS = frozenset({Field.CRAWL_DELAY, Field.REQUEST_RATE})
 _MISSPELT = {
     **dict.fromkeys(("useragent", "user agent"), Field.AGENT),
     **dict.fromkeys(("dissallow", "dissalow", "disalow", "diasllow", "disallaw"), Field.DISALLOW),
@@ -75,35 +73,6 @@ class Line:
 
     def __str__(self) -> str:
         return f"{self.field.capitalize()}: {self.value}"
-
-
-@dataclass(slots=True)
-class _Group:
-    """A group, as far as it concerns an agent: which of `our` names it has, and its lines.
-
-    A Crawl-delay or Request-rate applies only to the agents named directly before it (`recent`).
-    By RFC 9309 such a line does not end the list of agents, so rules apply to all of them; but the
-    delay of one agent is not that of the next.
-    """
-
-    agents: set[str] = field(default_factory=set)
-    rules: list[Line] = field(default_factory=list)
-    rates: list[tuple[str, Line]] = field(default_factory=list)
-    recent: set[str] = field(default_factory=set)
-    is_after_rate: bool = False
-
-    def add(self, line: Line, our: frozenset[str]) -> None:
-        if line.field is Field.AGENT:
-            if self.is_after_rate:
-                self.recent, self.is_after_rate = set(), False
-            named = {product_token(line.value)} & our
-            self.agents |= named
-            self.recent |= named
-        elif line.field in _RATE_FIELDS:
-            self.is_after_rate = True
-            self.rates += ((agent, line) for agent in self.recent)
-        elif line.value:
-            self.rules.append(line)
 
 
 def text_of(body: bytes) -> str:
@@ -144,43 +113,54 @@ def robots_agent(user_agent: str) -> str:
 def _read_lines(text: str) -> Iterator[Line]:
     """Yield the lines with a supported field; comments and others are skipped."""
     for number, raw in enumerate(_LINE_END.split(text), 1):
-        if parts := _split_line(raw.partition("#")[0].strip()):
-            yield Line(number, *parts)
+        line = raw.partition("#")[0].strip()
+        name, colon, value = line.partition(":")
+        known = _FIELDS.get(" ".join(name.split()).lower()) if colon else None
+        if known is None:
+            if colon and len(name.split()) > _MOST_WORDS:
+                continue  # a sentence that starts like a rule
+            # Some forget the colon, which RFC 9309 allows to accept.
+            name, _, value = " ".join(line.split()).partition(" ")
+            known = _FIELDS.get(name.lower()) if value else None
+        if known is not None:
+            yield Line(number, known, value.strip())
 
 
-def _split_line(line: str) -> tuple[Field, str] | None:
-    name, colon, value = line.partition(":")
-    known = _FIELDS.get(" ".join(name.split()).lower())
-    if known is None and colon and len(name.split()) > _MOST_WORDS:
-        return None  # a sentence that starts like a rule
-    if known is None:  # some forget the colon, which RFC 9309 allows to accept
-        name, *rest = line.split(maxsplit=1) or [""]
-        known, value = _FIELDS.get(name.lower()), "".join(rest)
-        return (known, value.strip()) if known and value.strip() else None
-    return (known, value.strip()) if colon else None
+def _rules_for(
+    token: str, lines: Iterable[Line]
+) -> tuple[str | None, Sequence[Line], Sequence[Line]]:
+    """Return rules and rates of the groups for an agent, or else for everyone (RFC 9309 2.2.1).
 
-
-def _groups_for(token: str, lines: Iterable[Line]) -> tuple[str | None, list[_Group]]:
-    """Return the groups that name an agent, or else those for everyone (RFC 9309 2.2.1).
-
-    They follow the name by which they were chosen; None when there is no such group.
+    They follow the name by which they were chosen; None when there is no such group. A Crawl-delay
+    or Request-rate applies only to the agents named directly before it. By RFC 9309 such a line
+    does not end the list of agents, so rules apply to all of them; but the delay of one agent is
+    not that of the next.
     """
-    our = frozenset({token, EVERYONE})
-    groups: list[_Group] = []
-    has_rules = True
+    rules: dict[str, list[Line]] = {}
+    rates: dict[str, list[Line]] = {}
+    group: set[str] = set()  # which of the two names the current group has
+    recent: set[str] = set()  # … since the last rate
+    has_rules = is_after_rate = False
     for line in lines:
-        if line.field is Field.SITEMAP:
-            continue  # belongs to the whole site, and ends no group
-        if line.field is Field.AGENT and has_rules:
-            groups.append(_Group())
-            has_rules = False
-        if groups:  # rules before the first agent apply to nobody
-            groups[-1].add(line, our)
-            has_rules |= line.field in (Field.ALLOW, Field.DISALLOW)
-    for name in (token, EVERYONE):
-        if found := [group for group in groups if name in group.agents]:
-            return name, found
-    return None, []
+        match line.field:
+            case Field.AGENT:
+                group = set() if has_rules else group
+                recent = set() if has_rules or is_after_rate else recent
+                has_rules = is_after_rate = False
+                if (name := product_token(line.value)) in (token, EVERYONE):
+                    group.add(name)
+                    recent.add(name)
+                    rules.setdefault(name, [])
+            case Field.CRAWL_DELAY | Field.REQUEST_RATE:
+                is_after_rate = True
+                for name in recent:
+                    rates.setdefault(name, []).append(line)
+            case Field.ALLOW | Field.DISALLOW:
+                has_rules = True
+                for name in group if line.value else ():
+                    rules[name].append(line)
+    chosen = next((name for name in (token, EVERYONE) if name in rules), None)
+    return (None, [], []) if chosen is None else (chosen, rules[chosen], rates.get(chosen, []))
 
 
 # ---------------- Paths and patterns: one spelling for each URL and each rule
@@ -193,7 +173,6 @@ _NEEDLESS = re.compile(r"%(?:2D|2E|3[0-9D]|4[1-9A-F]|5[0-9AF]|6[1-9A-F]|7[0-9AE]
 _ESCAPE = re.compile("%[0-9a-f]{2}", re.IGNORECASE)
 _SLASH = re.compile("%2F", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.~/%=*-]")
-_ITSELF = "/robots.txt"  # always allowed, by RFC 9309 2.2.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,14 +248,9 @@ def _without_dots(path: str) -> str:
 # ---------------- Rates
 
 _FASTEST = 1e6  # requests per second
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
-_UNIT = "s(?:ec(?:ond)?s?)?|m(?:in(?:ute)?s?)?|h(?:(?:ou)?rs?)?|d(?:ays?)?"
-_HOURS = r"[0-9]{1,2}:?[0-9]{2}\s*-\s*[0-9]{1,2}:?[0-9]{2}(?:\s*(?:utc|gmt|z))?"
-_REQUEST_RATE = re.compile(
-    rf"(?P<requests>{_NUMBER})\s*/\s*(?P<time>{_NUMBER})?\s*(?P<unit>{_UNIT})?(?:\s+{_HOURS})?\s*",
-    re.IGNORECASE,
-).fullmatch
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
+_REQUEST_RATE = re.compile(rf"{_NUMBER}\s*/\s*{_NUMBER}?\s*([smhd]?)", re.IGNORECASE).match
 
 
 def _crawl_delay(text: str) -> float | None:
@@ -291,22 +265,15 @@ def _crawl_delay(text: str) -> float | None:
 def _request_rate(text: str) -> float | None:
     """Return the requests per second of a Request-rate, within bounds; None for anything else.
 
-    `5/10`, `5/10s`, `5 / 10 min` and `5/hour` are read, with or without a time of day.
+    `5/10`, `5/10s`, `5 / 10 min` and `5/hour` are read; a time of day after it is ignored.
     """
     found = _REQUEST_RATE(text)
-    if found is None or not (found["time"] or found["unit"]):
+    if found is None or not (found[2] or found[3]):
         return None
-    try:
-        requests, time = Fraction(found["requests"]), Fraction(found["time"] or 1)
-    except ValueError:  # more digits than Python reads
-        return None
-    seconds = time * _SECONDS[(found["unit"] or "s")[0].lower()]
+    requests, seconds = float(found[1]), float(found[2] or 1) * _SECONDS[found[3].lower()]
     if not requests or not seconds:
         return None
-    rate = requests / seconds
-    if rate >= int(_FASTEST):
-        return _FASTEST
-    return 1 / SLOWEST if rate <= Fraction(1, int(SLOWEST)) else float(rate)
+    return min(max(requests / seconds, 1 / SLOWEST), _FASTEST)
 
 
 # ---------------- Decisions
@@ -347,11 +314,10 @@ class Rules:
 
     def __init__(self, text: str, agent: str = AGENT) -> None:
         lines = list(_read_lines(text))
-        self.group, groups = _groups_for(product_token(agent), lines)
+        self.group, rules, rates = _rules_for(product_token(agent), lines)
         self.sitemaps = tuple(
             without_userinfo(one.value) for one in lines if one.field is Field.SITEMAP
         )
-        rules = [one for group in groups for one in group.rules]
         rules = list({(one.field, one.value): one for one in reversed(rules)}.values())
         self.problem = (
             f"it has {len(rules)} rules for us, and no more than {MOST_RULES} are checked"
@@ -359,12 +325,7 @@ class Rules:
             else None
         )
         self._rules = [] if self.problem else rules
-        self._rates = {
-            (line.field, line.value)
-            for group in groups
-            for name, line in group.rates
-            if name == self.group
-        }
+        self._rates = {(line.field, line.value) for line in rates}
 
     @cached_property
     def is_open(self) -> bool:
@@ -391,18 +352,15 @@ class Rules:
         if self.is_open:
             return True
         path = path_of(url)
-        if path == _ITSELF or path.startswith(f"{_ITSELF}%3F"):
+        if _is_robots_txt(path):
             return True
-        if self.problem:
-            return False
-        decisive = self._match(path)
-        return decisive is None or decisive.field is Field.ALLOW
+        rule = self._match(path)
+        return self.problem is None and (rule is None or rule.field is Field.ALLOW)
 
     def decisive_rule(self, url: str) -> Line | None:
         """Return the rule that decides about a URL: the longest that matches."""
         path = path_of(url)
-        is_itself = path == _ITSELF or path.startswith(f"{_ITSELF}%3F")
-        return None if is_itself else self._match(path)
+        return None if _is_robots_txt(path) else self._match(path)
 
     def _match(self, path: str) -> Line | None:
         return next((one.line for one in self._patterns if one.matches(path)), None)
@@ -412,6 +370,11 @@ class Rules:
         """The rules, the longest first; of equally long ones Allow is first."""
         patterns = [_Pattern.of(one) for one in self._rules]
         return sorted(patterns, key=lambda one: (-one.length, one.line.field is not Field.ALLOW))
+
+
+def _is_robots_txt(path: str) -> bool:
+    """Whether this is robots.txt itself, which is always allowed (RFC 9309 2.2.2)."""
+    return path == "/robots.txt" or path.startswith("/robots.txt%3F")
 
 
 def explain(text: str, url: str, agent: str = AGENT) -> Explanation:
@@ -590,23 +553,21 @@ class RobotsMiddleware(Middleware):
         scheme, host = origin_of(url)
         origin = f"{scheme}://{host}"
         if self._ignored and (host in self._ignored or _without_port(host) in self._ignored):
-            await self._report_override(origin, host, url, usage)
+            if host not in self._overridden:
+                self._overridden.add(host)
+                usage.add_event("robots.ignored", host=host, url=url)
             return
         known = self._hosts.get(origin)
         if known is None or known.until <= self._clock.now():
             try:
-                known = await self._look_up(origin, host, usage)
+                # Once for all tasks that wait for it.
+                async with usage.waiting.to_enter(self._locks[origin]):
+                    known = self._hosts.get(origin)
+                    if known is None or known.until <= self._clock.now():
+                        known = self._hosts[origin] = await self._load(origin, host, known, usage)
             finally:
                 usage.status = None  # that of robots.txt is not the request's own
         _raise_unless_allowed(known, url)
-
-    async def _look_up(self, origin: str, host: str, usage: Usage) -> _Host:
-        """Load the rules of a host, once for all tasks that wait for them."""
-        async with usage.waiting.to_enter(self._locks[origin]):
-            known = self._hosts.get(origin)
-            if known is None or known.until <= self._clock.now():
-                known = self._hosts[origin] = await self._load(origin, host, known, usage)
-            return known
 
     async def _load(self, origin: str, host: str, before: _Host | None, usage: Usage) -> _Host:
         copy = await self._reader.kept(origin)
@@ -649,21 +610,6 @@ class RobotsMiddleware(Middleware):
         earlier = before.failure if before and isinstance(error, CircuitOpen) else None
         return _Host(until, old, earlier or error, failures)
 
-    async def _report_override(self, origin: str, host: str, url: str, usage: Usage) -> None:
-        """Report once that a rule was ignored, as far as is known without a request."""
-        if host in self._overridden:
-            return
-        if (known := self._hosts.get(origin)) is None:
-            copy = await self._reader.kept(origin)
-            rules = Rules(copy.text, self._agent) if copy else None
-            known = self._hosts[origin] = _Host(math.inf, rules)
-        if known.rules is None or not known.rules.allows(url):
-            self._overridden.add(host)
-            reason = (
-                _disallowed_by(known.rules, url) if known.rules else "robots.txt was not fetched"
-            )
-            usage.add_event("robots.ignored", host=host, url=url, reason=reason)
-
 
 def pause_after(failures: int) -> float:
     """Return the seconds until robots.txt is fetched again, after these failures in a row."""
@@ -681,7 +627,7 @@ def _raise_unless_allowed(known: _Host, url: str) -> None:
         BadAnswer: the rules are unknown, and will stay so.
     """
     if known.rules is not None:
-        if not (known.rules.is_open or known.rules.allows(url)):
+        if not known.rules.allows(url):
             raise RobotsDisallowed(url, _disallowed_by(known.rules, url))
         return
     if isinstance(known.failure, BadAnswer):

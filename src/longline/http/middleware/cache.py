@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from math import inf
 from typing import TypeVar
-from urllib.parse import urldefrag, urljoin
+from urllib.parse import urldefrag
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
@@ -29,7 +29,6 @@ from longline.http.messages import (
     Page,
     Request,
     joined_header,
-    origin_of,
     with_header,
 )
 
@@ -37,6 +36,7 @@ _LOG = logging.getLogger(__name__)
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _FIRST_SERVER_ERROR = 500
 _NOT_MODIFIED = 304
+_VALIDATORS = {"If-None-Match": "etag", "If-Modified-Since": "last-modified"}
 _SITE_FAILURES = frozenset({500, 502, 503, 504})
 
 T = TypeVar("T")
@@ -72,15 +72,15 @@ class CacheMiddleware(Middleware):
             request = replace(request, url=urldefrag(request.url).url)
         found = self._try_cache(lambda: self._cache.find(request.url), usage)
         entry = select_entry(found, asked.owner, asked.headers) if found else None
-        page = None
-        if entry is not None and may_reuse(entry, asked.control, self._clock.now()):
-            page = self._reuse(entry, usage)
-        state = "hit" if page is not None else "stale" if entry is not None else "miss"
-        _LOG.debug("cache %s: %s", state, request.url)
-        if page is not None:
-            return page
         if entry is None:
+            _LOG.debug("cache miss: %s", request.url)
             return await self._fetch(request, asked, usage)
+        if may_reuse(entry, asked.control, self._clock.now()):
+            page = self._reuse(entry, usage)
+            if page is not None:
+                _LOG.debug("cache hit: %s", request.url)
+                return page
+        _LOG.debug("cache stale: %s", request.url)
         return await self._validate(request, asked, entry, usage)
 
     async def _fetch(self, request: Request, asked: CacheRequest, usage: Usage) -> Page:
@@ -93,8 +93,9 @@ class CacheMiddleware(Middleware):
     ) -> Page:
         """Validate the stored response; reuse it when the site fails, if allowed."""
         conditional = request
-        for name, value in conditions(entry).items():
-            conditional = with_header(conditional, name, value)
+        for name, validator in _VALIDATORS.items():
+            if value := entry.headers.get(validator):
+                conditional = with_header(conditional, name, value)
         try:
             page = await self._inner(conditional, usage)
         except BudgetSpent:  # not a failure of the site
@@ -116,20 +117,15 @@ class CacheMiddleware(Middleware):
             usage.status = stored.status
             return replace(stored, seconds=page.seconds)
         if page.status < _FIRST_SERVER_ERROR:
-            variant = self._store(request, asked, page, usage)
-            if variant != entry.variant:
-                self._try_cache(lambda: self._cache.drop(entry.url, entry), usage)
+            self._try_cache(lambda: self._cache.drop(entry), usage)
+            self._store(request, asked, page, usage)
         return page
 
-    def _store(
-        self, request: Request, asked: CacheRequest, page: Page, usage: Usage
-    ) -> tuple[str, Variant] | None:
-        """Store a response if that is allowed and useful; return the variant that it is."""
+    def _store(self, request: Request, asked: CacheRequest, page: Page, usage: Usage) -> None:
+        """Store a response if that is allowed and useful."""
         entry = entry_of(request, asked, page, self._clock.now())
-        if entry is None:
-            return None
-        self._try_cache(lambda: self._cache.put(entry, page.body), usage)
-        return entry.variant
+        if entry is not None:
+            self._try_cache(lambda: self._cache.put(entry, page.body), usage)
 
     def _fall_back(
         self, entry: CacheEntry, asked: CacheRequest, reason: str, usage: Usage
@@ -162,11 +158,9 @@ class CacheMiddleware(Middleware):
         """Send a request that is never stored, and remove the responses that it invalidates."""
         page = await self._inner(request, usage)
         if request.method not in _SAFE and page.status < FIRST_ERROR:
-            locations = (page.headers.get(name) for name in ("location", "content-location"))
-            others = {urljoin(request.url, target) for target in locations if target}
-            same_site = {url for url in others if origin_of(url) == origin_of(request.url)}
-            for url in {urldefrag(one).url for one in (request.url, *same_site)}:
-                self._try_cache(partial(self._cache.drop, url), usage)
+            url = urldefrag(request.url).url
+            for entry in self._try_cache(lambda: self._cache.find(url), usage) or ():
+                self._try_cache(partial(self._cache.drop, entry), usage)
         return page
 
     def _try_cache(self, work: Callable[[], T], usage: Usage) -> T | None:
@@ -185,49 +179,45 @@ class CacheMiddleware(Middleware):
 
 _DIRECTIVE = re.compile(
     r"""\s*(?P<name>[^\s,="]+)
-        (?P<argument>=(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^,"]*)))?
+        (?:=(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^,"]*)))?
         (?P<rest>[^,]*)(?:,|$)""",
     re.VERBOSE,
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Directives:
-    """The directives of a Cache-Control header by lower-case name; None has no argument."""
+class Directives(dict[str, str | None]):
+    """The directives of a Cache-Control header by lower-case name; None has no argument.
 
-    arguments: Mapping[str, tuple[str | None, ...]]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.arguments
-
-    def is_bare(self, name: str) -> bool:
-        """Return whether the directive is present without a list of fields."""
-        return None in self.arguments.get(name, ())
+    A `no-cache` that lists header names counts as one without: every use is validated.
+    """
 
     def seconds(self, name: str) -> float | None:
         """Return the seconds of a directive; None when it is not present.
 
         An invalid number is 0, the safe reading, and of several the lowest counts.
         """
-        found = self.arguments.get(name)
-        if found is None:
+        if name not in self:
             return None
-        return min(parse_delta_seconds(text or "") or 0.0 for text in found)
-
-    def fields(self, name: str) -> set[str]:
-        """Return the header names that a directive lists, in lower case."""
-        lists = (text for text in self.arguments.get(name, ()) if text is not None)
-        return {field.strip().lower() for text in lists for field in text.split(",")}
+        return parse_delta_seconds(self[name] or "") or 0.0
 
 
 @lru_cache(maxsize=1024)  # the responses of a site repeat it
 def parse_directives(header: str) -> Directives:
     """Parse a Cache-Control header; several lines must be joined by commas."""
-    arguments: dict[str, tuple[str | None, ...]] = {}
+    directives = Directives()
     for match in _DIRECTIVE.finditer(header):
-        name = match["name"].lower()
-        arguments[name] = (*arguments.get(name, ()), _argument(match))
-    return Directives(arguments)
+        name, value = match["name"].lower(), match["plain"]
+        if match["quoted"] is not None:
+            value = match["quoted"]
+        elif value is not None:
+            value = value.rstrip() + match["rest"].strip()
+        elif match["rest"].strip().startswith("="):
+            value = match["rest"].strip()  # "max-age =3600" has an argument, which is invalid
+        if name in directives:
+            repeated = (parse_delta_seconds(one or "") or 0.0 for one in (value, directives[name]))
+            value = f"{min(repeated):.0f}"
+        directives[name] = value
+    return directives
 
 
 def parse_delta_seconds(text: str) -> float | None:
@@ -235,16 +225,6 @@ def parse_delta_seconds(text: str) -> float | None:
     if not (text.isascii() and text.isdigit()):
         return None
     return float(text) if len(text) < 20 else inf  # noqa: PLR2004  # beyond any duration
-
-
-def _argument(match: re.Match[str]) -> str | None:
-    if match["argument"] is None:
-        rest = match["rest"].strip()
-        # "max-age =3600" is not the directive max-age without an argument.
-        return rest if rest.startswith("=") else None
-    if match["quoted"] is not None:
-        return re.sub(r"\\(.)", r"\1", match["quoted"])
-    return match["plain"].rstrip() + match["rest"].strip()
 
 
 # ---------------- Vary
@@ -255,9 +235,7 @@ _PREFERENCES = frozenset({"accept", "accept-charset", "accept-encoding", "accept
 def variant_of(vary: str, headers: Mapping[str, str]) -> Variant | None:
     """Return what a response depends on; None when it depends on more than headers (`*`).
 
-    Args:
-        vary: the Vary header, with all its lines.
-        headers: those of the request, by lower-case name.
+    `vary` is the Vary header, with all its lines; `headers` are those of the request.
     """
     names = sorted({name.strip().lower() for name in vary.split(",")} - {""})
     if "*" in names:
@@ -298,7 +276,6 @@ _UNCACHEABLE = frozenset(
         *("if-none-match", "if-modified-since"),  # the caller has a response of its own
     }
 )
-_NO_DIRECTIVES = Directives({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +284,7 @@ class CacheRequest:
 
     headers: Mapping[str, str]
     owner: str = ""
-    control: Directives = _NO_DIRECTIVES
+    control: Directives = field(default_factory=Directives)
 
     @property
     def is_uncacheable(self) -> bool:
@@ -367,20 +344,16 @@ def lifetime_of(entry: CacheEntry) -> float:
 def may_reuse(entry: CacheEntry, asked: Directives, now: float) -> bool:
     """Return whether a stored response that matches a request is used without validation."""
     declared = directives_of(entry)
-    if "no-cache" in asked or declared.is_bare("no-cache"):
+    if "no-cache" in asked or "no-cache" in declared:
         return False
-    age, lifetime = age_of(entry, now), lifetime_of(entry)
-    if age >= lifetime:
-        return False
-    max_age = asked.seconds("max-age")
-    # RFC 8246: an immutable response is not validated while it is fresh, even on a reload.
-    return max_age is None or age <= max_age or "immutable" in declared
+    age, max_age = age_of(entry, now), asked.seconds("max-age")
+    return age < lifetime_of(entry) and (max_age is None or age <= max_age)
 
 
 def is_usable_on_error(entry: CacheEntry, asked: Directives, now: float) -> bool:
     """Return whether a stored response may replace that of a failing site (stale-if-error)."""
     declared = directives_of(entry)
-    if "no-cache" in asked or declared.is_bare("no-cache") or "must-revalidate" in declared:
+    if "no-cache" in asked or not declared.keys().isdisjoint({"no-cache", "must-revalidate"}):
         return False
     allowed = [one.seconds("stale-if-error") for one in (declared, asked)]
     longest = max((one for one in allowed if one is not None), default=-inf)
@@ -393,9 +366,6 @@ def is_usable_on_error(entry: CacheEntry, asked: Directives, now: float) -> bool
 _CACHEABLE = frozenset({200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501})
 # Parts of a response, and temporary failures: a retry has to reach the site.
 _NEVER_STORED = frozenset({206, 304, 408, 425, 429})
-_UNDERSTOOD = frozenset(
-    {200, 203, 204, 300, 301, 302, 303, 307, 308, 400, 401, 403, 404, 405, 410, 414}
-)
 _CONNECTION_HEADERS = frozenset(
     {
         *("connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"),
@@ -412,41 +382,37 @@ _BODY_HEADERS = frozenset(
 def entry_of(request: Request, asked: CacheRequest, page: Page, now: float) -> CacheEntry | None:
     """Return the entry of a response that has just arrived; None when storing it has no use."""
     headers = page.headers
-    has_control, has_expires = "cache-control" in headers, "expires" in headers
+    has_expires = "expires" in headers
     has_validator = "etag" in headers or "last-modified" in headers
-    if not (has_control or has_expires or has_validator):
+    if not (has_expires or has_validator or "cache-control" in headers):
         return None
-    control = joined_header(headers, "cache-control") if has_control else ""
-    if not _may_be_stored(page.status, control, has_expires=has_expires):
+    declared = parse_directives(joined_header(headers, "cache-control"))
+    # A private cache may store a response to GET (RFC 9111 §3).
+    is_explicit = has_expires or not declared.keys().isdisjoint({"public", "private", "max-age"})
+    if (
+        not 200 <= page.status < _FIRST_SERVER_ERROR  # noqa: PLR2004
+        or page.status in _NEVER_STORED
+        or "no-store" in declared
+        or not (is_explicit or page.status in _CACHEABLE)
+    ):
         return None
     variant = variant_of(joined_header(headers, "vary"), asked.headers) if "vary" in headers else ()
     if variant is None:
         return None
-    kept = _storable_headers(headers, control)
     asked_at = now - page.seconds  # waiting for the rate limit is not part of the age
+    kept = _storable_headers(headers)
     entry = CacheEntry(
         request.url, asked.owner, variant, page.status, kept, asked_at, now, now, now
     )
     if has_validator:
         return entry
-    declared = parse_directives(control)
     is_useful = lifetime_of(entry) > 0 or declared.seconds("stale-if-error")
-    return entry if is_useful and not declared.is_bare("no-cache") else None
-
-
-def conditions(entry: CacheEntry) -> dict[str, str]:
-    """Return the headers that validate an entry; none when it has no validator."""
-    found = {
-        "If-None-Match": entry.headers.get("etag"),
-        "If-Modified-Since": entry.headers.get("last-modified"),
-    }
-    return {name: value for name, value in found.items() if value}
+    return entry if is_useful and "no-cache" not in declared else None
 
 
 def refreshed(entry: CacheEntry, page: Page, now: float) -> CacheEntry:
     """Return the entry with the headers of a 304 (RFC 9111 §3.2)."""
-    control = joined_header(page.headers, "cache-control")
-    new = CIMultiDict(_storable_headers(page.headers, control))
+    new = CIMultiDict(_storable_headers(page.headers))
     for name in _BODY_HEADERS:
         new.popall(name, None)
     headers = CIMultiDict(entry.headers)
@@ -462,29 +428,10 @@ def refreshed(entry: CacheEntry, page: Page, now: float) -> CacheEntry:
     )
 
 
-@lru_cache(maxsize=1024)
-def _may_be_stored(status: int, control: str, *, has_expires: bool) -> bool:
-    """Return whether a private cache may store a response to GET (RFC 9111 §3)."""
-    if not 200 <= status < _FIRST_SERVER_ERROR or status in _NEVER_STORED:  # noqa: PLR2004
-        return False
-    declared = parse_directives(control)
-    if "no-store" in declared or ("must-understand" in declared and status not in _UNDERSTOOD):
-        return False
-    is_explicit = has_expires or any(name in declared for name in ("public", "private", "max-age"))
-    return is_explicit or status in _CACHEABLE
-
-
-def _storable_headers(headers: Mapping[str, str], control: str) -> CIMultiDictProxy[str]:
+def _storable_headers(headers: Mapping[str, str]) -> CIMultiDictProxy[str]:
     """Return the headers that are not specific to a connection."""
-    connection = joined_header(headers, "connection") if "connection" in headers else ""
+    listed = joined_header(headers, "connection").lower().split(",")
     kept = CIMultiDict(headers)
-    for name in _unstorable_names(tuple(headers), connection, control):
+    for name in {*_CONNECTION_HEADERS, *(one.strip() for one in listed)}:
         kept.popall(name, None)
     return CIMultiDictProxy(kept)
-
-
-@lru_cache(maxsize=1024)  # the responses of a site have the same headers
-def _unstorable_names(names: tuple[str, ...], connection: str, control: str) -> tuple[str, ...]:
-    gone = _CONNECTION_HEADERS | {name.strip() for name in connection.lower().split(",")}
-    gone |= parse_directives(control).fields("no-cache")
-    return tuple(name for name in names if name.lower() in gone)
