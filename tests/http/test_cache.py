@@ -219,6 +219,26 @@ async def test_an_unsafe_request_ends_what_is_stored_of_its_address(
     assert browser.cache.stats().entries == 0
 
 
+async def test_an_unsafe_request_ends_the_addresses_it_names_on_its_own_site(
+    site: ScriptedSite, browser: Browser
+) -> None:
+    elsewhere = site.url.replace("127.0.0.1", "localhost")
+    for path in ("/b", "/c", "/d"):
+        shelf(site, path, FRESH)
+    for url in (f"{site.url}/b", f"{site.url}/c", f"{elsewhere}/d"):
+        await browser.get(url)
+    named = {"Location": "/b", "Content-Location": f"{site.url}/c"}
+    site.says("/a", status=201, headers=named)
+    site.says("/e", status=201, headers={"Location": f"{elsewhere}/d"})
+
+    await browser.ask(Request(f"{site.url}/a", "POST"))
+    await browser.ask(Request(f"{site.url}/e", "POST"))
+
+    assert browser.cache.find(f"{site.url}/b") == []
+    assert browser.cache.find(f"{site.url}/c") == []
+    assert len(browser.cache.find(f"{elsewhere}/d")) == 1
+
+
 async def test_an_unsafe_request_that_failed_ends_nothing(
     site: ScriptedSite, browser: Browser
 ) -> None:

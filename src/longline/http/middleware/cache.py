@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from math import inf
 from typing import TypeVar
-from urllib.parse import urldefrag
+from urllib.parse import urldefrag, urljoin
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
@@ -29,6 +29,7 @@ from longline.http.messages import (
     Page,
     Request,
     joined_header,
+    origin_of,
     with_header,
 )
 
@@ -158,9 +159,12 @@ class CacheMiddleware(Middleware):
         """Send a request that is never stored, and remove the responses that it invalidates."""
         page = await self._inner(request, usage)
         if request.method not in _SAFE and page.status < FIRST_ERROR:
-            url = urldefrag(request.url).url
-            for entry in self._try_cache(lambda: self._cache.find(url), usage) or ():
-                self._try_cache(partial(self._cache.drop, entry), usage)
+            locations = (page.headers.get(name) for name in ("location", "content-location"))
+            others = {urljoin(request.url, target) for target in locations if target}
+            same_site = {url for url in others if origin_of(url) == origin_of(request.url)}
+            for url in {urldefrag(one).url for one in (request.url, *same_site)}:
+                for entry in self._try_cache(partial(self._cache.find, url), usage) or ():
+                    self._try_cache(partial(self._cache.drop, entry), usage)
         return page
 
     def _try_cache(self, work: Callable[[], T], usage: Usage) -> T | None:
