@@ -120,7 +120,7 @@ def test_a_record_is_shown_as_it_was(hats: Terminal) -> None:
     [
         (["--where", "price"], "--where", ["'price'"]),
         (["--where", "@nothing=1"], "--where", ["@nothing", "@score"]),
-        (["--where", "@score>much"], "--where", ["@score", "much"]),
+        (["--where", "@score>much"], "where", ["@score", "much"]),
         (["--order", "-"], "--order", ["'-'"]),
         (["--order", "price,,x"], "--order", ["price,,x"]),
         (["--since", "yesterday"], "--since", ["yesterday"]),

@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
 
 import psutil
 from redis.exceptions import RedisError
-from sqlalchemy import create_engine, inspect, literal, select
-from sqlalchemy.exc import DBAPIError
 
 from longline.config.settings import Settings, prepare_home
 from longline.core.errors import BadOption, HomeUnwritable, LonglineError, StoreFull
@@ -49,7 +47,6 @@ from longline.services.redis import (
     redis_problem,
     redis_version,
 )
-from longline.storage.schema import jobs, records
 from longline.storage.store import open_store
 
 _UNREGISTERED_AFTER = 15.0  # seconds; a running worker registers every few, also after an outage
@@ -235,17 +232,12 @@ def _has_data(file: Path) -> bool:
     """Whether a SQLite database has jobs or records; one that cannot be read counts as such."""
     if not file.exists():
         return False
-    engine = create_engine(f"sqlite:///{str(file).replace('%', '%25').replace('?', '%3F')}")
     try:
-        with engine.connect() as connection:
-            existing = inspect(connection).get_table_names()
-            tables = [one for one in (jobs, records) if one.name in existing]
-            queries = [select(literal(1)).select_from(one).limit(1) for one in tables]
-            return any(connection.scalar(one) for one in queries)
-    except DBAPIError:
-        return True
-    finally:
-        engine.dispose()
+        with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as opened:
+            found = opened.execute("SELECT 1 FROM jobs UNION ALL SELECT 1 FROM records LIMIT 1")
+            return found.fetchone() is not None
+    except sqlite3.Error as error:
+        return "no such table" not in str(error)
 
 
 # ---------------- Stop
@@ -351,9 +343,6 @@ def _server_status(
             version=None if problem else version_of(external_url),
             note=problem,
         )
-    if service.entry is None:
-        note = "run `longline up`"
-        return ServiceStatus(service.name, is_healthy=False, is_ours=True, address="", note=note)
     return service.describe()
 
 
@@ -373,9 +362,9 @@ def _worker_statuses(
         key = registration_key(entry, registered)
         doing = None if key is None else registered.pop(key)
         described = WorkerService(settings, file, entry.name).describe()
-        is_healthy = described.is_healthy and doing is not None
-        note = reason if described.is_healthy and doing is None else None
-        statuses.append(replace(described, is_healthy=is_healthy, doing=doing, note=note))
+        if described.is_healthy and doing is None:
+            described = replace(described, is_healthy=False, note=reason)
+        statuses.append(replace(described, doing=doing))
     others = (
         ServiceStatus("worker", is_healthy=True, is_ours=False, address=key, doing=worker)
         for key, worker in registered.items()
@@ -452,10 +441,8 @@ def registered_workers(redis_url: str) -> dict[str, dict[str, str]] | None:
 def registration_key(entry: ProcessEntry, registered: dict[str, dict[str, str]]) -> str | None:
     """Return the key of a worker of this machine in Redis; None when it is not registered."""
     here = (this_host(), str(entry.pid))
-    for key, worker in registered.items():
-        if (worker.get("host"), worker.get("pid")) == here:
-            return key
-    return None
+    keys = (key for key, one in registered.items() if (one.get("host"), one.get("pid")) == here)
+    return next(keys, None)
 
 
 def is_dead(worker: dict[str, str]) -> bool:
@@ -471,15 +458,12 @@ def is_dead(worker: dict[str, str]) -> bool:
 
 def environment_of(settings: Settings) -> dict[str, str]:
     """Return the settings as environment variables of a worker."""
-    given = settings.model_fields_set - {"home"}
-    return {
-        f"LONGLINE_{name.upper()}": _variable_text(getattr(settings, name))
-        for name in sorted(given)
-        if getattr(settings, name) is not None
-    }
-
-
-def _variable_text(value: Any) -> str:
-    if isinstance(value, tuple):
-        return os.pathsep.join(str(Path(one)) for one in value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    variables = {}
+    for name in sorted(settings.model_fields_set - {"home"}):
+        value = getattr(settings, name)
+        if isinstance(value, tuple):
+            value = os.pathsep.join(map(str, value))
+        if value is not None:
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            variables[f"LONGLINE_{name.upper()}"] = text
+    return variables

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 import psycopg
-from sqlalchemy import URL, make_url
+from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
 from longline.services.errors import StartFailed
@@ -25,10 +25,10 @@ from longline.services.processes import (
     Launch,
     Service,
     StateFile,
+    choose_port,
     launch,
     open_private,
     start_failed,
-    start_on_free_port,
     stop_processes,
     wait_until_gone,
     wait_until_up,
@@ -85,7 +85,18 @@ class PostgresService(Service):
         # Clients reconnect when the new server has the address of the last one.
         last = make_url(state.database_url).port if state.database_url else None
         wanted = last or (entry.port if entry else None)
-        start_on_free_port(wanted, lambda port: self._start_on(port, programs, user))
+        port = choose_port(wanted)
+        command = [str(programs / "postgres"), "-D", str(self._data), "-p", str(port)]
+        command += ["-h", LOOPBACK, "-k", "", "-c", f"max_connections={_CONNECTIONS}"]
+        plan = Launch(self.name, command, self._log, port, self._folder, user, umask=PRIVATE)
+        started = launch(plan, self._file)
+        maintenance = f"postgresql://{_ROLE}:{self._password()}@{LOOPBACK}:{port}/postgres"
+        wait_until_up(started, lambda: postgres_problem(maintenance) is None, _START_TIMEOUT)
+        with (
+            contextlib.suppress(psycopg.errors.DuplicateDatabase),
+            psycopg.connect(maintenance, autocommit=True) as connection,
+        ):
+            connection.execute(f"CREATE DATABASE {_ROLE}".encode())
 
     def stop(self) -> None:
         if (initdb := self._file.read().entry(INITDB)) is not None:
@@ -132,14 +143,10 @@ class PostgresService(Service):
             os.chown(password, user.pw_uid, user.pw_gid)
         options = ["-D", str(new), "-U", _ROLE, f"--pwfile={password}", "-E", "UTF8"]
         options += ["--auth=scram-sha-256", "--locale=C.UTF-8"]
-        self._run([str(programs / "initdb"), *options], user)
-        new.rename(self._data)
-
-    def _run(self, program: list[str], user: pwd.struct_passwd | None) -> None:
-        """Run a program to its end; recorded like a server, since we may be killed before."""
         done = self._folder / "done"
         done.unlink(missing_ok=True)
-        command = ["/bin/sh", "-c", '"$@" && : >done', "sh", *program]
+        command = ["/bin/sh", "-c", '"$@" && : >done', "sh", str(programs / "initdb"), *options]
+        # Recorded like a server, since this process may be killed before it ends.
         entry = launch(
             Launch(INITDB, command, self._log, None, self._folder, user, umask=PRIVATE), self._file
         )
@@ -149,27 +156,7 @@ class PostgresService(Service):
         if not has_ended or not done.exists():
             raise start_failed(entry, "it failed")
         done.unlink()
-
-    def _start_on(self, port: int, programs: Path, user: pwd.struct_passwd | None) -> None:
-        command = [str(programs / "postgres"), "-D", str(self._data), "-p", str(port)]
-        command += ["-h", LOOPBACK, "-k", "", "-c", f"max_connections={_CONNECTIONS}"]
-        plan = Launch(self.name, command, self._log, port, self._folder, user, umask=PRIVATE)
-        entry = launch(plan, self._file)
-        wait_until_up(
-            entry, lambda: postgres_problem(self._maintenance(port)) is None, _START_TIMEOUT
-        )
-        self._create_database(port)
-
-    def _maintenance(self, port: int) -> str:
-        """Return the address of the database that every server has."""
-        return f"postgresql://{_ROLE}:{self._password()}@{LOOPBACK}:{port}/postgres"
-
-    def _create_database(self, port: int) -> None:
-        with (
-            contextlib.suppress(psycopg.errors.DuplicateDatabase),
-            psycopg.connect(self._maintenance(port), autocommit=True) as connection,
-        ):
-            connection.execute(f"CREATE DATABASE {_ROLE}".encode())
+        new.rename(self._data)
 
 
 # ---------------- The user of the server: PostgreSQL refuses to run as root
@@ -198,22 +185,14 @@ def _server_user(folder: Path) -> pwd.struct_passwd | None:
     if mode & PRIVATE == 0:  # the user may pass through a private home, but not list it
         os.chown(home, -1, user.pw_gid)
         home.chmod(mode | stat.S_IXGRP)
-    for parent in folder.parents:
-        if not _is_passable(parent.stat(), user):
+    for parent in home.parents:
+        if not parent.stat().st_mode & stat.S_IXOTH:
             problem = (
                 f"it refuses to run as root, and the user {user.pw_name} cannot reach {folder} "
                 f"through {parent}. Run chmod o+x {parent}, or use another home"
             )
             raise StartFailed("postgres", problem)
     return user
-
-
-def _is_passable(found: os.stat_result, user: pwd.struct_passwd) -> bool:
-    if found.st_uid == user.pw_uid:
-        return bool(found.st_mode & stat.S_IXUSR)
-    if found.st_gid == user.pw_gid:
-        return bool(found.st_mode & stat.S_IXGRP)
-    return bool(found.st_mode & stat.S_IXOTH)
 
 
 # ---------------- Any PostgreSQL server
@@ -241,14 +220,10 @@ def server_version(url: str) -> str | None:
     return None if row is None else str(row[0]).partition(" ")[0]
 
 
-def _connect(url: str) -> psycopg.Connection[tuple[str]]:
+def _connect(url: str) -> psycopg.Connection[Any]:
+    """Connect and fail fast, for health checks."""
     address = make_url(url)
     if address.get_backend_name() != "postgresql":
         raise ArgumentError
-    return connect_postgres(address)
-
-
-def connect_postgres(url: URL) -> psycopg.Connection[Any]:
-    """Return a connection that fails fast, for health checks."""
-    plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    plain = address.set(drivername="postgresql").render_as_string(hide_password=False)
     return psycopg.connect(plain, connect_timeout=_RESPONSE_TIMEOUT, autocommit=True)

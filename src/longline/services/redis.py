@@ -25,9 +25,9 @@ from longline.services.processes import (
     Launch,
     Service,
     StateFile,
+    choose_port,
     launch,
     open_private,
-    start_on_free_port,
     wait_until_up,
 )
 from longline.services.programs import Version, parse_version, redis_server
@@ -74,18 +74,14 @@ class RedisService(Service):
         # Running workers reconnect when the new server has the address of the last one.
         last = urlsplit(before) if before else None
         password = (last.password if last else None) or secrets.token_urlsafe(32)
-        wanted = last.port if last else None
-        start_on_free_port(wanted, lambda port: self._start_on(port, password))
-
-    def _start_on(self, port: int, password: str) -> None:
+        port = choose_port(last.port if last else None)
         url = f"redis://:{password}@{LOOPBACK}:{port}/0"
         program = redis_server()
         config = self._write_config(port, password, parse_version(program.version))
         command = [str(program.path), str(config)]
         log = self._file.home / "logs" / "redis.log"
-        entry = launch(
-            Launch(self.name, command, log, port, self._folder, umask=PRIVATE), self._file
-        )
+        plan = Launch(self.name, command, log, port, self._folder, umask=PRIVATE)
+        entry = launch(plan, self._file)
         wait_until_up(entry, lambda: redis_problem(url) is None, _START_TIMEOUT)
         self._file.write(replace(self._file.read(), redis_url=url))
 
