@@ -73,6 +73,8 @@ def test_an_export_that_is_killed_leaves_the_old_file_and_the_next_one_sweeps(
     assert code == -9
     assert (many / name).read_text() == "the old one"
     assert parts(many) != []
+    for left in parts(many):
+        os.utime(many / left, (0, 0))  # younger ones may belong to another export
     assert longline("export", "--no-schema", "-o", name, "--json").last["records"] == MANY
     assert parts(many) == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.export.sample_rows import rows
 def left_file(folder: Path, name: str) -> Path:
     path = folder / name
     path.write_text("half")
+    os.utime(path, (0, 0))
     return path
 
 
@@ -21,6 +23,7 @@ def left_folder(folder: Path, name: str) -> Path:
     path = folder / name
     path.mkdir()
     (path / "records.sqlite").write_text("half")
+    os.utime(path, (0, 0))
     return path
 
 

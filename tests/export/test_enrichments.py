@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -247,11 +246,9 @@ async def test_what_others_should_not_see_is_taken_out_of_answers_and_no_more(
 
 async def increment(store: Store, tasks: tuple[str, ...] = ("moods",)) -> list[str]:
     """Take what is new for an export, mark it, and return the keys."""
-    with closing(
-        IncrementalRows(store.export_cursors, "daily", everything(store), tasks=tasks)
-    ) as fresh:
-        keys = [row["key"] for row in fresh()]
-        await store.export_cursors.add("daily", fresh.yielded())
+    fresh = IncrementalRows(store.export_cursors, "daily", everything(store), tasks=tasks)
+    keys = [row["key"] for row in fresh()]
+    await store.export_cursors.add("daily", fresh.yielded())
     return keys
 
 

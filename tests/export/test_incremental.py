@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -44,14 +43,12 @@ async def written(marks: ExportCursors, rows: Rows, path: Path, form: str = "jso
     fresh = IncrementalRows(marks, "daily", rows)
     done = export(ExportRequest(str(path), form, is_numbered=True, has_schema=False), fresh)
     await marks.add("daily", fresh.yielded())
-    fresh.close()
     return [json.loads(line)["key"] for line in Path(done.path).read_bytes().splitlines()]
 
 
 @pytest.fixture
-def fresh(marks: ExportCursors, records: Records) -> Iterator[IncrementalRows]:
-    with closing(IncrementalRows(marks, "daily", all_of(records))) as fresh:
-        yield fresh
+def fresh(marks: ExportCursors, records: Records) -> IncrementalRows:
+    return IncrementalRows(marks, "daily", all_of(records))
 
 
 async def test_the_second_export_holds_what_is_new_or_changed(
@@ -99,6 +96,6 @@ async def test_what_was_written_before_does_not_use_up_the_limit(
         await records.create(record(key), at=EPOCH)
     await marks.add("daily", [(1, 1), (2, 1)])
 
-    with closing(IncrementalRows(marks, "daily", all_of(records), limit=1)) as fresh:
-        assert [one["key"] for one in fresh()] == ["c"]
-        assert list(fresh.yielded()) == [(3, 1)]
+    fresh = IncrementalRows(marks, "daily", all_of(records), limit=1)
+    assert [one["key"] for one in fresh()] == ["c"]
+    assert list(fresh.yielded()) == [(3, 1)]

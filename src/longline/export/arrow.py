@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from longline.core.errors import MissingExtra
 from longline.export.atomic_files import working_folder
-from longline.export.columns import ColumnType, distinct_names, quote_identifier
+from longline.export.columns import ColumnType, distinct_names
 from longline.export.table import Table
 
 
@@ -106,10 +106,6 @@ def _fill_duckdb(path: Path, table: Table) -> None:
         raise MissingExtra("duckdb", "DuckDB") from error
     names = distinct_names(table.names)
     schema = arrow_schema(pa, table, names, None)
-    columns = zip(names, table.columns, strict=True)
-    definitions = ", ".join(
-        f"{quote_identifier(name)} {_TYPES[column.type]}" for name, column in columns
-    )
     settings: dict[str, Any] = {
         "memory_limit": "100MB",
         "threads": 1,
@@ -117,7 +113,7 @@ def _fill_duckdb(path: Path, table: Table) -> None:
     }
     try:
         with duckdb.connect(path, config=settings) as connection:
-            connection.execute(f"CREATE TABLE records ({definitions})")
+            connection.execute(f"CREATE TABLE records ({table.definitions(names, _TYPES)})")
             for batch in record_batches(pa, table, schema):
                 connection.register("batch", pa.Table.from_batches([batch]))
                 connection.execute("INSERT INTO records SELECT * FROM batch")

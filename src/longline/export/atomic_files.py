@@ -13,6 +13,7 @@ import re
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import BinaryIO
 from longline.core.errors import DestinationUnwritable, LonglineError
 
 _WORK = ".work"
+_MIN_AGE = 5.0  # seconds; a younger file may not be locked yet by the export that created it
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -74,11 +76,15 @@ def temporary_sibling(place: Path, *, is_folder: bool = False) -> Iterator[Path]
         OSError: it cannot be created.
     """
     _remove_leftovers(place)
-    lock = None
-    while lock is None:  # another export may remove it before it is locked
-        path = place.parent / f".{place.name}.{secrets.token_hex(4)}.part"
-        lock = _create_locked(path, is_folder=is_folder)
+    path = place.parent / f".{place.name}.{secrets.token_hex(4)}.part"
+    if is_folder:
+        path.mkdir()
+    else:
+        path.touch(exist_ok=False)
+    lock = _open_for_lock(path)
     try:
+        with suppress(OSError):  # a file system without locks, where nothing is ever removed either
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield path
     finally:
         _remove_path(path)
@@ -98,14 +104,11 @@ def working_folder(target: BinaryIO) -> Iterator[Path]:
             yield Path(folder)
         return
     path = parent / f"{Path(target.name).name}{_WORK}"
-    lock = None
-    while lock is None:
-        lock = _create_locked(path, is_folder=True)
+    path.mkdir()
     try:
         yield path
     finally:
         _remove_path(path)
-        os.close(lock)
 
 
 def folder_of(target: BinaryIO) -> Path | None:
@@ -139,50 +142,18 @@ def destination_error(place: str, error: OSError) -> DestinationUnwritable | Des
 
 
 def _remove_leftovers(place: Path) -> None:
-    ours = re.compile(rf"\.{re.escape(place.name)}\.[0-9a-f]{{8}}\.part(?:{re.escape(_WORK)})?")
+    ours = re.compile(rf"\.{re.escape(place.name)}\.[0-9a-f]{{8}}\.part")
     with suppress(OSError):  # a folder may be writable without being readable
         for path in [one for one in place.parent.iterdir() if ours.fullmatch(one.name)]:
-            _remove_unless_locked(path)
-
-
-def _remove_unless_locked(path: Path) -> None:
-    with suppress(OSError):  # it is locked, or another export has removed it
-        lock = _open_for_lock(path)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove_path(path)
-        finally:
-            os.close(lock)
-
-
-def _create_locked(path: Path, *, is_folder: bool) -> int | None:
-    """Create and lock a file or folder; None when another export removed it in between."""
-    if is_folder:
-        path.mkdir()
-    else:
-        path.touch(exist_ok=False)
-    try:
-        lock = _open_for_lock(path)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_locked = True
-    except BlockingIOError:
-        is_locked = False
-    except OSError:  # a file system without locks, on which nothing is ever removed either
-        is_locked = True
-    if is_locked and _is_at(path, lock):
-        return lock
-    os.close(lock)
-    return None
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.lstat())
-    except FileNotFoundError:
-        return False
+            with suppress(OSError):  # it is locked, or another export has removed it
+                lock = _open_for_lock(path)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if time.time() - os.fstat(lock).st_mtime > _MIN_AGE:
+                        _remove_path(path.with_name(path.name + _WORK))
+                        _remove_path(path)
+                finally:
+                    os.close(lock)
 
 
 def _open_for_lock(path: Path) -> int:

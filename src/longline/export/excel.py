@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 from longline.core.errors import MissingExtra
 from longline.export.atomic_files import working_folder
-from longline.export.table import Table, check_width
+from longline.export.table import Table
 
 _MAX_COLUMNS = 16_384
 _MAX_ROWS = 1_048_576  # of a sheet, with its header
@@ -25,7 +25,7 @@ def write_excel(table: Table, target: BinaryIO, *, max_rows: int = _MAX_ROWS) ->
         import xlsxwriter  # type: ignore[import-untyped]  # noqa: PLC0415  # ships no types; an extra
     except ImportError as error:
         raise MissingExtra("excel", "Excel") from error
-    check_width(table, _MAX_COLUMNS)
+    table.check_width(_MAX_COLUMNS)
     with working_folder(target) as folder:
         book = xlsxwriter.Workbook(target, {"constant_memory": True, "tmpdir": str(folder)})
         book.use_zip64()

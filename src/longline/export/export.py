@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-import struct
 import tempfile
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -33,8 +32,6 @@ from longline.export.columns import (
 from longline.export.formats import (
     COMPRESSIONS,
     OUTPUT,
-    FileFormat,
-    WriteResult,
     parse_format,
     survey_notes,
     write_rows,
@@ -50,9 +47,9 @@ from longline.storage.store import Store
 
 # ---------------- What an export is to write, and where
 
-TABLE = "longline_export"
 STDOUT = "-"
-Destination = Path | S3Object | PostgresTable
+_TABLE = "longline_export"
+NO_RECORDS = "no records match; the output is empty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,32 +98,6 @@ class ExportResult:
     redacted: dict[str, int] | None = None
 
 
-def find_destination(request: ExportRequest) -> Destination:
-    """Return the destination of an export, numbered if requested.
-
-    Raises:
-        BadOption: the address is malformed, or an option does not apply to it.
-        UnknownSecret: the login cannot be read.
-        DestinationUnwritable: the existing names cannot be listed.
-    """
-    scheme = check_request(request)
-    secret = request.secret.read().get_secret_value() if request.secret else None
-    if scheme in postgres.SCHEMES:
-        table = PostgresTable(request.output, request.table or TABLE, secret)
-        return table.numbered() if request.is_numbered else table
-    if scheme == s3.SCHEME:
-        target = S3Object(request.output, login=secret, endpoint=request.endpoint)
-        if not request.is_numbered:
-            return target
-        beginning, _ = _split_ending(target.name)
-        return target.renamed(_numbered_name(target.name, target.neighbours(f"{beginning}-")))
-    path = Path(request.output)
-    if not request.is_numbered:
-        return path
-    taken = (one.name for one in path.parent.iterdir()) if path.parent.is_dir() else ()
-    return path.with_name(_numbered_name(path.name, taken))
-
-
 def check_request(request: ExportRequest, *, option: str = OUTPUT) -> str:
     """Check that all options apply to the destination; return its scheme, '' for a file.
 
@@ -135,7 +106,13 @@ def check_request(request: ExportRequest, *, option: str = OUTPUT) -> str:
     Raises:
         BadOption: an option does not apply, or the destination is malformed.
     """
-    scheme = _scheme(request.output, option)
+    scheme = ""
+    if "://" in request.output:
+        try:
+            scheme = urlsplit(request.output).scheme
+        except ValueError:
+            shown = request.output.partition("://")[0]  # the rest may contain a password
+            raise BadOption(option, f"{shown}://… is not an address") from None
     if scheme not in ("", s3.SCHEME, *postgres.SCHEMES):
         raise BadOption(option, f"{scheme}://… is neither a file nor s3:// nor postgresql://")
     is_stdout = request.output == STDOUT
@@ -158,16 +135,6 @@ def check_request(request: ExportRequest, *, option: str = OUTPUT) -> str:
     return scheme
 
 
-def _scheme(output: str, option: str) -> str:
-    if "://" not in output:
-        return ""
-    try:
-        return urlsplit(output).scheme
-    except ValueError:
-        shown = output.partition("://")[0]  # the rest may contain a password
-        raise BadOption(option, f"{shown}://… is not an address") from None
-
-
 def _numbered_name(name: str, taken: Iterable[str]) -> str:
     """Return a name with the number after those that are taken: a.csv, a-0001.csv."""
     beginning, ending = _split_ending(name)
@@ -184,10 +151,6 @@ def _split_ending(name: str) -> tuple[str, str]:
     return name.removesuffix(ending) if ending else name, ending
 
 
-NO_RECORDS = "no records match; the output is empty"
-_POSTGRES = "postgresql"
-
-
 def export(request: ExportRequest, rows: Rows) -> ExportResult:
     """Write records to the destination of a request; on an error it is unchanged.
 
@@ -198,24 +161,21 @@ def export(request: ExportRequest, rows: Rows) -> ExportResult:
         MissingExtra: the library of the format is not installed.
         UnknownSecret: the login cannot be read.
     """
+    scheme = check_request(request)
     columns = parse_columns(request.columns, request.tasks or ())
     rows = _prepare_rows(rows, request)
-    place = find_destination(request)
-    if isinstance(place, PostgresTable):
-        result = _to_table(place, rows, columns, may_replace=not request.is_numbered)
-    elif isinstance(place, S3Object):
-        result = _to_object(place, request, rows, columns)
-    elif request.partition is not None:
-        result = _to_folder(place, request, rows, columns)
+    if scheme in postgres.SCHEMES:
+        result = _to_table(request, rows, columns)
+    elif scheme == s3.SCHEME:
+        result = _to_object(request, rows, columns)
     else:
-        result = _to_file(place, request, rows, columns)
+        path = Path(request.output)
+        if request.is_numbered:
+            taken = (one.name for one in path.parent.iterdir()) if path.parent.is_dir() else ()
+            path = path.with_name(_numbered_name(path.name, taken))
+        write = _to_file if request.partition is None else _to_folder
+        result = write(path, request, rows, columns)
     return _finish(result, request)
-
-
-def _finish(result: ExportResult, request: ExportRequest) -> ExportResult:
-    notes = result.notes if result.records else (*result.notes, NO_RECORDS)
-    redacted = dict(request.redactor.replaced) if request.redactor else None
-    return replace(result, notes=notes, redacted=redacted)
 
 
 def export_stream(target: BinaryIO, rows: Rows, request: ExportRequest) -> ExportResult:
@@ -229,7 +189,14 @@ def export_stream(target: BinaryIO, rows: Rows, request: ExportRequest) -> Expor
     file_format = parse_format(STDOUT, request.format or "jsonl")
     columns = parse_columns(request.columns, request.tasks or ())
     written = write_rows(file_format, _prepare_rows(rows, request), target, columns)
-    return _finish(_result(STDOUT, file_format, written, None), request)
+    result = ExportResult(STDOUT, file_format.ending, written.records, notes=written.notes)
+    return _finish(result, request)
+
+
+def _finish(result: ExportResult, request: ExportRequest) -> ExportResult:
+    notes = result.notes if result.records else (*result.notes, NO_RECORDS)
+    redacted = dict(request.redactor.replaced) if request.redactor else None
+    return replace(result, notes=notes, redacted=redacted)
 
 
 def export_records(
@@ -262,14 +229,13 @@ def export_records(
         return write(request, read)
     if query.as_of is not None:
         raise BadOption("--incremental", "it cannot be combined with --as-of")
-    tasks, cursors = request.tasks or (), store.export_cursors
-    with closing(
-        IncrementalRows(cursors, incremental, read, limit=query.limit, tasks=tasks)
-    ) as rows:
-        if rows.is_empty():
-            return None
-        done = write(replace(request, is_numbered=stream is None), rows)
-        asyncio.run(cursors.add(incremental, rows.yielded()))
+    unwritten = IncrementalRows(
+        store.export_cursors, incremental, read, limit=query.limit, tasks=request.tasks or ()
+    )
+    if unwritten.is_empty():
+        return None
+    done = write(replace(request, is_numbered=stream is None), unwritten)
+    asyncio.run(store.export_cursors.add(incremental, unwritten.yielded()))
     return done
 
 
@@ -290,26 +256,22 @@ async def choose_tasks(store: Store, names: Sequence[str]) -> tuple[str, ...] | 
 
 
 def _prepare_rows(rows: Rows, request: ExportRequest) -> Rows:
+    def redact(row: Row) -> Row:
+        return request.redactor.clean(row) if request.redactor else row
+
     def read() -> Iterator[Row]:
         for row in rows():
-            yield _prepare_row(row, request)
+            prepared = redact(export_row(row))
+            if request.tasks is not None:
+                # Each entry by itself: a task called `phones` is not a field with a telephone
+                # number.
+                prepared[ENRICHMENTS] = {
+                    task: entry and redact(entry)
+                    for task, entry in export_enrichments(row, request.tasks).items()
+                }
+            yield prepared
 
     return read
-
-
-def _prepare_row(row: Row, request: ExportRequest) -> Row:
-    prepared = _redact(export_row(row), request.redactor)
-    if request.tasks is not None:
-        # Each entry by itself: a task called `phones` is not a field with a telephone number.
-        prepared[ENRICHMENTS] = {
-            task: entry and _redact(entry, request.redactor)
-            for task, entry in export_enrichments(row, request.tasks).items()
-        }
-    return prepared
-
-
-def _redact(row: Row, redactor: Redactor | None) -> Row:
-    return redactor.clean(row) if redactor else row
 
 
 def _to_file(
@@ -319,44 +281,13 @@ def _to_file(
     how = {"may_replace": not request.is_numbered, "makes_folder": request.makes_folder}
     with atomic_write(path, **how) as target:
         written = write_rows(file_format, rows, target, columns)
-    schema = path.with_name(_schema_name(path.name)) if request.has_schema else None
-    if schema:
-        with atomic_write(schema) as target:
-            target.write(_schema_bytes(written.schema))
-    return _result(str(path), file_format, written, str(schema) if schema else None)
-
-
-def _to_object(
-    place: S3Object, request: ExportRequest, rows: Rows, columns: tuple[Column, ...]
-) -> ExportResult:
-    file_format = parse_format(place.name, request.format)
-    schema = place.renamed(_schema_name(place.name)) if request.has_schema else None
-    try:
-        with tempfile.TemporaryDirectory(prefix="longline-") as folder:
-            path = Path(folder) / "records"
-            with path.open("wb") as target:
-                written = write_rows(file_format, rows, target, columns)
-            if schema:  # first, so that it exists before the records do
-                schema_path = Path(folder) / "schema"
-                schema_path.write_bytes(_schema_bytes(written.schema))
-                schema.upload(schema_path)
-            place.upload(path)
-    except OSError as error:
-        raise destination_error(place.shown, error) from error
-    return _result(place.shown, file_format, written, schema.shown if schema else None)
-
-
-def _to_table(
-    place: PostgresTable, rows: Rows, columns: tuple[Column, ...], *, may_replace: bool
-) -> ExportResult:
-    survey = FieldSurvey(columns)
-    try:
-        with open_table(rows(), survey) as table:
-            notes = place.fill(table, may_replace=may_replace)
-    except OSError as error:
-        raise destination_error(place.shown, error) from error
-    notes = [*notes, *survey_notes(survey)]
-    return ExportResult(place.shown, _POSTGRES, survey.records, notes=tuple(notes))
+    result = ExportResult(str(path), file_format.ending, written.records, notes=written.notes)
+    if not request.has_schema:
+        return result
+    schema = path.with_name(f"{path.name}.schema.json")
+    with atomic_write(schema) as target:
+        target.write(_schema_bytes(written.schema))
+    return replace(result, schema=str(schema))
 
 
 def _to_folder(
@@ -370,29 +301,56 @@ def _to_folder(
         if request.has_schema:
             (folder / SCHEMA_FILE).write_bytes(_schema_bytes(written.schema))
     schema = str(path / SCHEMA_FILE) if request.has_schema else None
-    return replace(_result(str(path), file_format, written, schema), parts=parts)
-
-
-def _result(
-    path: str, file_format: FileFormat, written: WriteResult, schema: str | None
-) -> ExportResult:
     return ExportResult(
-        path, file_format.ending, written.records, schema=schema, notes=written.notes
+        str(path), file_format.ending, written.records, parts, schema, written.notes
     )
 
 
-def _schema_name(name: str) -> str:
-    return f"{name}.schema.json"
+def _to_object(request: ExportRequest, rows: Rows, columns: tuple[Column, ...]) -> ExportResult:
+    place = S3Object(request.output, login=_read_secret(request), endpoint=request.endpoint)
+    if request.is_numbered:
+        beginning, _ = _split_ending(place.name)
+        place = place.renamed(_numbered_name(place.name, place.neighbours(f"{beginning}-")))
+    file_format = parse_format(place.name, request.format)
+    schema = place.renamed(f"{place.name}.schema.json") if request.has_schema else None
+    try:
+        with tempfile.TemporaryDirectory(prefix="longline-") as folder:
+            path = Path(folder) / "records"
+            with path.open("wb") as target:
+                written = write_rows(file_format, rows, target, columns)
+            if schema:  # first, so that it exists before the records do
+                schema_path = Path(folder) / "schema"
+                schema_path.write_bytes(_schema_bytes(written.schema))
+                schema.upload(schema_path)
+            place.upload(path)
+    except OSError as error:
+        raise destination_error(place.shown, error) from error
+    shown = schema.shown if schema else None
+    return ExportResult(
+        place.shown, file_format.ending, written.records, schema=shown, notes=written.notes
+    )
+
+
+def _to_table(request: ExportRequest, rows: Rows, columns: tuple[Column, ...]) -> ExportResult:
+    place = PostgresTable(request.output, request.table or _TABLE, _read_secret(request))
+    if request.is_numbered:
+        place = place.numbered()
+    survey = FieldSurvey(columns)
+    try:
+        with open_table(rows(), survey) as table:
+            notes = place.fill(table, may_replace=not request.is_numbered)
+    except OSError as error:
+        raise destination_error(place.shown, error) from error
+    notes = [*notes, *survey_notes(survey)]
+    return ExportResult(place.shown, "postgresql", survey.records, notes=tuple(notes))
+
+
+def _read_secret(request: ExportRequest) -> str | None:
+    return request.secret.read().get_secret_value() if request.secret else None
 
 
 def _schema_bytes(schema: dict[str, Any]) -> bytes:
     return orjson.dumps(schema, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-
-
-# ---------------- Incremental exports: only records that are new or changed since the last one of
-
-_PAIR = struct.Struct("<qq")
-_IN_MEMORY = 1_000_000  # bytes
 
 
 class IncrementalRows:
@@ -417,14 +375,15 @@ class IncrementalRows:
         self._rows = rows
         self._limit = limit
         self._tasks = tasks
-        self._yielded = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115  # see `close`
+        self._ids = array("q")
+        self._marks = array("q")
 
     def __call__(self) -> Iterator[Row]:
         """Read them from the start; `yielded` is about the last reading."""
-        self._yielded.seek(0)
-        self._yielded.truncate()
+        self._ids, self._marks = array("q"), array("q")
         for row, mark in self._unwritten():
-            self._yielded.write(_PAIR.pack(row["id"], mark))
+            self._ids.append(row["id"])
+            self._marks.append(mark)
             yield row
 
     def is_empty(self) -> bool:
@@ -433,13 +392,7 @@ class IncrementalRows:
 
     def yielded(self) -> Iterator[RecordVersion]:
         """Yield the ids of the records and their `version_mark`."""
-        self._yielded.seek(0)
-        while pair := self._yielded.read(_PAIR.size):
-            yield _PAIR.unpack(pair)
-
-    def close(self) -> None:
-        """Remove the temporary file."""
-        self._yielded.close()
+        return zip(self._ids, self._marks, strict=True)
 
     def _unwritten(self) -> Iterator[tuple[Row, int]]:
         marked = (

@@ -7,7 +7,7 @@ import errno
 import gzip
 import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -20,12 +20,11 @@ from longline.core.errors import BadOption
 from longline.core.json import as_bytes, as_text
 from longline.export.arrow import load_pyarrow, write_duckdb, write_parquet
 from longline.export.atomic_files import folder_of, working_folder
-from longline.export.columns import Column, ColumnType, Row, Rows, distinct_names, quote_identifier
+from longline.export.columns import Column, ColumnType, Rows, distinct_names
 from longline.export.excel import write_excel
 from longline.export.table import (
     FieldSurvey,
     Table,
-    check_width,
     document_schema,
     open_table,
     table_schema,
@@ -108,32 +107,26 @@ _TYPES = {
 
 def write_sqlite(table: Table, target: BinaryIO) -> list[str]:
     """Write a temporary file, since SQLite needs a path, and copy it."""
-    check_width(table, _MAX_COLUMNS)
+    table.check_width(_MAX_COLUMNS)
+    places = ", ".join("?" for _ in table.columns)
     with working_folder(target) as folder:
         path = folder / "records.sqlite"
         try:
             with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-                _fill_sqlite(connection, table)
+                connection.execute("PRAGMA journal_mode = OFF")  # a file that fails is discarded
+                connection.execute("PRAGMA synchronous = OFF")
+                connection.execute("BEGIN")
+                definitions = table.definitions(distinct_names(table.names), _TYPES)
+                connection.execute(f"CREATE TABLE records ({definitions})")
+                insert = f"INSERT INTO records VALUES ({places})"  # noqa: S608  # only question marks
+                connection.executemany(insert, table.lines())
+                connection.execute("COMMIT")
         except sqlite3.Error as error:
             is_full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
             raise OSError(errno.ENOSPC if is_full else 0, str(error)) from error
         with path.open("rb") as made:
             shutil.copyfileobj(made, target)
     return []
-
-
-def _fill_sqlite(connection: sqlite3.Connection, table: Table) -> None:
-    columns = zip(distinct_names(table.names), table.columns, strict=True)
-    definitions = ", ".join(
-        f"{quote_identifier(name)} {_TYPES[column.type]}" for name, column in columns
-    )
-    places = ", ".join("?" for _ in table.columns)
-    connection.execute("PRAGMA journal_mode = OFF")  # a file that fails is discarded
-    connection.execute("PRAGMA synchronous = OFF")
-    connection.execute("BEGIN")
-    connection.execute(f"CREATE TABLE records ({definitions})")
-    connection.executemany(f"INSERT INTO records VALUES ({places})", table.lines())  # noqa: S608  # only question marks
-    connection.execute("COMMIT")
 
 
 class DocumentExporter(Protocol):
@@ -225,8 +218,7 @@ def write_rows(
     survey = FieldSurvey(columns)
     with compressed(target, file_format.compression) as file:
         if file_format.name not in TABLES:
-            write = document_exporter(file_format.name)
-            count = write(lambda: select_columns(survey.watch(rows()), columns), file)
+            count = write_document(file_format.name, lambda: survey.watch(rows()), file, columns)
             return WriteResult(count, document_schema(survey), survey_notes(survey))
         with open_table(rows(), survey, folder=folder_of(target)) as table:
             notes = TABLES[file_format.name](table, file)
@@ -234,23 +226,19 @@ def write_rows(
     return WriteResult(survey.records, schema, (*notes, *survey_notes(survey)))
 
 
-def document_exporter(name: str) -> DocumentExporter:
-    """Return the exporter of a document format, built in or of a plugin.
+def write_document(name: str, rows: Rows, file: BinaryIO, columns: Sequence[Column]) -> int:
+    """Write rows as objects, with these columns if there are any; return their number.
 
     Raises:
-        BadOption: there is none.
-        BadSource: the plugin is broken.
+        BadOption: there is no such format.
+        BadSource: the format is that of a plugin, and is broken.
     """
     write: DocumentExporter | None = DOCUMENTS.get(name) or load_plugin(EXPORTERS, name)
     if write is None:
         raise _unknown_format(name)
-    return write
-
-
-def select_columns(rows: Iterable[Row], columns: Sequence[Column]) -> Iterator[Row]:
-    """Yield rows with these columns only; without columns, unchanged."""
-    for row in rows:
-        yield {column.name: column.raw(row) for column in columns} if columns else row
+    if not columns:
+        return write(rows, file)
+    return write(lambda: ({one.name: one.raw(row) for one in columns} for row in rows()), file)
 
 
 def survey_notes(survey: FieldSurvey) -> tuple[str, ...]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import quote
 
 from longline.core.errors import BadOption, DestinationUnwritable
@@ -19,24 +22,16 @@ from longline.export.atomic_files import (
     destination_error,
     temporary_sibling,
 )
-from longline.export.columns import Column, ColumnType, Row, Rows
+from longline.export.columns import Column, ColumnType, Rows
 from longline.export.formats import (
     TABLES,
     FileFormat,
     WriteResult,
     compressed,
-    document_exporter,
-    select_columns,
     survey_notes,
+    write_document,
 )
-from longline.export.table import (
-    FieldSurvey,
-    Spool,
-    SpoolPart,
-    Table,
-    document_schema,
-    table_schema,
-)
+from longline.export.table import FieldSurvey, Spool, Table, document_schema, table_schema
 
 ABSENT = "__HIVE_DEFAULT_PARTITION__"  # null, for readers of such folders
 SCHEMA_FILE = "_schema.json"  # such readers ignore names that begin with an underscore
@@ -58,50 +53,33 @@ def write_partitions(
         BadOption: the field has too many values, or one that is too long for a folder.
     """
     survey = FieldSurvey(chosen)
+    is_table = file_format.name in TABLES
     notes: dict[str, None] = {}
+    parts: defaultdict[str, array[int]] = defaultdict(lambda: array("q"))
     with Spool(folder) as spool:
-        parts = _split(survey.watch(rows()), column, spool)
+        for row in survey.watch(rows()):
+            parts[folder_name(column.name, column.raw(row))].append(spool.add(row))
+            if len(parts) > _MAX_PARTS:
+                problem = f"{column.name} has more than {_MAX_PARTS:,} different values"
+                raise BadOption("--partition", problem)
         columns = [
             one
             for one in survey.columns()
             if one.path != column.path or one.type is ColumnType.JSON
         ]
-        for name, part in parts.items():
+        for name, offsets in parts.items():
             (folder / name).mkdir()
-            with atomic_write(folder / name / f"part-0.{file_format.ending}") as target:
-                notes |= dict.fromkeys(_write_part(file_format, part, target, columns, survey))
-    is_table = file_format.name in TABLES
+            table = Table(tuple(columns), partial(spool.read, offsets))
+            with (
+                atomic_write(folder / name / f"part-0.{file_format.ending}") as target,
+                compressed(target, file_format.compression) as file,
+            ):
+                if is_table:
+                    notes |= dict.fromkeys(TABLES[file_format.name](table, file))
+                else:
+                    write_document(file_format.name, table.rows, file, chosen)
     schema = table_schema(columns, file_format.name) if is_table else document_schema(survey)
     return WriteResult(survey.records, schema, (*notes, *survey_notes(survey))), len(parts)
-
-
-def _split(rows: Iterable[Row], column: Column, spool: Spool) -> dict[str, SpoolPart]:
-    """Write records to a spool; return the part of each folder."""
-    parts: dict[str, SpoolPart] = {}
-    for row in rows:
-        name = folder_name(column.name, column.raw(row))
-        if name not in parts:
-            if len(parts) >= _MAX_PARTS:
-                problem = f"{column.name} has more than {_MAX_PARTS:,} different values"
-                raise BadOption("--partition", problem)
-            parts[name] = SpoolPart(spool)
-        parts[name].add(row)
-    return parts
-
-
-def _write_part(
-    file_format: FileFormat,
-    part: SpoolPart,
-    target: BinaryIO,
-    columns: Sequence[Column],
-    survey: FieldSurvey,
-) -> list[str]:
-    with compressed(target, file_format.compression) as file:
-        if file_format.name in TABLES:
-            return TABLES[file_format.name](Table(tuple(columns), part), file)
-        write = document_exporter(file_format.name)
-        write(lambda: select_columns((row for row, _ in part.sized()), survey.chosen), file)
-        return []
 
 
 def folder_name(field: str, value: Any) -> str:
@@ -150,29 +128,26 @@ def _check_replaceable(path: Path, field: str, *, may_replace: bool) -> None:
         for one in path.iterdir()
         if one.name != SCHEMA_FILE and not one.name.startswith(beginning)
     ]
-    if foreign or not may_replace:
-        problem = (
-            f"it contains {min(foreign)}, which is not part of an export"
-            if foreign
-            else "it exists"
-        )
+    if foreign:
+        problem = f"it contains {min(foreign)}, which is not part of an export"
         raise DestinationUnwritable(str(path), problem)
+    if not may_replace:
+        raise DestinationUnwritable(str(path), "it exists")
 
 
 def _replace_folder(new: Path, place: Path) -> None:
     if not place.exists():
         new.rename(place)
-    elif not _exchange(new, place):
-        old = new.with_suffix(".old")
-        place.rename(old)
-        new.rename(place)
-        shutil.rmtree(old)
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Swap two folders atomically; False where the system cannot."""
-    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if rename is None:
-        return False
-    names = (os.fsencode(one), os.fsencode(other))
-    return bool(rename(_HERE, names[0], _HERE, names[1], _EXCHANGE) == 0)
+        return
+    # Python has no function that swaps two folders atomically.
+    libc = ctypes.CDLL(None, use_errno=True)
+    names = os.fsencode(new), os.fsencode(place)
+    if (
+        hasattr(libc, "renameat2")
+        and libc.renameat2(_HERE, names[0], _HERE, names[1], _EXCHANGE) == 0
+    ):
+        return
+    old = new.with_suffix(".old")
+    place.rename(old)
+    new.rename(place)
+    shutil.rmtree(old)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from longline.core.errors import BadOption, DestinationUnwritable, MissingExtra
 from longline.core.redaction import redact_server_url
 from longline.export.columns import ColumnType, distinct_names, quote_identifier
-from longline.export.table import Table, check_width
+from longline.export.table import Table
 
 SCHEMES = ("postgresql", "postgres")
 _MAX_COLUMNS = 1_600
@@ -54,7 +54,7 @@ class PostgresTable:
             DestinationUnwritable: the server refuses, or another program made the table.
             MissingExtra: psycopg is not installed.
         """
-        check_width(table, _MAX_COLUMNS)
+        table.check_width(_MAX_COLUMNS)
         with self._connect() as connection:
             known = (None, _COMMENT) if may_replace else (None,)
             if self._comment_of(connection, self._name) not in known:
@@ -66,14 +66,10 @@ class PostgresTable:
     def _replace_table(self, connection: Any, table: Table) -> list[str]:
         temporary = f"longline_{secrets.token_hex(6)}"
         names = distinct_names(table.names, max_bytes=_MAX_NAME)
-        columns = zip(names, table.columns, strict=True)
-        definitions = ", ".join(
-            f"{quote_identifier(name)} {_TYPES[column.type]}" for name, column in columns
-        )
         place = self._quoted(temporary)
         changed = 0
         # One transaction: readers see the old table until it is committed.
-        connection.execute(f"CREATE TABLE {place} ({definitions})")
+        connection.execute(f"CREATE TABLE {place} ({table.definitions(names, _TYPES)})")
         with connection.cursor().copy(f"COPY {place} FROM STDIN") as copy:
             for line in table.lines():
                 values = [_without_nul(value) for value in line]

@@ -41,7 +41,7 @@ _NAMED = (
 )
 # A plural followed by a number is a count: max_tokens is not a secret.
 _NAMES = rf"(?i:(?<![^\W_])(?:{_NAMED}|{_NAMED}s(?=[\\\"']*\s*[:=]\s*[^\d\s])))"
-SECRETS = re.compile(
+_SECRETS = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     r"|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"  # a JSON Web Token
     r"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"
@@ -52,14 +52,14 @@ SECRETS = re.compile(
     re.DOTALL,
 )
 # In quotes, as in JSON and code: the name stays, the quoted value is replaced.
-QUOTED_SECRETS = re.compile(
+_QUOTED_SECRETS = re.compile(
     rf"(?P<mark>{_NAMES}(?:\\?[\"'])?\s*[:=]\s*)"
     r"(?:\[[^\]\n]*\]?|(?P<quote>\\?[\"'])(?:\\.|[^\\\n])+?(?:(?P=quote)|$))",
     re.MULTILINE,
 )
 # The @ may be percent-encoded; a name and a domain may be in any script. The separators of a URL
 # (/ ? & =) are legal in a name, but hardly ever used.
-EMAILS = re.compile(
+_EMAILS = re.compile(
     r"(?<![\w.+%-])(?:[\w.!#$'*+^`{|}~-]{1,64}|\\?\"[^\"\\\n]{1,64}\\?\")"
     r"(?:@|%40|\s?[\[(]at[\])]\s?)"
     r"(?:[^\W_](?:[\w-]{0,62})\.)+[^\W\d_][\w-]{1,62}"
@@ -81,16 +81,16 @@ _MARKED = (
 _ABROAD = rf"(?:(?<!\w)\+|%2B)\s?\(?\d{_SEVEN_MORE}(?!\w)"
 _PARENTHESES = r"(?<!\w)\(\d{3}\) ?\d{3}[-. ]\d{4}(?![\w-])"
 _REST = rf"(?P<rest>(?:{_NEXT}\(?0{_SIX_MORE}(?!\w))*)"
-CLEAR_TELEPHONES = re.compile(rf"(?:{_MARKED}|{_ABROAD}|{_PARENTHESES}){_REST}")
+_CLEAR_TELEPHONES = re.compile(rf"(?:{_MARKED}|{_ABROAD}|{_PARENTHESES}){_REST}")
 """Numbers that cannot be anything else."""
 
-TELEPHONES = re.compile(
+_TELEPHONES = re.compile(
     rf"(?:{_MARKED}|{_ABROAD}|{_PARENTHESES}"
     rf"|(?<![\w/=.,:\u2010-\u2015-])(?P<home>\(?0{_SEVEN_MORE})(?:(?={_NEXT})|(?![\w/-]))"
     r"|(?<![\w/=.,-])(?:1[-. ])?[2-9]\d\d(?P<sign>[-.])\d{3}(?P=sign)\d{4}(?![\w-])"
     rf"){_REST}"
 )
-FOLLOWING = re.compile(rf"(?P<between>{_NEXT})(?P<number>\(?0{_SIX_MORE})")
+_FOLLOWING = re.compile(rf"(?P<between>{_NEXT})(?P<number>\(?0{_SIX_MORE})")
 """The numbers in the `rest` of a match."""
 _MIN_DIGITS, _MIN_MARKED_DIGITS, _MAX_DIGITS = 8, 7, 15
 _DAY, _MONTH = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:0?[1-9]|1[0-2])"
@@ -106,60 +106,33 @@ _ABROAD_BARE = re.compile(r"00[1-9]\d+")
 _USUAL = re.compile(r"\(?0\d{0,4}\)?(?:[^\d]{1,3}\d{2,8})+")
 
 
-def says_secret(name: str) -> bool:
-    """Return whether the name is that of a secret."""
+def _name_words(name: str) -> list[str]:
+    return [word.lower().removesuffix("s") for word in _WORDS.findall(name)]
+
+
+def _is_secret_name(name: str) -> bool:
     words = _name_words(name)
     pairs = {f"{one} {other}" for one, other in pairwise(words)}
     return bool(_SECRET_WORDS.intersection(words) or _SECRET_PAIRS & pairs)
 
 
-def says_count(name: str) -> bool:
+def _is_count_name(name: str) -> bool:
     """Return whether the name is that of a count of secrets: tokens, tokenCount."""
     words = {word.lower() for word in _WORDS.findall(name)}
     is_plural = not words & _SECRET_WORDS and name.lower().endswith("s")
     return is_plural or bool(words & _COUNT_WORDS)
 
 
-def says_telephone(name: str) -> bool:
-    """Return whether the name is that of a telephone number."""
-    return bool(_TELEPHONE_WORDS.intersection(_name_words(name)))
-
-
-def is_telephone(found: re.Match[str]) -> bool:
-    """Return whether a match has the length and groups of a number, and is not a date.
-
-    A number with a mark such as `Tel.` is never taken for a date.
-    """
-    mark = found["mark"] or ""
-    text = found[0].removeprefix(mark).removesuffix(found["rest"])
-    if mark:
-        return _MIN_MARKED_DIGITS <= digits(text) <= _MAX_DIGITS
-    if not _MIN_DIGITS <= digits(text) <= _MAX_DIGITS or is_date_or_decimal(text):
-        return False
-    home = found.groupdict().get("home")
-    return home is None or is_usual(home)
-
-
-def is_usual(text: str) -> bool:
+def _has_usual_groups(text: str) -> bool:
     """Return whether a number that begins with 0 has the usual groups."""
     return bool(_ABROAD_BARE.fullmatch(text) or _USUAL.fullmatch(text))
 
 
-def is_date_or_decimal(text: str) -> bool:
-    """Return whether the text is a date or a decimal number."""
-    return bool(_DATE_OR_DECIMAL.fullmatch(text))
-
-
-def digits(text: str) -> int:
-    """Return the number of digits in a text."""
+def _count_digits(text: str) -> int:
     return sum(letter.isdigit() for letter in text)
 
 
-def _name_words(name: str) -> list[str]:
-    return [word.lower().removesuffix("s") for word in _WORDS.findall(name)]
-
-
-SECRET, EMAIL, TELEPHONE = "secret", "e-mail", "telephone"
+_SECRET, _TELEPHONE = "secret", "telephone"
 _IDENTITY = ("source", "key", "url")
 _MIN_SECRET = 6  # characters; a shorter secret would be found in ordinary words
 _MIN_NAMED_DIGITS = 5  # where the name of the field says that it is a telephone number
@@ -188,76 +161,64 @@ class Redactor:
     def clean(self, row: Row) -> Row:
         """Return a redacted copy of a record."""
         return {
-            name: self._redact_identity(value) if name in _IDENTITY else self._redact_value(value)
+            name: self._replace(value, _CLEAR_TELEPHONES, self._pseudonym)
+            if name in _IDENTITY and isinstance(value, str)
+            else self._redact_value(value)
             for name, value in row.items()
         }
-
-    def text(self, text: str) -> str:
-        """Return a redacted text."""
-        return self._replace(text, TELEPHONES, self._word)
-
-    def _redact_identity(self, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        return self._replace(value, CLEAR_TELEPHONES, self._pseudonym)
 
     def _replace(
         self, text: str, telephones: re.Pattern[str], shown: Callable[[str, str], str]
     ) -> str:
         if self._known:
-            text = self._known.sub(lambda found: shown(SECRET, found[0]), text)
-        text = QUOTED_SECRETS.sub(lambda found: _replace_quoted(found, shown), text)
-        text = SECRETS.sub(lambda found: shown(SECRET, found[0]), text)
-        text = EMAILS.sub(lambda found: shown(EMAIL, found[0]), text)
+            text = self._known.sub(lambda found: shown(_SECRET, found[0]), text)
+
+        def replace_quoted(found: re.Match[str]) -> str:
+            mark, quote = found["mark"], found["quote"] or ""
+            return f"{mark}{quote}{shown(_SECRET, found[0].removeprefix(mark))}{quote}"
+
+        text = _QUOTED_SECRETS.sub(replace_quoted, text)
+        text = _SECRETS.sub(lambda found: shown(_SECRET, found[0]), text)
+        text = _EMAILS.sub(lambda found: shown("e-mail", found[0]), text)
         return telephones.sub(lambda found: _replace_telephone(found, shown), text)
 
-    def _redact_value(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, dict):
-            return self._redact_fields(value, self._redact_field)
-        return (
-            [self._redact_value(one) for one in value] if isinstance(value, list | tuple) else value
-        )
+    def _redact_text(self, text: str) -> str:
+        return self._replace(text, _TELEPHONES, self._word)
 
-    def _redact_fields(
-        self, fields: dict[str, Any], seen: Callable[[str, Any], Any]
-    ) -> dict[str, Any]:
+    def _redact_value(self, value: Any, *, is_telephone: bool = False) -> Any:
+        """Redact a value at any depth; `is_telephone` is True below a name such as `phone`."""
+        if isinstance(value, dict):
+            return self._redact_fields(value, is_telephone=is_telephone)
+        if isinstance(value, list | tuple):
+            return [self._redact_value(one, is_telephone=is_telephone) for one in value]
+        # A table with gaps turns 5551234 into 5551234.0; 4.25 may be anything.
+        is_number = isinstance(value, str | int) or (isinstance(value, float) and value % 1 == 0)
+        if (
+            is_telephone
+            and is_number
+            and _count_digits(str(value)) >= _MIN_NAMED_DIGITS
+            and not _DATE.fullmatch(str(value))
+        ):
+            return self._word(_TELEPHONE)
+        return self._redact_text(value) if isinstance(value, str) else value
+
+    def _redact_fields(self, fields: dict[str, Any], *, is_telephone: bool) -> dict[str, Any]:
         clean: dict[str, Any] = {}
         for name, value in fields.items():
-            shown = self.text(name)
+            shown = self._redact_text(name)
             number = 1
             while shown in clean:  # two redacted names may be equal
                 number += 1
-                shown = f"{self.text(name)} {number}"
-            clean[shown] = seen(name, value)
+                shown = f"{self._redact_text(name)} {number}"
+            is_count = isinstance(value, int | float) and _is_count_name(name)
+            if value is None or isinstance(value, bool) or value in ("", [], {}):
+                clean[shown] = value
+            elif _is_secret_name(name) and not is_count:
+                clean[shown] = self._word(_SECRET)
+            else:
+                is_below = is_telephone or bool(_TELEPHONE_WORDS.intersection(_name_words(name)))
+                clean[shown] = self._redact_value(value, is_telephone=is_below)
         return clean
-
-    def _redact_field(self, name: str, value: Any) -> Any:
-        if value is None or isinstance(value, bool) or value in ("", [], {}):
-            return value
-        if says_secret(name) and not (isinstance(value, int | float) and says_count(name)):
-            return self._word(SECRET)
-        return self._redact_telephones(value) if says_telephone(name) else self._redact_value(value)
-
-    def _redact_telephones(self, value: Any) -> Any:
-        """Redact the value of a field such as `phone`, at any depth."""
-        if isinstance(value, list):
-            return [self._redact_telephones(one) for one in value]
-        if isinstance(value, dict):
-            return self._redact_fields(value, self._redact_below_telephone)
-        # A table with gaps turns 5551234 into 5551234.0; 4.25 may be anything.
-        is_number = isinstance(value, str | int) or (isinstance(value, float) and value % 1 == 0)
-        if is_number and digits(str(value)) >= _MIN_NAMED_DIGITS:
-            return (
-                self._redact_value(value) if _DATE.fullmatch(str(value)) else self._word(TELEPHONE)
-            )
-        return self._redact_value(value)
-
-    def _redact_below_telephone(self, name: str, value: Any) -> Any:
-        return (
-            self._redact_field(name, value) if says_secret(name) else self._redact_telephones(value)
-        )
 
     def _word(self, kind: str, _found: str = "") -> str:
         self.replaced[kind] += 1
@@ -271,23 +232,26 @@ class Redactor:
         return f"[{kind} {made.hexdigest()}]"
 
 
-def _replace_quoted(found: re.Match[str], shown: Callable[[str, str], str]) -> str:
-    mark, quote = found["mark"], found["quote"] or ""
-    return f"{mark}{quote}{shown(SECRET, found[0].removeprefix(mark))}{quote}"
-
-
 def _replace_telephone(found: re.Match[str], shown: Callable[[str, str], str]) -> str:
     mark, rest = found["mark"] or "", found["rest"]
     first = found[0].removeprefix(mark).removesuffix(rest)
-    is_called = is_telephone(found)
-    clean = shown(TELEPHONE, first) if is_called else first
+    home = found.groupdict().get("home")
+    if mark:  # a number with a mark such as `Tel.` is not a date
+        is_number = _MIN_MARKED_DIGITS <= _count_digits(first) <= _MAX_DIGITS
+    else:
+        is_number = (
+            _MIN_DIGITS <= _count_digits(first) <= _MAX_DIGITS
+            and not _DATE_OR_DECIMAL.fullmatch(first)
+            and (home is None or _has_usual_groups(home))
+        )
 
-    def following(one: re.Match[str]) -> str:
+    def replace_following(one: re.Match[str]) -> str:
         number = one["number"]
-        is_one = not is_date_or_decimal(number) and (is_called or is_usual(number))
-        return one["between"] + (shown(TELEPHONE, number) if is_one else number)
+        is_one = not _DATE_OR_DECIMAL.fullmatch(number) and (is_number or _has_usual_groups(number))
+        return one["between"] + (shown(_TELEPHONE, number) if is_one else number)
 
-    return mark + clean + FOLLOWING.sub(following, rest)
+    clean = shown(_TELEPHONE, first) if is_number else first
+    return mark + clean + _FOLLOWING.sub(replace_following, rest)
 
 
 # ---------------- The secrets that a home refers to
@@ -340,15 +304,11 @@ def pseudonym_key(home: Path) -> bytes:
     path = home / KEY_FILE
     try:
         if not path.exists():
-            _create_key(path)
+            with temporary_sibling(path) as temporary:
+                temporary.chmod(0o600)
+                temporary.write_bytes(random.token_bytes(_KEY_BYTES))
+                with suppress(FileExistsError):  # another export was first
+                    path.hardlink_to(temporary)
         return path.read_bytes()[:_KEY_BYTES]
     except OSError as error:
         raise HomeUnwritable(str(path), error.strerror or str(error)) from error
-
-
-def _create_key(path: Path) -> None:
-    with temporary_sibling(path) as temporary:
-        temporary.chmod(0o600)
-        temporary.write_bytes(random.token_bytes(_KEY_BYTES))
-        with suppress(FileExistsError):  # another export was first
-            path.hardlink_to(temporary)

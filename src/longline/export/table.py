@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import tempfile
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import orjson
 
@@ -27,16 +25,23 @@ from longline.export.columns import (
     data_columns,
     finite,
     own_columns,
+    quote_identifier,
 )
 from longline.storage.enrichment import answer_origin
 from longline.storage.records import ENRICHMENTS
 
 MAX_FIELDS = 10_000  # with more, the names of the fields are data
-_BUFFER = 1 << 20
 _MAX_INTEGER = 2**63 - 1
 _MAX_ORIGINS = 10
 _EXACT_INTEGER = 2**53  # integers up to here are exact as floats
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|\+00:00)", re.ASCII)
+_JSON_TYPES = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    dict: "object",
+}  # all others are arrays
 _BATCH_ROWS = 5_000
 _BATCH_BYTES = 8_000_000
 
@@ -60,7 +65,7 @@ class FieldStatistics:
         if value is None:
             return
         self.filled += 1
-        name = _json_type(value)
+        name = _JSON_TYPES.get(type(value), "array")
         self.types.add(name)
         if name == "integer":
             self.largest = max(self.largest, abs(value))
@@ -119,23 +124,20 @@ class FieldSurvey:
         """Count one more record."""
         self.records += 1
         for task, entry in row.get(ENRICHMENTS, {}).items():
-            self._add_answer(self.answers.setdefault(task, AnswerStatistics()), entry)
-        if self.chosen:
-            for column in self.chosen:
-                self.fields[column.name].add(column.raw(row))
-            return
-        self._add_fields(self.fields, row["data"])
-
-    def _add_answer(self, answers: AnswerStatistics, entry: Row | None) -> None:
-        if entry is None:
-            return
-        answers.outdated += entry["state"] == OUTDATED
-        if entry["answer"] is None:
-            return
-        if len(answers.origins) <= _MAX_ORIGINS:
-            answers.origins[answer_origin(entry)] = None
+            answers = self.answers.setdefault(task, AnswerStatistics())
+            if entry is None:
+                continue
+            answers.outdated += entry["state"] == OUTDATED
+            if entry["answer"] is None:
+                continue
+            if len(answers.origins) <= _MAX_ORIGINS:
+                answers.origins[answer_origin(entry)] = None
+            if not self.chosen:
+                self._add_fields(answers.fields, entry["answer"])
+        for column in self.chosen:
+            self.fields[column.name].add(column.raw(row))
         if not self.chosen:
-            self._add_fields(answers.fields, entry["answer"])
+            self._add_fields(self.fields, row["data"])
 
     def _add_fields(self, fields: dict[str, FieldStatistics], values: Row) -> None:
         for name, value in values.items():
@@ -156,16 +158,14 @@ class FieldSurvey:
                 else self._typed(replace(one, about=self.about(one)), self.fields[one.name])
                 for one in self.chosen
             )
-        added = [one for task in self.answers for one in self._answer_columns(task)]
+        added: list[Column] = []
+        for task, answers in self.answers.items():
+            for name, statistics in answers.fields.items():
+                added.append(self._typed(answer_column(task, name, answers.about), statistics))
+            added += answer_metadata_columns(task)
         fields = data_columns(self.fields, (one.name for one in added))
         collected = map(self._typed, fields, self.fields.values())
         return (*own_columns(), *collected, *added)
-
-    def _answer_columns(self, task: str) -> Iterator[Column]:
-        answers = self.answers[task]
-        for name, statistics in answers.fields.items():
-            yield self._typed(answer_column(task, name, answers.about), statistics)
-        yield from answer_metadata_columns(task)
 
     def about(self, column: Column) -> str:
         """Return the models behind a column of answers; empty for collected data."""
@@ -181,18 +181,6 @@ class FieldSurvey:
         )
 
 
-def _json_type(value: Any) -> str:
-    if isinstance(value, str):
-        return "string"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int):
-        return "integer"
-    if isinstance(value, float):
-        return "number"
-    return "object" if isinstance(value, dict) else "array"
-
-
 def _is_timestamp(text: str) -> bool:
     if not _TIMESTAMP.fullmatch(text):
         return False
@@ -206,65 +194,42 @@ def _is_timestamp(text: str) -> bool:
 # ---------------- Records on disk, written once and read as often as a format needs
 
 
-class Spooled(Protocol):
-    """Records that can be read repeatedly."""
-
-    def sized(self) -> Iterator[tuple[Row, int]]:
-        """Read the records, each with its size in bytes."""
-
-
-class Spool(Spooled):
+class Spool:
     """An unnamed temporary file.
 
     A format with two passes must see the same records in both, while a job may change them.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._file = tempfile.TemporaryFile(dir=folder, buffering=_BUFFER)  # noqa: SIM115  # see `__exit__`
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  # see `__exit__`
         self._end = 0
 
-    def add(self, row: Row) -> tuple[int, int]:
-        """Add a record; return its offset and length."""
+    def add(self, row: Row) -> int:
+        """Add a record; return its offset."""
         line = _encode_row(row)
         offset, self._end = self._end, self._end + len(line)
         self._file.write(line)
-        return offset, len(line)
+        return offset
 
-    def sized(self) -> Iterator[tuple[Row, int]]:
-        """Read the records from the start; one reader at a time."""
+    def read(self, offsets: Iterable[int] | None = None) -> Iterator[tuple[Row, int]]:
+        """Read the records, all or those at the offsets, each with its size in bytes.
+
+        There can be one reader at a time.
+        """
         self._file.seek(0)
-        for line in self._file:
+        if offsets is None:
+            yield from ((_decode_row(line), len(line)) for line in self._file)
+            return
+        for offset in offsets:
+            self._file.seek(offset)
+            line = self._file.readline()
             yield _decode_row(line), len(line)
-
-    def read(self, offset: int, length: int) -> Row:
-        """Read one record."""
-        self._file.flush()
-        return _decode_row(os.pread(self._file.fileno(), length, offset))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._file.close()
-
-
-class SpoolPart(Spooled):
-    """Some records of a spool, by offset: 16 bytes of memory each."""
-
-    def __init__(self, spool: Spool) -> None:
-        self._spool = spool
-        self._offsets = array("q")
-        self._lengths = array("q")
-
-    def add(self, row: Row) -> None:
-        """Add a record to the spool, and to this part of it."""
-        offset, length = self._spool.add(row)
-        self._offsets.append(offset)
-        self._lengths.append(length)
-
-    def sized(self) -> Iterator[tuple[Row, int]]:
-        for offset, length in zip(self._offsets, self._lengths, strict=True):
-            yield self._spool.read(offset, length), length
 
 
 def _encode_row(row: Row) -> bytes:
@@ -284,31 +249,36 @@ def _decode_row(line: bytes) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns, and lines that can be read repeatedly."""
+    """Columns, and a function that reads the records from the start, each with its size."""
 
     columns: tuple[Column, ...]
-    spool: Spooled
+    read: Callable[[], Iterator[tuple[Row, int]]]
 
     @property
     def names(self) -> list[str]:
         """The names of the columns."""
         return [column.name for column in self.columns]
 
+    def rows(self) -> Iterator[Row]:
+        """Yield the records."""
+        for row, _ in self.read():
+            yield row
+
     def raw(self) -> Iterator[list[Any]]:
         """Yield the values of each record unchanged."""
-        for row, _ in self.spool.sized():
+        for row in self.rows():
             yield [column.raw(row) for column in self.columns]
 
     def lines(self) -> Iterator[list[Any]]:
         """Yield the values of each record in the types of the columns."""
-        for row, _ in self.spool.sized():
+        for row in self.rows():
             yield [column.value(row) for column in self.columns]
 
     def batches(self) -> Iterator[list[list[Any]]]:
         """Yield lines in batches of a few megabytes."""
         batch: list[list[Any]] = []
         size = 0
-        for row, length in self.spool.sized():
+        for row, length in self.read():
             batch.append([column.value(row) for column in self.columns])
             size += length
             if len(batch) >= _BATCH_ROWS or size >= _BATCH_BYTES:
@@ -316,6 +286,16 @@ class Table:
                 batch, size = [], 0
         if batch:
             yield batch
+
+    def check_width(self, limit: int) -> None:
+        """Raise BadOption if a format cannot hold this many columns."""
+        if len(self.columns) > limit:
+            raise _too_wide(limit)
+
+    def definitions(self, names: Sequence[str], types: Mapping[ColumnType, str]) -> str:
+        """Return the columns for CREATE TABLE, under these names."""
+        columns = zip(names, self.columns, strict=True)
+        return ", ".join(f"{quote_identifier(name)} {types[one.type]}" for name, one in columns)
 
 
 @contextmanager
@@ -333,17 +313,7 @@ def open_table(
             spool.add(row)
         if survey.is_too_wide:
             raise _too_wide(MAX_FIELDS)
-        yield Table(survey.columns(), spool)
-
-
-def check_width(table: Table, limit: int) -> None:
-    """Check that a format can hold this many columns.
-
-    Raises:
-        BadOption: it cannot.
-    """
-    if len(table.columns) > limit:
-        raise _too_wide(limit)
+        yield Table(survey.columns(), spool.read)
 
 
 def _too_wide(limit: int) -> BadOption:
