@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from longline.core.errors import StoreError
 
@@ -87,29 +86,13 @@ class WaitTimer:
         """Return the seconds waited until now; overlapping waits count once."""
         return self._seconds + (_time() - self._since if self._blocks else 0.0)
 
-    def to_enter(self, inner: AbstractAsyncContextManager[T]) -> AbstractAsyncContextManager[T]:
-        """Return `inner` with the time to enter it measured."""
-        return _Entering(inner, self)
-
-
-class _Entering(AbstractAsyncContextManager[T], Generic[T]):
-    __slots__ = ("_inner", "_waiting")
-
-    def __init__(self, inner: AbstractAsyncContextManager[T], waiting: WaitTimer) -> None:
-        self._inner = inner
-        self._waiting = waiting
-
-    async def __aenter__(self) -> T:
-        with self._waiting:
-            return await self._inner.__aenter__()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        return await self._inner.__aexit__(kind, error, trace)
+    @contextlib.asynccontextmanager
+    async def to_enter(self, inner: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
+        """Enter `inner` for the block, with the time to enter it measured."""
+        async with contextlib.AsyncExitStack() as stack:
+            with self:
+                entered = await stack.enter_async_context(inner)
+            yield entered
 
 
 def _time() -> float:

@@ -14,13 +14,10 @@ from __future__ import annotations
 import inspect
 import math
 import shlex
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, ClassVar, dataclass_transform
 from urllib.parse import urlsplit
-
-_REQUIRED = object()
 
 
 class FailureKind(StrEnum):
@@ -51,29 +48,29 @@ class LonglineError(Exception):
     message: ClassVar[str] = ""
     hint: ClassVar[str] = ""
     """What the user can do, as one or more whole sentences."""
-    _defaults: ClassVar[Mapping[str, Any]] = {}
+    _signature: ClassVar[inspect.Signature] = inspect.Signature()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         names = [
             name
             for base in reversed(cls.__mro__)
-            for name, kind in inspect.get_annotations(base).items()
-            if not str(kind).startswith("ClassVar")
+            for name, annotation in inspect.get_annotations(base).items()
+            if not str(annotation).startswith("ClassVar")
         ]
-        cls._defaults = {name: getattr(cls, name, _REQUIRED) for name in names}
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        missing = inspect.Parameter.empty
+        fields = [
+            inspect.Parameter(name, kind, default=getattr(cls, name, missing))
+            for name in dict.fromkeys(names)
+        ]
+        cls._signature = inspect.Signature(fields)
 
     def __init__(self, *args: Any, **named: Any) -> None:
-        values = {**self._defaults, **dict(zip(self._defaults, args, strict=False)), **named}
-        is_missing = any(value is _REQUIRED for value in values.values())
-        is_twice = any(name in named for name in [*self._defaults][: len(args)])
-        is_unknown = max(len(args), len(values)) > len(self._defaults)
-        if is_missing or is_twice or is_unknown:
-            fields = ", ".join(self._defaults)
-            message = f"{type(self).__name__} has the fields ({fields}), not {args} and {named}"
-            raise TypeError(message)
-        super().__init__(*values.values())
-        vars(self).update(values)
+        fields = self._signature.bind(*args, **named)  # TypeError if they do not fit
+        fields.apply_defaults()
+        super().__init__(*fields.args)
+        vars(self).update(fields.arguments)
 
     def __str__(self) -> str:
         attributes = _Attributes(self)
@@ -384,13 +381,23 @@ class BudgetSpent(FetchError):
     message = "not requested: {limit} is exhausted"
 
 
-class CircuitOpen(FetchError):
-    """The circuit breaker of the domain is open until `until`, in seconds since the epoch.
+class NotBefore(FetchError):
+    """No request can succeed before `until`, in seconds since the epoch."""
+
+    until: float
+    message = "{host} is not requested before {until_utc}"
+
+    @property
+    def until_utc(self) -> str:
+        return datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
+
+
+class CircuitOpen(NotBefore):
+    """The circuit breaker of the domain is open.
 
     `kind` is blocked for a ban, and `reason` its evidence.
     """
 
-    until: float
     reason: str = ""
     kind: FailureKind = FailureKind.NETWORK  # type: ignore[misc]  # each error has its own
     message = "{domain} {problem}; its circuit breaker is open until {until_utc}"
@@ -405,27 +412,18 @@ class CircuitOpen(FetchError):
         is_ban = self.kind is FailureKind.BLOCKED
         return f"{'blocks us' if is_ban else 'failed too often'}{reason}"
 
-    @property
-    def until_utc(self) -> str:
-        return datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
 
-
-class Deferred(FetchError):
-    """The item is deferred until `until`, in seconds since the epoch.
+class Deferred(NotBefore):
+    """The item is deferred.
 
     `kind` is that of the failure behind it; `is_for_domain` says that every other request to
     this host would fail until then, too.
     """
 
-    until: float
     problem: str
     kind: FailureKind  # type: ignore[misc]  # each error has its own
     is_for_domain: bool = False
     message = "{problem}; deferred until {until_utc}"
-
-    @property
-    def until_utc(self) -> str:
-        return datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
 
 
 class NotNow(Deferred):
@@ -521,17 +519,12 @@ def check_range(
         raise BadOption(option, f"must be {wanted}, not {value!r}")
 
 
-_SERVER_FLOOR = 500
-_GONE = frozenset({404, 410})
-_OVERLOAD = frozenset({429, 503})
-
-
 def bad_status(url: str, status: int, retry_after: float | None = None) -> BadStatus:
     """Return the error for a status of 400 or more."""
-    if status in _GONE:
+    if status in {404, 410}:
         return Gone(url, status)
-    if status in _OVERLOAD:
+    if status in {429, 503}:
         return Throttled(url, status, retry_after)
-    if status >= _SERVER_FLOOR:
+    if status >= 500:  # noqa: PLR2004  # the statuses of RFC 9110
         return ServerFailed(url, status, retry_after)
     return Refused(url, status)

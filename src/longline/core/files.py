@@ -21,7 +21,7 @@ _FOLDER = 0o700
 _GROUP_OF_FILE = 0o060
 _GROUP_OF_FOLDER = 0o070
 _OTHERS = 0o007
-_READ_OR_WRITE = 0o066  # of a folder; to pass through one (x) does not show its content
+_READ_OR_WRITE = 0o066
 
 
 def make_private_folder(path: Path, *, is_home: bool = False) -> None:
@@ -111,16 +111,12 @@ def _check_mode(path: Path, *, is_shared: bool) -> Iterator[Exposed]:
     if found.st_uid != os.geteuid() or not (is_folder or stat.S_ISREG(found.st_mode)):
         return
     mode = stat.S_IMODE(found.st_mode)
-    if is_folder and (is_shared or _is_shared(path)):
-        wrong = mode & _OTHERS
-    elif is_folder:
-        wrong = mode & _READ_OR_WRITE
-    else:
-        wrong = mode & (_OTHERS if is_shared else _OTHERS | _GROUP_OF_FOLDER)
-    if wrong:
-        # A folder that is not shared loses the right to pass through, too.
-        keep = _OTHERS if is_shared else _OTHERS | _GROUP_OF_FOLDER
-        yield Exposed(path, mode, mode & ~keep)
+    is_shared = is_shared or (is_folder and _is_shared(path))
+    unwanted = _OTHERS if is_shared else _OTHERS | _GROUP_OF_FOLDER
+    # To pass through a folder (x) does not show its content.
+    exposed = mode & unwanted & (_READ_OR_WRITE if is_folder and not is_shared else 0o777)
+    if exposed:
+        yield Exposed(path, mode, mode & ~unwanted)
 
 
 def make_private(found: Exposed) -> bool:

@@ -52,11 +52,17 @@ def read_json(text: bytes | str) -> Any:
     try:
         found = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        if _SURROGATE in raw.lower():
-            return _parse_without_surrogates(text, error)
-        if _INFINITE in str(error) or any(word in raw for word in _CONSTANTS):
-            return _parse_leniently(text, error)
-        raise
+        is_lenient = any(word in raw for word in _CONSTANTS) or _INFINITE in str(error)
+        if not is_lenient and _SURROGATE not in raw.lower():
+            raise
+        try:
+            found = _parse_exactly(text)
+            written = json.dumps(found, ensure_ascii=False)
+            if _SURROGATES.search(written):
+                found = orjson.loads(_SURROGATES.sub(_REPLACEMENT, written))
+        except (ValueError, RecursionError):  # it has other errors, too
+            raise error from None
+        return found
     # Most texts have no such run of digits, and searching is faster than parsing.
     if _LONG not in raw.translate(_ZEROS):
         return found
@@ -93,21 +99,6 @@ def decimal(digits: str) -> float | str:
     """Return digits as a float; unchanged when it is too large."""
     number = float(digits)
     return number if isfinite(number) else digits
-
-
-def _parse_leniently(text: bytes | str, error: orjson.JSONDecodeError) -> Any:
-    try:
-        return _parse_exactly(text)
-    except ValueError:  # it has other errors, too
-        raise error from None
-
-
-def _parse_without_surrogates(text: bytes | str, error: orjson.JSONDecodeError) -> Any:
-    try:
-        written = json.dumps(_parse_exactly(text), ensure_ascii=False)
-        return orjson.loads(_SURROGATES.sub(_REPLACEMENT, written))
-    except (ValueError, RecursionError):  # it has other errors, too
-        raise error from None
 
 
 def _parse_exactly(text: bytes | str) -> Any:
