@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from longline.analysis.reextract import (
     Reextraction,
     ReextractStatus,
     ReplayClock,
-    Timeline,
     pair_items,
     reextract,
     source_for,
@@ -89,23 +86,6 @@ class Remembering(PageSource):
     async def extra(self, visit: Visit) -> dict[str, Any]:
         del visit
         return {}
-
-
-class Impatient(PageSource):
-    """Gives up pages that are slow to come; the first item is long at work."""
-
-    @layer()
-    async def page(self, visit: Visit) -> dict[str, Any]:
-        if visit.item.key == "0":
-            found = await super().page(visit)
-            await asyncio.sleep(5)  # a thread, say
-            await visit.fetch(f"{self.options.site}/item/{COUNT - 1}")
-            return found
-        try:
-            async with asyncio.timeout(1):
-                return await super().page(visit)
-        except TimeoutError:
-            return {"text": "too late"}
 
 
 @dataclass
@@ -295,7 +275,7 @@ async def test_time_and_memory_of_a_source_are_as_they_were(past: Past) -> None:
     # Earlier items answer later, so that they end in another order than they began.
     for number in range(COUNT):
         past.site.answers[f"/item/{number}"] = slow(past, f"page {number}", COUNT - number)
-    await past.collect("tests.analysis.test_reextraction:Remembering")
+    await past.collect("tests.analysis.test_reextract:Remembering")
     await past.clock.sleep(1000)
 
     result = await past.again(Remembering)
@@ -313,17 +293,6 @@ def slow(past: Past, text: str, seconds: float) -> Any:
         return web.Response(text=text)
 
     return answer
-
-
-async def test_a_layer_that_gives_up_a_fetch_stops_nobody(past: Past) -> None:
-    for number in range(COUNT):
-        past.site.answers[f"/item/{number}"] = slow(past, f"page {number}", number + 1)
-    await past.collect()
-
-    async with asyncio.timeout(60):
-        result = await past.again(Impatient)
-
-    assert counts(result) == {"same": 1, "changed": COUNT - 1}
 
 
 async def test_a_job_without_an_archive_says_so(past: Past) -> None:
@@ -352,7 +321,7 @@ def test_the_source_of_a_job_has_its_settings(job: Job) -> None:
 
 
 def test_another_source_has_the_settings_of_the_job_and_those_that_differ(job: Job) -> None:
-    source = source_for(job, "tests.analysis.test_reextraction:Louder", {"count": "9"})
+    source = source_for(job, "tests.analysis.test_reextract:Louder", {"count": "9"})
 
     assert type(source).__name__ == "Louder"
     assert (source.options.site, source.options.count) == ("https://a.test", 9)
@@ -361,7 +330,7 @@ def test_another_source_has_the_settings_of_the_job_and_those_that_differ(job: J
 def test_a_job_file_has_its_own_settings(job: Job, tmp_path: Path) -> None:
     path = tmp_path / "new.yaml"
     path.write_text(
-        "source: tests.analysis.test_reextraction:Louder\nset: {site: https://b.test}\n"
+        "source: tests.analysis.test_reextract:Louder\nset: {site: https://b.test}\n"
     )
 
     source = source_for(job, str(path), {})
@@ -450,131 +419,11 @@ def test_a_limited_job_has_no_new_items_beyond_its_limit() -> None:
     assert pairs([row("a", "1")], found, limit=2) == ({"a": "a"}, ["x"])
 
 
-async def visit(
-    clock: ReplayClock, name: str, times: list[float], log: list[tuple[float, str]]
-) -> None:
-    for moment in times:
-        await clock.wait_until(moment)
-        log.append((clock.now(), name))
-    clock.end()
+async def test_the_time_of_a_replay_does_not_go_back() -> None:
+    clock = ReplayClock(5)
 
-
-async def test_moments_of_several_tasks_come_in_their_order() -> None:
-    timeline = Timeline()
-    log: list[tuple[float, str]] = []
-    clocks = [timeline.new_clock() for _ in range(3)]
-
-    await asyncio.gather(
-        visit(clocks[0], "a", [5, 6, 20], log),
-        visit(clocks[1], "b", [1, 9, 10], log),
-        visit(clocks[2], "c", [7], log),
-    )
-
-    assert log == [(1, "b"), (5, "a"), (6, "a"), (7, "c"), (9, "b"), (10, "b"), (20, "a")]
-
-
-async def test_time_stands_still_while_somebody_works() -> None:
-    timeline = Timeline()
-    working, waiting = timeline.new_clock(), timeline.new_clock()
-    log: list[tuple[float, str]] = []
-    other = asyncio.create_task(visit(waiting, "later", [5], log))
-    await asyncio.sleep(10)  # a thread, say
-
-    log.append((working.now(), "working"))
-    working.end()
-    await other
-
-    assert log == [(0, "working"), (5, "later")]
-
-
-async def test_a_moment_that_has_passed_does_not_turn_time_back() -> None:
-    timeline = Timeline()
-    clock = timeline.new_clock()
     await clock.wait_until(9)
-
     await clock.wait_until(3)
+    await clock.sleep(2)
 
-    assert clock.now() == 9
-
-
-async def test_a_sleep_is_as_long_as_it_says() -> None:
-    timeline = Timeline()
-    clock = timeline.new_clock()
-    await clock.wait_until(9)
-
-    await clock.sleep(2.5)
-
-    assert clock.now() == 11.5
-
-
-async def test_several_waits_of_one_task_do_not_lock_it_up() -> None:
-    timeline = Timeline()
-    clock, other = timeline.new_clock(), timeline.new_clock()
-    log: list[tuple[float, str]] = []
-
-    async def max_in_flight() -> None:
-        await asyncio.gather(clock.wait_until(4), clock.wait_until(2), clock.wait_until(8))
-        log.append((clock.now(), "all three"))
-        clock.end()
-
-    async with asyncio.timeout(5):
-        await asyncio.gather(max_in_flight(), visit(other, "other", [3, 9], log))
-
-    assert log == [(3, "other"), (8, "all three"), (9, "other")]
-
-
-async def test_a_wait_that_is_cancelled_holds_nobody_up() -> None:
-    timeline = Timeline()
-    impatient, busy = timeline.new_clock(), timeline.new_clock()
-    log: list[tuple[float, str]] = []
-
-    async def give_up() -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await impatient.wait_until(5)
-        log.append((impatient.now(), "gave up"))
-        impatient.end()
-
-    async def work_first() -> None:
-        await asyncio.sleep(0.3)  # a thread, say
-        await visit(busy, "busy", [10], log)
-
-    async with asyncio.timeout(5):
-        await asyncio.gather(give_up(), work_first())
-
-    assert log == [(0, "gave up"), (10, "busy")]
-
-
-async def test_whoever_gave_up_waiting_works_and_time_stands_still() -> None:
-    timeline = Timeline()
-    clock, other = timeline.new_clock(), timeline.new_clock()
-    log: list[tuple[float, str]] = []
-    waiting = asyncio.create_task(clock.wait_until(5))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    await asyncio.wait([waiting])
-    later = asyncio.create_task(visit(other, "other", [10], log))
-    await asyncio.sleep(1)
-
-    log.append((clock.now(), "working"))
-    await visit(clock, "again", [7], log)
-    await later
-
-    assert log == [(0, "working"), (7, "again"), (10, "other")]
-
-
-async def test_what_a_task_leaves_behind_holds_nobody_up() -> None:
-    timeline = Timeline()
-    clock, other = timeline.new_clock(), timeline.new_clock()
-    log: list[tuple[float, str]] = []
-    left = asyncio.create_task(clock.wait_until(5))
-    await asyncio.sleep(0)
-    clock.end()
-
-    async with asyncio.timeout(5):
-        await visit(other, "other", [3, 10], log)
-        await clock.wait_until(12)
-        await asyncio.wait([left])
-
-    assert log == [(3, "other"), (10, "other")]
-    assert left.cancelled()
+    assert clock.now() == 11

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncGenerator, Callable, Hashable, Mapping, Sequence
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -27,109 +26,47 @@ from longline.engine.extractor import (
 )
 from longline.http.archive.warc import MISSING, Archive, build_replay
 from longline.http.errors import NotArchived
-from longline.sources.base import Source, Visit
+from longline.sources.base import Source
 from longline.sources.loader import SUFFIXES, load_source, read_job_file
 from longline.storage.bulk import as_json, sanitize_key, sanitize_text
 from longline.storage.events import event_row
 from longline.storage.query import RecordQuery
 from longline.storage.store import Store
 
-# ---------------- Repeat discovery from archived responses, and pair the items of a job with
-
-# ---------------- Replayed time: several tasks wait for archived times in their order
-
-
-class Timeline:
-    """The time of a replay: it advances to the next time when every task waits for one."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._waits: list[_Wait] = []
-        self._numbers = itertools.count()
-        self._busy: set[ReplayClock] = set()
-
-    def new_clock(self) -> ReplayClock:
-        """Return a clock for one more task; time stops until that waits or ends."""
-        clock = ReplayClock(self)
-        self._busy.add(clock)
-        return clock
-
-    async def wait(self, clock: ReplayClock, at: float) -> None:
-        """Wait for a time, unless the task of the clock has ended."""
-        if clock.has_ended:
-            return
-        wait = (at, next(self._numbers), asyncio.get_running_loop().create_future(), clock)
-        heapq.heappush(self._waits, wait)
-        clock.waiting += 1
-        self._busy.discard(clock)
-        self._advance()
-        try:
-            await wait[2]
-        except asyncio.CancelledError:
-            if wait in self._waits:
-                self._cancel([wait])
-            raise
-
-    def end(self, clock: ReplayClock) -> None:
-        """Continue without a task that has ended."""
-        clock.has_ended = True
-        self._busy.discard(clock)
-        if clock.waiting:  # the task started a request and did not await it
-            self._cancel([wait for wait in self._waits if wait[3] is clock])
-        self._advance()
-
-    def _advance(self) -> None:
-        while not self._busy and self._waits:
-            at, _, reached, clock = heapq.heappop(self._waits)
-            self._wake(clock)
-            if not reached.done():  # else it was cancelled, and time does not advance to it
-                self.now = max(self.now, at)
-                reached.set_result(None)
-
-    def _wake(self, clock: ReplayClock) -> None:
-        # A task with several concurrent requests is waiting while one of them is.
-        clock.waiting -= 1
-        if not clock.waiting and not clock.has_ended:
-            self._busy.add(clock)
-
-    def _cancel(self, waits: list[_Wait]) -> None:
-        for wait in waits:
-            self._waits.remove(wait)
-            self._wake(wait[3])
-            wait[2].cancel()
-        heapq.heapify(self._waits)
+_ROUNDING = 1e-5  # seconds; the times in an archive are whole microseconds
+Row = Mapping[str, Any]
+_MANIFESTS = frozenset({"html", "api"})
 
 
 class ReplayClock(Clock):
-    """The clock of one task on a timeline."""
+    """The time of a replay: that of its latest archived response."""
 
-    def __init__(self, timeline: Timeline) -> None:
-        self._timeline = timeline
-        self.waiting = 0
-        self.has_ended = False
+    def __init__(self, now: float = 0.0) -> None:
+        self._now = now
 
     def now(self) -> float:
-        return self._timeline.now
+        return self._now
 
     async def sleep(self, seconds: float) -> None:
-        await self.wait_until(self.now() + max(0.0, seconds))
+        await self.wait_until(self._now + max(0.0, seconds))
 
     async def wait_until(self, at: float) -> None:
-        """Return at an archived time, in the order of all tasks."""
-        await self._timeline.wait(self, at)
-
-    def end(self) -> None:
-        """Tell the timeline that the task has ended."""
-        self._timeline.end(self)
+        """Advance to the time of an archived response."""
+        await asyncio.sleep(0)
+        self._now = max(self._now, at)
 
 
-_Wait = tuple[float, int, "asyncio.Future[None]", ReplayClock]
+def replay_collector(
+    archive: Archive, job: Job, source: Source, *, began: float = 0.0, until: float | None = None
+) -> Collector:
+    """Return a collector whose responses are the archived ones of a job, up to a time."""
+    clock = ReplayClock(began)
+    until = None if until is None else until + _ROUNDING
+    link = build_replay(archive, job.id, clock, until=until, arrive=clock.wait_until)
+    return Collector(source, link, clock, job.settings.get("params") or {})
 
-# ---------------- Discovery
 
-ROUNDING = 1e-5  # seconds; the times in an archive are whole microseconds
-Row = Mapping[str, Any]
-_MANIFESTS = frozenset({"html", "api"})
+# ---------------- Repeat discovery, and pair the items of a job with what it finds
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,19 +113,20 @@ async def rediscover(
         return Rediscovery(is_repeated=False)
     events = await store.events.list(job.id, kind="job.discovered")
     until = max((event.at for event in events), default=None)
-    clock = Timeline().new_clock()
-    link = build_replay(
-        archive,
-        job.id,
-        clock,
-        until=None if until is None else until + ROUNDING,
-        arrive=clock.wait_until,
-    )
-    collector = Collector(source, link, clock, job.settings.get("params") or {})
+    collector = replay_collector(archive, job, source, until=until)
+    limit = job.settings.get("limit")
     found: dict[str, Item] = {}
     visit = collector.visit(cursor=source.cursor_to_repeat(job.cursor))
     try:
-        await _collect_items(source, visit, job.settings.get("limit"), found)
+        with no_stray_cancellation():
+            await source.prepare(visit)
+            items = source.discover(visit)
+            async with aclosing(items) if isinstance(items, AsyncGenerator) else nullcontext():
+                async for one in items:
+                    if isinstance(one, Item):
+                        found.setdefault(sanitize_key(one.key), one)
+                    if limit is not None and len(found) >= limit:
+                        break
     except StoreError:
         raise
     except BaseException as error:  # whatever a source raises ends its discovery
@@ -198,26 +136,7 @@ async def rediscover(
         return Rediscovery(
             tuple(found.values()), sanitize_text(problem), isinstance(error, NotArchived)
         )
-    finally:
-        clock.end()
     return Rediscovery(tuple(found.values()), sanitize_text("; ".join(visit.cuts)) or None)
-
-
-async def _collect_items(
-    source: Source, visit: Visit, limit: int | None, found: dict[str, Item]
-) -> None:
-    with no_stray_cancellation():
-        await source.prepare(visit)
-        stream = source.discover(visit)
-        try:
-            async for one in stream:
-                if isinstance(one, Item):
-                    found.setdefault(sanitize_key(one.key), one)
-                if limit is not None and len(found) >= limit:
-                    return
-        finally:
-            if isinstance(stream, AsyncGenerator):
-                await stream.aclose()
 
 
 def pair_items(
@@ -234,53 +153,33 @@ def pair_items(
         found: the items, each key once.
         limit: of the job; it has no more items than that.
     """
-    pairing = _Pairing(rows, found)
+    left, free = [item_of(row) for row in rows], list(found)
+    paired: dict[str, Item] = {}
 
-    def identity(item: Item) -> Hashable:
-        return source.identity_of(item)
-
-    def key_and_identity(item: Item) -> Hashable:
-        return sanitize_key(item.key), identity(item)
-
-    pairing.match(key_and_identity)
-    pairing.match(identity)
-    pairing.match(lambda item: sanitize_key(item.key))
-    pairing.match(lambda item: item.url, only_equal_counts=True)
-    new = pairing.found if limit is None else pairing.found[: max(0, limit - len(rows))]
-    return PairedItems(pairing.paired, new)
-
-
-class _Pairing:
-    """Rows and items without a counterpart, and the pairs found so far."""
-
-    def __init__(self, rows: Sequence[Row], found: Sequence[Item]) -> None:
-        self._rows = [item_of(row) for row in rows]
-        self.found = list(found)
-        self.paired: dict[str, Item] = {}
-
-    def match(self, name: Callable[[Item], Hashable], *, only_equal_counts: bool = False) -> None:
+    def match(name: Callable[[Item], Hashable], *, only_equal_counts: bool = False) -> None:
         """Pair rows and items with the same name, in order; None is not a name."""
+        nonlocal left, free
         waiting: defaultdict[Hashable, deque[Item]] = defaultdict(deque)
-        for item in self.found:
+        for item in free:
             waiting[name(item)].append(item)
-        waiting.pop(None, None)
-        if only_equal_counts:
-            counts: defaultdict[Hashable, int] = defaultdict(int)
-            for row in self._rows:
-                counts[name(row)] += 1
-            for one in [one for one, items in waiting.items() if len(items) != counts[one]]:
-                del waiting[one]
-        taken: set[int] = set()
-        rows, self._rows = self._rows, []
-        for row in rows:
-            items = waiting.get(name(row))
-            if not items:
-                self._rows.append(row)
+        counts = Counter(map(name, left))
+        unpaired = []
+        for row in left:
+            items = waiting[name(row)]
+            is_equal = not only_equal_counts or len(items) == counts[name(row)]
+            if name(row) is None or not items or not is_equal:
+                unpaired.append(row)
                 continue
-            item = items.popleft()
-            taken.add(id(item))
-            self.paired[row.key] = item
-        self.found = [item for item in self.found if id(item) not in taken]
+            counts[name(row)] -= 1
+            paired[row.key] = items.popleft()
+        used = {id(item) for item in paired.values()}
+        left, free = unpaired, [item for item in free if id(item) not in used]
+
+    match(lambda item: (sanitize_key(item.key), source.identity_of(item)))
+    match(source.identity_of)
+    match(lambda item: sanitize_key(item.key))
+    match(lambda item: item.url, only_equal_counts=True)
+    return PairedItems(paired, free if limit is None else free[: max(0, limit - len(rows))])
 
 
 def item_of(row: Row) -> Item:
@@ -495,7 +394,7 @@ async def reextract(
 
 
 class _Reextractor:
-    """Runs the layers of items again, at the archived times."""
+    """Runs the layers of items again, each at its archived time."""
 
     def __init__(
         self,
@@ -514,7 +413,6 @@ class _Reextractor:
         self._source = source
         self._again = again
         self._pairs = pairs
-        self._params = job.settings.get("params") or {}
         self._written_at = written_at
         self._added: dict[str, Item] = {}
         self.written = 0
@@ -561,39 +459,29 @@ class _Reextractor:
         return ReextractedItem(key, ReextractStatus.FAILED, reason=_MADE_ELSEWHERE)
 
     async def _run_all(self, ready: Sequence[tuple[Row, Item]]) -> dict[str, ReextractedItem]:
-        timeline = Timeline()
-        own = timeline.new_clock()
-        tasks: dict[str, asyncio.Task[ReextractedItem]] = {}
-        try:
-            async with asyncio.TaskGroup() as group:
-                for row, item in sorted(ready, key=lambda one: _started_at(one[0])):
-                    await own.wait_until(_started_at(row))
-                    extracting = self._extract_again(row, item, timeline.new_clock())
-                    tasks[row["key"]] = group.create_task(extracting)
-                own.end()
-        except* LonglineError as several:
-            raise several.exceptions[0] from several
-        return {row["key"]: tasks[row["key"]].result() for row, _ in ready}
+        """Extract items one by one, in the order in which they finished."""
+        found = {}
+        for row, item in sorted(ready, key=lambda one: one[0]["finished_at"]):
+            found[row["key"]] = await self._extract_again(row, item)
+        return {row["key"]: found[row["key"]] for row, _ in ready}
 
-    async def _extract_again(self, row: Row, item: Item, clock: ReplayClock) -> ReextractedItem:
-        try:
-            extraction = await self._extract(row, item, clock)
-        finally:
-            clock.end()
+    async def _extract_again(self, row: Row, item: Item) -> ReextractedItem:
+        ended = row["finished_at"]
+        began = ended - (row["seconds"] or 0.0)
+        collector = replay_collector(
+            self._archive, self._job, self._source, began=began, until=ended
+        )
+        extraction = await collector.collect(item, tries=row["tries"])
         self._added.update({sanitize_key(one.key): one for one in extraction.found})
         new_key = sanitize_key(item.key)
         # A record that was written under the new key before is the one to compare with.
         stored = await self._stored(new_key)
-        is_renamed = new_key != row["key"]
-        if is_renamed and stored is None:
+        is_renamed = new_key != row["key"] and stored is None
+        if is_renamed:
             stored = await self._stored(row["key"])
-        else:
-            is_renamed = False
         found = self._compare_record(row, extraction, stored, is_renamed=is_renamed)
-        if (
-            found.status in {ReextractStatus.NEW, ReextractStatus.CHANGED}
-            and not found.is_superseded
-        ):
+        is_new = found.status in {ReextractStatus.NEW, ReextractStatus.CHANGED}
+        if extraction.record is not None and is_new and not found.is_superseded:
             await self._write_record(extraction.record)
         if is_renamed and extraction.record is not None:
             found = replace(found, new_key=new_key)
@@ -604,14 +492,6 @@ class _Reextractor:
             RecordQuery(source=self._job.source, key=key, limit=1)
         )
         return rows[0] if rows else None
-
-    async def _extract(self, row: Row, item: Item, clock: ReplayClock) -> Extraction:
-        until = row["finished_at"] + ROUNDING
-        link = build_replay(
-            self._archive, self._job.id, clock, until=until, arrive=clock.wait_until
-        )
-        collector = Collector(self._source, link, clock, self._params)
-        return await collector.collect(item, tries=row["tries"])
 
     def _compare_record(
         self, row: Row, extraction: Extraction, stored: Row | None, *, is_renamed: bool
@@ -625,7 +505,11 @@ class _Reextractor:
             is_skipped = not was_stored and extraction.outcome.action is OutcomeAction.SKIP
             status = ReextractStatus.SKIPPED if is_skipped else ReextractStatus.FAILED
             return ReextractedItem(key, status, reason=extraction.outcome.reason)
-        is_superseded = self._is_superseded(row, stored)
+        is_superseded = (
+            stored is not None
+            and stored["job_id"] != self._job.id
+            and stored["seen_at"] > row["finished_at"]
+        )
         if stored is None or not was_good:
             return ReextractedItem(key, ReextractStatus.NEW, is_superseded=is_superseded)
         ignored = self._source.volatile if is_superseded else frozenset()
@@ -633,24 +517,13 @@ class _Reextractor:
         status = ReextractStatus.CHANGED if changes or is_renamed else ReextractStatus.SAME
         return ReextractedItem(key, status, changes, is_superseded=is_superseded)
 
-    def _is_superseded(self, row: Row, stored: Row | None) -> bool:
-        if stored is None or stored["job_id"] == self._job.id:
-            return False
-        is_later: bool = stored["seen_at"] > row["finished_at"]
-        return is_later
-
-    async def _write_record(self, record: Record | None) -> None:
-        if record is None or self._written_at is None:
+    async def _write_record(self, record: Record) -> None:
+        if self._written_at is None:
             return
         # A changed source may have another name; the records still belong to the job's.
         ours = replace(record, source=self._job.source)
         await self._store.records.create(ours, at=self._written_at, job=self._job.id)
         self.written += 1
-
-
-def _started_at(row: Row) -> float:
-    started: float = row["finished_at"] - (row["seconds"] or 0.0)
-    return started
 
 
 def missing_response(extraction: Extraction) -> str | None:

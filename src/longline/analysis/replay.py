@@ -7,20 +7,19 @@ sources, and for jobs without an archive, compose and pipeline run again on the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from longline.analysis.reextract import (
-    ROUNDING,
     PairedItems,
     Rediscovery,
-    Timeline,
     is_manifest,
     missing_response,
     pair_items,
     rediscover,
+    replay_collector,
     source_for,
 )
 from longline.config.job_spec import make_spec
@@ -29,10 +28,10 @@ from longline.core.errors import BadOption, ConfigError, LeaseLost
 from longline.core.model import ItemState, Job, JobState, Outcome, OutcomeAction, Usage
 from longline.drift.monitor import DriftMonitor
 from longline.engine.extractor import Collector, refusal
-from longline.http.archive.warc import Archive, build_replay
+from longline.http.archive.warc import Archive
 from longline.http.errors import NotArchived
 from longline.http.messages import Page, Request
-from longline.pipeline.material import Material, unpack_material
+from longline.pipeline.material import unpack_material
 from longline.pipeline.pipeline import Pipeline
 from longline.sources.base import Source
 from longline.sources.loader import load_source
@@ -212,22 +211,18 @@ class _Replayer:
 
     async def run(self, keys: Sequence[str]) -> None:
         """Replay every item once."""
-        if self._archive is not None and await self._store.quarantine.held(self._job.id, limit=1):
-            await self._rediscover(self._archive)
+        quarantine, job = self._store.quarantine, self._job
+        if self._archive is not None and await quarantine.held(job.id, limit=1):
+            rows = await self._store.queue.rows(job.id)
+            self._again = await rediscover(self._store, self._archive, job, self._source, rows)
+            limit = job.settings.get("limit")
+            self._pairs = pair_items(self._source, rows, self._again.items, limit)
+            self._keys = {row["key"] for row in rows}
         last = 0
-        while batch := await self._store.quarantine.held(
-            self._job.id, keys=keys, after=last, limit=_BATCH
-        ):
+        while batch := await quarantine.held(job.id, keys=keys, after=last, limit=_BATCH):
             last = batch[-1].id
             replayed = [await self._replay(held) for held in batch]
             await self._commit_batch([one for one in replayed if one is not None])
-
-    async def _rediscover(self, archive: Archive) -> None:
-        rows = await self._store.queue.rows(self._job.id)
-        self._again = await rediscover(self._store, archive, self._job, self._source, rows)
-        limit = self._job.settings.get("limit")
-        self._pairs = pair_items(self._source, rows, self._again.items, limit)
-        self._keys = {row["key"] for row in rows}
 
     async def finish(self) -> None:
         """Append an event, and end the job if nothing is left to do."""
@@ -246,53 +241,65 @@ class _Replayer:
         if not reprocessed:
             return
         quarantine = self._store.quarantine
+        ends: Sequence[ItemState | LeaseLost]
         if self._is_dry:
-            self._count(zip(reprocessed, await quarantine.foresee(reprocessed), strict=True))
-            return
-        ends = await quarantine.settle(reprocessed, self._clock.now())
-        pairs = list(zip(reprocessed, ends, strict=True))
-        self._count((one, end) for one, end in pairs if not isinstance(end, LeaseLost))
-        lost = [one for one, end in pairs if isinstance(end, LeaseLost)]
-        self._count_lost(zip(lost, await quarantine.states(lost), strict=True))
-
-    def _count(self, ends: Iterable[tuple[ReprocessedItem, ItemState]]) -> None:
-        for reprocessed, end in ends:
+            ends = await quarantine.foresee(reprocessed)
+        else:
+            ends = await quarantine.settle(reprocessed, self._clock.now())
+        lost = []
+        for one, end in zip(reprocessed, ends, strict=True):
+            if isinstance(end, LeaseLost):
+                lost.append(one)
+                continue
             self.ends[end.value] += 1
             if end in _HELD:
-                self.still[reprocessed.held.item.key] = (
-                    reprocessed.outcome.reason or "it cannot be stored"
-                )
-
-    def _count_lost(self, states: Iterable[tuple[ReprocessedItem, ItemState]]) -> None:
-        for reprocessed, state in states:
+                self.still[one.held.item.key] = one.outcome.reason or "it cannot be stored"
+        states = await quarantine.states(lost) if lost else []
+        for one, state in zip(lost, states, strict=True):
             if state in _HELD:
-                self.left[reprocessed.held.item.key] = "another replay has processed it meanwhile"
+                self.left[one.held.item.key] = "another replay has processed it meanwhile"
             elif state in _UNFINISHED:
-                self.left[reprocessed.held.item.key] = "it is collected again"
+                self.left[one.held.item.key] = "it is collected again"
             else:
                 self.others += 1
 
     async def _replay(self, held: QuarantinedItem) -> ReprocessedItem | None:
         """Return the outcome of an item now; None when that takes a request."""
+        reprocessed: ReprocessedItem | None = None
+        problem: str | None = None
         if self._archive is not None:
             reprocessed, problem = await self._replay_archived(self._archive, held)
-            # Stored material is valid only if the rules that read it are unchanged.
-            if reprocessed is not None or not self._is_read_as_before:
-                self._leave_out(held, problem)
-                return reprocessed
-        elif _manifest_of(self._source) is not None and not self._is_read_as_before:
-            return await self._replay_record(held)
+        # Stored material is valid only if the rules that read it are unchanged.
+        is_usable = self._is_read_as_before or _manifest_of(self._source) is None
+        if reprocessed is None and is_usable:
+            reprocessed, problem = await self._replay_material(held)
+        elif reprocessed is None and self._archive is None:
+            # The record in an item is enough if only its fields are read differently.
+            is_enough = self._is_listed_as_before and "record" in held.item.data
+            reprocessed = await self._replay_without_requests(held) if is_enough else None
+            problem = _NO_PAGES
+        if reprocessed is None and problem is not None:
+            self.left[held.item.key] = problem
+        return reprocessed
+
+    async def _replay_material(
+        self, held: QuarantinedItem
+    ) -> tuple[ReprocessedItem | None, str | None]:
+        """Return the outcome from the stored results of layers, or why there is none."""
         material = unpack_material(held.raw)
         missing = [name for name in self._needed if name not in material.results]
-        if not missing:
-            return ReprocessedItem(held, self._run_pipeline(held, material))
-        problem = f"layer {', '.join(missing)} has no stored result; `longline retry` requests it"
-        # Layers of manifests request only through the visit, which can be refused here.
-        reprocessed = (
-            await self._replay_without_requests(held) if is_manifest(self._source) else None
-        )
-        self._leave_out(held, problem if reprocessed is None else None)
-        return reprocessed
+        if missing:
+            # Layers of manifests request only through the visit, which can be refused here.
+            may_run = is_manifest(self._source)
+            reprocessed = await self._replay_without_requests(held) if may_run else None
+            layers = ", ".join(missing)
+            return reprocessed, f"layer {layers} has no stored result; `longline retry` requests it"
+        try:
+            record = self._pipeline.record(held.item, material)
+            outcome = Outcome(OutcomeAction.STORE, record=record, raw=material.as_raw())
+        except Exception as error:  # noqa: BLE001  # the edge of an item: others follow
+            outcome = refusal(error, material, is_whole=True)
+        return ReprocessedItem(held, outcome), None
 
     async def _replay_archived(
         self, archive: Archive, held: QuarantinedItem
@@ -304,10 +311,7 @@ class _Replayer:
         item = replace(found, key=sanitize_key(found.key))
         if item.key != old and item.key in self._keys:
             return None, f"its key would be {item.key}, which another item of the job has"
-        clock = Timeline().new_clock()
-        until = held.finished_at + ROUNDING
-        link = build_replay(archive, self._job.id, clock, until=until, arrive=clock.wait_until)
-        collector = Collector(self._source, link, clock, self._params)
+        collector = replay_collector(archive, self._job, self._source, until=held.finished_at)
         extraction = await collector.collect(item, tries=held.tries)
         if problem := missing_response(extraction):
             return None, problem
@@ -316,17 +320,6 @@ class _Replayer:
         if item.key != old:
             self.renamed[old] = item.key
         return ReprocessedItem(replace(held, item=item), extraction.outcome), None
-
-    async def _replay_record(self, held: QuarantinedItem) -> ReprocessedItem | None:
-        """Extract again from the record in an item, if only its fields are read differently."""
-        is_enough = self._is_listed_as_before and "record" in held.item.data
-        reprocessed = await self._replay_without_requests(held) if is_enough else None
-        self._leave_out(held, _NO_PAGES if reprocessed is None else None)
-        return reprocessed
-
-    def _leave_out(self, held: QuarantinedItem, problem: str | None) -> None:
-        if problem is not None:
-            self.left[held.item.key] = problem
 
     @cached_property
     def _is_read_as_before(self) -> bool:
@@ -347,13 +340,6 @@ class _Replayer:
             return None if manifest is None else _rules(load_source(self._source.name, manifest))
         except ConfigError:
             return None  # an older version wrote it
-
-    def _run_pipeline(self, held: QuarantinedItem, material: Material) -> Outcome:
-        try:
-            record = self._pipeline.record(held.item, material)
-        except Exception as error:  # noqa: BLE001  # the edge of an item: others follow
-            return refusal(error, material, is_whole=True)
-        return Outcome(OutcomeAction.STORE, record=record, raw=material.as_raw())
 
     async def _replay_without_requests(self, held: QuarantinedItem) -> ReprocessedItem | None:
         """Run the layers again on the item; None when they need a request."""
