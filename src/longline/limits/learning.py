@@ -317,13 +317,14 @@ class DomainLimit:
         self.limit: RateLimit | None = None
         self.rate: float | None = None
         self.is_learning = is_learning
-        self._domain = domain
+        self.domain = domain
         self._declared = declared
         self._respects_pins = respects_pins
         self._backend = learned
         self._learned = start_run(None, 0.0) if is_learning else None
         self._published: float | None = None
         self._cap: float | None = None
+        self._is_cap_stored = False
         self._accepted: list[float] = []
         self._synced_at = 0.0
         self._reported_rate: float | None = None
@@ -337,15 +338,13 @@ class DomainLimit:
             await self._change(start_run)
             self._reported_rate = self.rate
         else:
-            self._set_learned((await self._backend.read(self._domain))[0])
+            self._set_learned((await self._backend.read(self.domain))[0])
 
-    def cap_rate(self, rate: float) -> bool:
-        """Never exceed this rate; return False when that was known."""
-        if self._cap is not None and self._cap <= rate:
-            return False
-        self._cap = rate
-        self._update_limit()
-        return True
+    def cap_rate(self, rate: float) -> None:
+        """Never exceed this rate."""
+        if self._cap is None or rate < self._cap:
+            self._cap, self._is_cap_stored = rate, False
+            self._update_limit()
 
     def record_accepted(self, sent_at: float, outstanding: int) -> None:
         """Record an accepted request, while this many others had no response yet."""
@@ -358,7 +357,7 @@ class DomainLimit:
             return
         self._synced_at = now  # before awaiting, so that no other task syncs meanwhile
         if not self.is_learning:
-            self._set_learned((await self._backend.read(self._domain))[0])
+            self._set_learned((await self._backend.read(self.domain))[0])
             return
         is_eager, self._outstanding = self._outstanding <= _MANY_OUTSTANDING, 0
         await self._share(is_eager=is_eager)
@@ -382,9 +381,10 @@ class DomainLimit:
         return is_first
 
     async def store_cap(self) -> None:
-        """Store the cap, so that `longline limits` shows it."""
+        """Store the cap once, so that `longline limits` shows it."""
         rate = self._cap
-        if rate is not None:
+        if rate is not None and not self._is_cap_stored:
+            self._is_cap_stored = True
             await self._change(lambda state, now: set_restraint(state or Learned(), rate, now))
 
     def changed_rate(self) -> float | None:
@@ -412,7 +412,7 @@ class DomainLimit:
             changed = update(state, now)
             return changed, changed
 
-        self._set_learned(await self._backend.change(self._domain, change))
+        self._set_learned(await self._backend.change(self.domain, change))
 
     def _set_learned(self, state: Learned | None) -> None:
         self._learned = state

@@ -8,8 +8,8 @@ import heapq
 import logging
 import math
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from longline.core.clock import Clock, SystemClock
 from longline.core.errors import Deferred, FailureKind, StoreError, check_range
@@ -172,11 +172,11 @@ class RateLimiter:
 
     def limit(self, domain: str) -> RateLimit | None:
         """Return the rate limit of a domain; None is unlimited."""
-        return self._domain(domain).known.limit
+        return self._domain(domain).limit
 
     def rate(self, domain: str) -> float | None:
         """Return the long-term requests per second of a domain; None is unlimited."""
-        return self._domain(domain).known.rate
+        return self._domain(domain).rate
 
     def try_acquire(self, domain: str) -> bool:
         """Count a request that may go immediately; return False when `acquire` has to decide."""
@@ -215,7 +215,7 @@ class RateLimiter:
         _LOG.debug("%s is barred for %.3f s", domain, seconds)
         known = self._domain(domain)
         known.barred_until = max(known.barred_until, self._clock.now() + seconds)
-        known.state = await self._backend.penalise(domain, known.limit, seconds)
+        known.state = await self._backend.penalise(domain, known.limit or _UNLIMITED, seconds)
         known.barred_until = max(known.barred_until, known.state.barred_until)
 
     def cap_rate(self, domain: str, rate: float) -> None:
@@ -225,28 +225,27 @@ class RateLimiter:
             BadOption: the rate is out of range.
         """
         RateLimit(rate)
-        known = self._domain(domain)
-        known.is_cap_stored = not known.known.cap_rate(rate) and known.is_cap_stored
+        self._domain(domain).cap_rate(rate)
 
     async def record_accepted(self, token: Token, *, outstanding: int = 0) -> None:
         """Record that a request was accepted while `outstanding` ones had no response yet."""
-        known = self._domain(token.domain).known
+        known = self._domain(token.domain)
         if known.is_learning:
             known.record_accepted(token.at, outstanding)
             await known.sync(self._clock.now())
 
     async def record_refused(self, token: Token, seconds: float) -> None:
         """Record that a domain refused a request: bar it for these seconds, then go slower."""
-        await self._domain(token.domain).known.record_refused(token.at, self._clock.now())
+        await self._domain(token.domain).record_refused(token.at, self._clock.now())
         await self.penalise(token.domain, seconds)
 
     async def set_published(self, domain: str, rate: float) -> bool:
         """Respect a limit that the domain declares; return True when it had declared none."""
-        return await self._domain(domain).known.set_published(rate)
+        return await self._domain(domain).set_published(rate)
 
     def changed_rate(self, domain: str) -> float | None:
         """Return the learned rate if it has changed by a fifth since the last call."""
-        return self._domain(domain).known.changed_rate()
+        return self._domain(domain).changed_rate()
 
     async def confirm(self, token: Token, url: str | None = None) -> Token:
         """Check a token just before the request is written; return the token to send it with.
@@ -259,7 +258,7 @@ class RateLimiter:
             StoreError: the backend cannot be used.
         """
         known = self._domain(token.domain)
-        limit, seen, now = known.known.limit, known.state, self._clock.now()
+        limit, seen, now = known.limit, known.state, self._clock.now()
         late = now - token.at
         # Nearly every request is in time: the backend is called only when it may matter.
         if not limit or not seen or observe_lateness(limit, seen, late) is seen:
@@ -300,14 +299,13 @@ class RateLimiter:
     def _domain(self, domain: str) -> _Domain:
         known = self._domains.get(domain)
         if known is None:
-            limit = DomainLimit(
+            known = self._domains[domain] = _Domain(
                 domain,
                 self._limits.get(domain, self._default),
                 self._learned,
                 is_learning=self._is_learning and domain not in self._limits,
                 respects_pins=self._respects_pins,
             )
-            known = self._domains[domain] = _Domain(domain, limit)
         return known
 
     async def _load_domain(self, domain: str) -> _Domain:
@@ -316,7 +314,7 @@ class RateLimiter:
         async with known.queue.acquire():
             now = self._clock.now()
             if known.is_outdated(now):
-                await (known.known.sync(now) if known.is_loaded else known.known.load(now))
+                await (known.sync(now) if known.is_loaded else known.load(now))
                 if not known.is_limited:  # limited domains see a penalty with each slot
                     state = await self._backend.state(known.domain)
                     if state and state.barred_until > now:
@@ -329,12 +327,10 @@ class RateLimiter:
         now = self._clock.now()
         if now >= known.barred_until:
             known.barred_until = 0.0
-        if not known.is_cap_stored:
-            known.is_cap_stored = True
-            await known.known.store_cap()
-        await known.known.sync(now)
+        await known.store_cap()
+        await known.sync(now)
         while True:
-            limit = known.limit
+            limit = known.limit or _UNLIMITED
             slot = await self._backend.reserve(known.domain, limit)
             due = self._clock.now() + slot.wait
             known.state = slot.after
@@ -359,42 +355,36 @@ class RateLimiter:
             await self._backend.cancel(known.domain, slot)  # it has become void
 
 
-@dataclass(slots=True)
-class _Domain:
+class _Domain(DomainLimit):
     """One domain: its limit, its queue, its bucket as last seen, and its waits."""
 
-    domain: str
-    known: DomainLimit
-    queue: PriorityLock = field(default_factory=PriorityLock)
-    requests: int = 0
-    waits: int = 0
-    total_wait: float = 0.0
-    state: BucketState | None = None
-    barred_until: float = 0.0
-    is_loaded: bool = False
-    checked_at: float = -math.inf
-    is_cap_stored: bool = True
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.queue = PriorityLock()
+        self.requests = 0
+        self.waits = 0
+        self.total_wait = 0.0
+        self.state: BucketState | None = None
+        self.barred_until = 0.0
+        self.is_loaded = False
+        self.checked_at = -math.inf
 
     @property
     def is_limited(self) -> bool:
-        return self.known.limit is not None or self.barred_until > 0
+        return self.limit is not None or self.barred_until > 0
 
     def is_outdated(self, now: float) -> bool:
         """Whether it was never loaded, or is unlimited and not checked for a while."""
         return now - self.checked_at >= _FRESHNESS and not (self.is_loaded and self.is_limited)
 
-    @property
-    def limit(self) -> RateLimit:
-        return self.known.limit or _UNLIMITED
-
     def statistics(self, now: float) -> DomainStatistics:
-        limit = self.known.limit
+        limit = self.limit
         return DomainStatistics(
             self.requests,
             self.waits,
             self.total_wait,
             self.total_wait / self.waits if self.waits else 0.0,
-            self.known.rate if limit else None,
+            self.rate if limit else None,
             limit.capacity if limit else None,
             available_tokens(limit, self.state, now) if limit else None,
         )
