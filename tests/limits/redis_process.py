@@ -13,13 +13,13 @@ from longline.limits.backends.redis import open_redis_backends
 from longline.limits.rate_limit import RateLimit
 
 DOMAIN = "a.test"
-PACE = RateLimit(rate=0.1, capacity=5)
+RATE_LIMIT = RateLimit(rate=0.1, capacity=5)
 
 
 async def ask(url: str, prefix: str, count: int) -> None:
     async with open_redis_backends(url, SystemClock(), prefix=prefix) as backends:
         for _ in range(count):
-            slot = await backends.rate_limits.reserve(DOMAIN, PACE)
+            slot = await backends.rate_limits.reserve(DOMAIN, RATE_LIMIT)
             print(repr(slot.at), flush=True)  # noqa: T201 - its answer
 
 

@@ -1,6 +1,6 @@
-"""A process that shares a keeper's file with others; started by test_sqlite.py.
+"""A process that shares a backend's file with others; started by test_sqlite.py.
 
-Usage: sqlite_process.py reserve|probe FILE COUNT. Prints the moments reserved, or who may probe.
+Usage: sqlite_process.py reserve|probe FILE COUNT. Prints reserved times, or whether it may probe.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from longline.limits.backends.sqlite import SqliteStateFile
 from longline.limits.breaker import BreakerBackend, BreakerPolicy, BreakerState
 from longline.limits.rate_limit import BucketState, RateLimit, RateLimitBackend
 
-PACE = RateLimit(rate=0.1, capacity=5)
+RATE_LIMIT = RateLimit(rate=0.1, capacity=5)
 POLICY = BreakerPolicy(threshold=1, recovery=60.0)
 
 
@@ -22,9 +22,11 @@ async def reserve(path: Path, count: int) -> None:
     file = SqliteStateFile(path, SystemClock())
     backend = RateLimitBackend(file.backend("pace", BucketState))
     for _ in range(count):
-        slot = await backend.reserve("a.test", PACE)
+        slot = await backend.reserve("a.test", RATE_LIMIT)
         print(repr(slot.at), flush=True)  # noqa: T201 - the answer of this program
-    await asyncio.to_thread(sys.stdin.read)  # live until told, so that it can be killed alive
+    await asyncio.to_thread(
+        sys.stdin.read
+    )  # wait until stdin is closed, so that it can be killed alive
 
 
 async def probe(path: Path, count: int) -> None:

@@ -1,4 +1,4 @@
-"""What every keeper promises; a new backend joins by adding its name to BACKENDS."""
+"""What every backend promises; a new backend joins by adding its name to BACKENDS."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.servers import RedisServer
 from tests.virtual import EPOCH, VirtualClock
 
 BACKENDS = ["memory", "sqlite", "redis"]
-PACE = RateLimit()
+RATE_LIMIT = RateLimit()
 POLICY = BreakerPolicy(threshold=3)
 ROUNDING = 1e-5
 
@@ -40,7 +40,7 @@ async def buckets(
         async with settled_redis(server.url, clock) as connection:
             yield RedisRateLimitBackend(connection)
         return
-    backend = SqliteRateLimitBackend(tmp_path / "keeper.sqlite", clock)
+    backend = SqliteRateLimitBackend(tmp_path / "limits.sqlite", clock)
     yield backend
     await backend.close()
 
@@ -57,7 +57,7 @@ async def breakers(
             states = store.state_backend("breaker", BreakerState, clock)
             yield BreakerBackend(states, freshness=0.5)
         return
-    backend = SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock)
+    backend = SqliteBreakerBackend(tmp_path / "limits.sqlite", clock)
     yield backend
     await backend.close()
 
@@ -72,7 +72,7 @@ async def test_a_domain_never_asked_has_no_bucket(buckets: RateLimitBackend) -> 
 
 
 async def test_slots_of_concurrent_callers_respect_the_rate(buckets: RateLimitBackend) -> None:
-    slots = await asyncio.gather(*(buckets.reserve("a.test", PACE) for _ in range(20)))
+    slots = await asyncio.gather(*(buckets.reserve("a.test", RATE_LIMIT) for _ in range(20)))
 
     waits = sorted(slot.wait for slot in slots)
 
@@ -80,76 +80,76 @@ async def test_slots_of_concurrent_callers_respect_the_rate(buckets: RateLimitBa
 
 
 async def test_a_slot_leaves_the_state_it_says(buckets: RateLimitBackend) -> None:
-    slot = await buckets.reserve("a.test", PACE)
+    slot = await buckets.reserve("a.test", RATE_LIMIT)
 
     assert await buckets.state("a.test") == slot.after
 
 
 async def test_domains_have_buckets_of_their_own(buckets: RateLimitBackend) -> None:
-    await asyncio.gather(*(buckets.reserve("a.test", PACE) for _ in range(9)))
+    await asyncio.gather(*(buckets.reserve("a.test", RATE_LIMIT) for _ in range(9)))
 
-    slot = await buckets.reserve("b.test", PACE)
+    slot = await buckets.reserve("b.test", RATE_LIMIT)
 
     assert slot.wait == 0
 
 
 async def test_time_fills_the_bucket(buckets: RateLimitBackend, clock: VirtualClock) -> None:
-    await asyncio.gather(*(buckets.reserve("a.test", PACE) for _ in range(5)))
+    await asyncio.gather(*(buckets.reserve("a.test", RATE_LIMIT) for _ in range(5)))
     await clock.sleep(2.6)
 
-    slots = await asyncio.gather(*(buckets.reserve("a.test", PACE) for _ in range(5)))
+    slots = await asyncio.gather(*(buckets.reserve("a.test", RATE_LIMIT) for _ in range(5)))
 
     assert sum(slot.wait for slot in slots) == 0
 
 
 async def test_a_slot_is_due_at_its_time(buckets: RateLimitBackend, clock: VirtualClock) -> None:
-    slots = await asyncio.gather(*(buckets.reserve("a.test", PACE) for _ in range(6)))
+    slots = await asyncio.gather(*(buckets.reserve("a.test", RATE_LIMIT) for _ in range(6)))
     slot = max(slots, key=lambda slot: slot.at)
 
-    assert await buckets.check("a.test", PACE, slot) == pytest.approx(0.6, abs=ROUNDING)
+    assert await buckets.check("a.test", RATE_LIMIT, slot) == pytest.approx(0.6, abs=ROUNDING)
     await clock.sleep(slot.wait)
-    assert await buckets.check("a.test", PACE, slot) == 0
+    assert await buckets.check("a.test", RATE_LIMIT, slot) == 0
 
 
 async def test_a_penalty_voids_the_slots_before_its_end(buckets: RateLimitBackend) -> None:
-    slot = await buckets.reserve("a.test", PACE)
+    slot = await buckets.reserve("a.test", RATE_LIMIT)
 
-    await buckets.penalise("a.test", PACE, 30)
+    await buckets.penalise("a.test", RATE_LIMIT, 30)
 
-    assert await buckets.check("a.test", PACE, slot) is None
-    assert (await buckets.reserve("a.test", PACE)).wait == pytest.approx(30.1, abs=ROUNDING)
-    assert (await buckets.reserve("a.test", PACE)).wait == pytest.approx(30.6, abs=ROUNDING)
+    assert await buckets.check("a.test", RATE_LIMIT, slot) is None
+    assert (await buckets.reserve("a.test", RATE_LIMIT)).wait == pytest.approx(30.1, abs=ROUNDING)
+    assert (await buckets.reserve("a.test", RATE_LIMIT)).wait == pytest.approx(30.6, abs=ROUNDING)
 
 
 async def test_lateness_moves_slots_that_are_held(buckets: RateLimitBackend) -> None:
-    slots = await asyncio.gather(*(buckets.reserve("a.test", PACE) for _ in range(6)))
+    slots = await asyncio.gather(*(buckets.reserve("a.test", RATE_LIMIT) for _ in range(6)))
     slot = max(slots, key=lambda slot: slot.at)
 
-    await buckets.observe_lateness("a.test", PACE, 0.2)
+    await buckets.observe_lateness("a.test", RATE_LIMIT, 0.2)
 
-    assert await buckets.check("a.test", PACE, slot) == pytest.approx(0.8, abs=ROUNDING)
+    assert await buckets.check("a.test", RATE_LIMIT, slot) == pytest.approx(0.8, abs=ROUNDING)
 
 
 async def test_lateness_of_a_domain_never_asked_is_ignored(buckets: RateLimitBackend) -> None:
-    await buckets.observe_lateness("a.test", PACE, 0.2)
+    await buckets.observe_lateness("a.test", RATE_LIMIT, 0.2)
 
     assert await buckets.state("a.test") is None
 
 
 async def test_a_slot_given_back_is_handed_out_again(buckets: RateLimitBackend) -> None:
-    slots = [await buckets.reserve("a.test", PACE) for _ in range(6)]
+    slots = [await buckets.reserve("a.test", RATE_LIMIT) for _ in range(6)]
 
     await buckets.cancel("a.test", slots[-1])
 
-    assert (await buckets.reserve("a.test", PACE)).at == slots[-1].at
+    assert (await buckets.reserve("a.test", RATE_LIMIT)).at == slots[-1].at
 
 
 async def test_a_slot_with_a_newer_one_behind_it_is_lost(buckets: RateLimitBackend) -> None:
-    slots = [await buckets.reserve("a.test", PACE) for _ in range(6)]
+    slots = [await buckets.reserve("a.test", RATE_LIMIT) for _ in range(6)]
 
     await buckets.cancel("a.test", slots[0])
 
-    assert (await buckets.reserve("a.test", PACE)).at > slots[-1].at
+    assert (await buckets.reserve("a.test", RATE_LIMIT)).at > slots[-1].at
 
 
 async def test_a_domain_never_asked_has_a_closed_breaker(breakers: BreakerBackend) -> None:
@@ -206,7 +206,7 @@ async def test_a_lost_probe_is_replaced(breakers: BreakerBackend, clock: Virtual
     assert (await breakers.admit("a.test", POLICY)).is_probe
 
 
-async def test_a_breaker_is_closed_by_hand(breakers: BreakerBackend, clock: VirtualClock) -> None:
+async def test_a_breaker_is_closed_manually(breakers: BreakerBackend, clock: VirtualClock) -> None:
     await open_breaker(breakers)
 
     state = await breakers.reset("a.test")

@@ -31,7 +31,7 @@ async def breakers(
             states = store.state_backend("breaker", BreakerState, clock)
             yield BreakerBackend(states, freshness=0.5)
         return
-    backend = SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock)
+    backend = SqliteBreakerBackend(tmp_path / "limits.sqlite", clock)
     yield backend
     await backend.close()
 
@@ -119,7 +119,7 @@ async def test_a_result_returns_the_transition_that_it_caused(breakers: BreakerB
 
 
 async def test_a_row_of_an_older_longline_is_read(clock: VirtualClock, tmp_path: Path) -> None:
-    path = tmp_path / "keeper.sqlite"
+    path = tmp_path / "limits.sqlite"
     backend = SqliteBreakerBackend(path, clock)
     await ban(backend)
     old = {

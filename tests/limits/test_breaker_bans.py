@@ -26,7 +26,7 @@ async def breaker(
     if request.param == "memory":
         yield CircuitBreaker(clock=clock)
         return
-    backend = SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock)
+    backend = SqliteBreakerBackend(tmp_path / "limits.sqlite", clock)
     yield CircuitBreaker(clock=clock, backend=backend)
     await backend.close()
 
@@ -83,7 +83,7 @@ async def test_an_early_request_while_ramping_waits(
     assert 0.5 < clock.now() - began < 1.1
 
 
-async def test_on_the_way_back_all_of_fifty_go_within_seconds(
+async def test_while_ramping_all_of_fifty_go_within_seconds(
     breaker: CircuitBreaker, clock: VirtualClock
 ) -> None:
     await meet(breaker, BAN)

@@ -127,7 +127,7 @@ def test_stragglers_change_nothing_while_it_is_open(health: Health, later: float
 
 
 @given(st.integers(1, 10_000))
-def test_rests_grow_up_to_ten_minutes(trips: int) -> None:
+def test_recovery_times_grow_up_to_ten_minutes(trips: int) -> None:
     assert 60 <= POLICY.recovery_after(trips) <= POLICY.recovery_after(trips + 1) <= 600
 
 

@@ -90,7 +90,7 @@ def test_a_trip_says_why() -> None:
     assert not opened.is_ban
 
 
-def test_a_ban_opens_at_once_and_for_long() -> None:
+def test_a_ban_opens_immediately_and_for_long() -> None:
     _, admission = admit_request(POLICY, BANNED, NOW + 899)
 
     assert BANNED.phase(NOW) is Phase.OPEN
@@ -165,7 +165,7 @@ def test_each_early_request_while_ramping_has_its_own_time() -> None:
     assert 4 < dues[-1] < 8
 
 
-def test_a_failure_on_the_way_back_opens_at_once_for_twice_as_long() -> None:
+def test_a_failure_while_ramping_opens_immediately_for_twice_as_long() -> None:
     state, _ = admit_request(POLICY, returned(after("d" * 10), NOW + 60), NOW + 60)
 
     failed = record_result(POLICY, state, Health.DOWN, NOW + 61, reason="reset")
@@ -185,7 +185,7 @@ def test_once_back_at_full_speed_all_is_as_before() -> None:
     assert failed.phase(NOW + 907) is Phase.CLOSED
 
 
-def test_without_a_ramp_it_closes_at_once() -> None:
+def test_without_a_ramp_it_closes_immediately() -> None:
     policy = BreakerPolicy(ramp=0)
     probing, _ = admit_request(policy, after("d" * 10), NOW + 60)
 
@@ -280,8 +280,8 @@ def test_a_ramp_never_goes_faster_than_it_says(gaps: list[float]) -> None:
         gone += [now] if due <= now else []
 
     began = gone[0] if gone else NOW
-    paces = [later - earlier - 2 ** (began - earlier) for earlier, later in pairwise(gone)]
-    assert all(limit >= -1e-6 for limit in paces)
+    rate_limits = [later - earlier - 2 ** (began - earlier) for earlier, later in pairwise(gone)]
+    assert all(limit >= -1e-6 for limit in rate_limits)
 
 
 @pytest.mark.parametrize(

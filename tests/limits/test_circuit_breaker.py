@@ -34,7 +34,7 @@ async def breaker(
     if request.param == "memory":
         yield CircuitBreaker(clock=clock)
         return
-    backend = SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock)
+    backend = SqliteBreakerBackend(tmp_path / "limits.sqlite", clock)
     yield CircuitBreaker(clock=clock, backend=backend)
     await backend.close()
 
@@ -46,7 +46,7 @@ async def fail(breaker: CircuitBreaker, times: int) -> None:
 
 
 async def come_back(breaker: CircuitBreaker, clock: VirtualClock) -> None:
-    """Have the breaker open, rest and let its probe succeed."""
+    """Open the breaker, wait for half-open and let its probe succeed."""
     await fail(breaker, 10)
     await clock.sleep(60.1)
     async with breaker.guard(DOMAIN):
@@ -119,7 +119,7 @@ async def test_a_probe_that_succeeds_closes_it(
     assert await is_let_through(breaker)
 
 
-async def test_on_the_way_back_requests_wait_for_their_turn(
+async def test_while_ramping_requests_wait_for_their_turn(
     breaker: CircuitBreaker, clock: VirtualClock
 ) -> None:
     await come_back(breaker, clock)
@@ -132,7 +132,7 @@ async def test_on_the_way_back_requests_wait_for_their_turn(
     assert breaker.get_statistics().turned_away == 0
 
 
-async def test_who_would_wait_long_on_the_way_back_is_turned_away(clock: VirtualClock) -> None:
+async def test_a_long_wait_while_ramping_is_refused(clock: VirtualClock) -> None:
     breaker = CircuitBreaker(policy=BreakerPolicy(ramp=60.0), clock=clock)
     await come_back(breaker, clock)
 
@@ -210,7 +210,7 @@ async def test_a_probe_that_never_reports_is_replaced(
     assert await is_let_through(breaker)
 
 
-async def test_it_can_be_closed_by_hand(breaker: CircuitBreaker) -> None:
+async def test_it_can_be_closed_manually(breaker: CircuitBreaker) -> None:
     await fail(breaker, 10)
 
     await breaker.reset(DOMAIN)
@@ -226,7 +226,7 @@ async def test_what_fails_inside_the_guard_is_counted_and_raised(breaker: Circui
     assert (await breaker.state(DOMAIN)).failures == 1
 
 
-async def test_statistics_tell_trips_and_those_turned_away(breaker: CircuitBreaker) -> None:
+async def test_statistics_count_trips_and_refused_requests(breaker: CircuitBreaker) -> None:
     await fail(breaker, 10)
     await is_let_through(breaker)
     await is_let_through(breaker)
@@ -253,7 +253,7 @@ async def test_while_healthy_the_backend_is_rarely_called(clock: VirtualClock) -
 async def test_what_other_processes_do_is_seen_within_half_a_second(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
-    ours, theirs = (SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock) for _ in range(2))
+    ours, theirs = (SqliteBreakerBackend(tmp_path / "limits.sqlite", clock) for _ in range(2))
     breaker = CircuitBreaker(clock=clock, backend=ours)
     await breaker.admit(DOMAIN)
     await fail(CircuitBreaker(clock=clock, backend=theirs), 10)
@@ -278,7 +278,7 @@ async def test_transitions_and_refused_requests_are_logged(
 
 
 class CountingBackend(BreakerBackend):
-    """A keeper that may be asked again after half a second, and counts who does."""
+    """A backend with a freshness of half a second that counts its calls."""
 
     freshness = 0.5
 

@@ -1,4 +1,4 @@
-"""What every keeper of concurrency promises: no more than so many inside, over all who share it."""
+"""Contract of every concurrency backend: at most `limit` requests in flight, in all processes."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ async def backend(
         async with settled_redis(server.url, clock) as connection:
             yield RedisConcurrencyBackend(connection)
         return
-    backend = SqliteConcurrencyBackend(tmp_path / "keeper.sqlite", clock)
+    backend = SqliteConcurrencyBackend(tmp_path / "limits.sqlite", clock)
     yield backend
     await backend.close()
 
 
 async def tokens(backend: ConcurrencyBackend, count: int, domain: str = DOMAIN) -> list[str]:
-    """Return the tokens of those who were let in."""
+    """Return the tokens of the acquired slots."""
     entries = await asyncio.gather(*(backend.acquire(domain, LIMIT) for _ in range(count)))
     return [entry.token for entry in entries if entry.token is not None]
 
@@ -56,7 +56,7 @@ async def test_of_fifty_requests_only_the_limit_is_in_flight(backend: Concurrenc
     assert len(set(inside)) == LIMIT
 
 
-async def test_who_leaves_makes_room_for_one(backend: ConcurrencyBackend) -> None:
+async def test_a_released_slot_can_be_acquired(backend: ConcurrencyBackend) -> None:
     inside = await tokens(backend, 5)
 
     await backend.release(DOMAIN, inside[0])
@@ -64,16 +64,16 @@ async def test_who_leaves_makes_room_for_one(backend: ConcurrencyBackend) -> Non
     assert len(await tokens(backend, 5)) == 1
 
 
-async def test_who_is_not_inside_can_leave(backend: ConcurrencyBackend) -> None:
+async def test_an_unknown_token_can_be_released(backend: ConcurrencyBackend) -> None:
     await tokens(backend, LIMIT)
 
-    await backend.release(DOMAIN, "nobody")
-    await backend.release("b.test", "nobody")
+    await backend.release(DOMAIN, "unknown")
+    await backend.release("b.test", "unknown")
 
     assert await tokens(backend, 1) == []
 
 
-async def test_who_dies_inside_is_gone_after_a_lease(
+async def test_the_slot_of_a_dead_process_expires_after_a_lease(
     backend: ConcurrencyBackend, clock: VirtualClock
 ) -> None:
     await tokens(backend, LIMIT)
@@ -84,9 +84,7 @@ async def test_who_dies_inside_is_gone_after_a_lease(
     assert len(await tokens(backend, 5)) == LIMIT
 
 
-async def test_who_gives_signs_of_life_stays(
-    backend: ConcurrencyBackend, clock: VirtualClock
-) -> None:
+async def test_a_renewed_slot_is_kept(backend: ConcurrencyBackend, clock: VirtualClock) -> None:
     inside = await tokens(backend, LIMIT)
     await clock.sleep(LEASE - 1)
     await backend.renew(DOMAIN, inside[:2])
@@ -95,7 +93,7 @@ async def test_who_gives_signs_of_life_stays(
     assert len(await tokens(backend, 5)) == 1
 
 
-async def test_who_was_forgotten_and_lives_is_inside_again(backend: ConcurrencyBackend) -> None:
+async def test_a_lost_slot_is_restored_by_its_renewal(backend: ConcurrencyBackend) -> None:
     await backend.renew(DOMAIN, ["one", "two"])
 
     assert len(await tokens(backend, 5)) == 1
@@ -147,7 +145,7 @@ async def test_a_redis_clock_set_back_extends_no_lease(
 
 
 class Shifted(VirtualClock):
-    """A clock that goes wrong by so many seconds."""
+    """A clock that can be set wrong."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

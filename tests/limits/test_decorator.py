@@ -1,4 +1,4 @@
-"""The decorator: retries, breaker, pace and timeout around functions of any sort."""
+"""The decorator: retries, breaker, rate limit and timeout around functions of any sort."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ async def test_a_pause_too_long_to_wait_for_is_reported(clock: VirtualClock) -> 
         await ask()
 
 
-async def test_a_domain_that_fails_too_often_rests(clock: VirtualClock) -> None:
+async def test_a_domain_that_fails_too_often_is_paused(clock: VirtualClock) -> None:
     failing = Failing(*[ConnectionError()] * 10)
 
     @resilient(attempts=1, breaker=3, clock=clock)

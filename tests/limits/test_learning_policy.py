@@ -16,7 +16,7 @@ NOW = 1_800_000_000.0
 WEEK = 7 * 86_400.0
 RATES = st.floats(SLOWEST, FASTEST)
 
-# What may happen to a domain: so many requests are accepted, one is refused, a run begins, time
+# What may happen to a domain: some requests are accepted, one is refused, a run begins, time
 # passes, a limit is published.
 HAPPENINGS = st.lists(
     st.one_of(
@@ -56,7 +56,7 @@ def bursty(rate: float) -> Learned:
 
 
 def busy(state: Learned, rate: float, seconds: float, start: float) -> Learned:
-    """Let all requests at this rate be accepted for a while, told twice a second."""
+    """Accept all requests at this rate for a while, counted twice per second."""
     now = start
     while now < start + seconds:
         now += 0.5
@@ -219,7 +219,7 @@ def test_a_ceiling_is_doubted_after_a_week() -> None:
     assert learning.start_run(state, NOW + WEEK + 1).ceiling == 15.0
 
 
-def test_a_published_limit_is_used_at_once_and_never_exceeded() -> None:
+def test_a_published_limit_is_used_immediately_and_never_exceeded() -> None:
     state = learning.set_published(learning.start_run(None, NOW), 10.0, NOW)
 
     assert learning.effective_rate(state) == pytest.approx(9.5)

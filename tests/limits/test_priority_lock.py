@@ -11,7 +11,7 @@ from tests.virtual import VirtualClock, VirtualLoop
 
 
 class Waiters:
-    """People in a line, who note when they had their turn."""
+    """Tasks that wait for a lock and record the order in which they hold it."""
 
     def __init__(self, line: PriorityLock) -> None:
         self.line = line
@@ -30,7 +30,7 @@ class Waiters:
 
 
 async def serve(priorities: list[int]) -> list[int]:
-    """Return the order in which visitors are served who all come while the first is inside."""
+    """Return the order in which tasks get the lock that all arrive while the first holds it."""
     waiters = Waiters(PriorityLock())
     async with asyncio.TaskGroup() as group:
         for number, priority in enumerate(priorities):
@@ -51,7 +51,7 @@ async def test_no_waiter_starves() -> None:
         group.create_task(waiters.visit(1, 0))
         group.create_task(waiters.visit(2, 1))
         for number in range(3, 1500):
-            await asyncio.sleep(1)  # one is served, one more comes: somebody urgent always waits
+            await asyncio.sleep(1)  # one leaves, one arrives: an urgent one always waits
             group.create_task(waiters.visit(number, 1))
 
     assert 900 < waiters.served.index(1) < 1100
@@ -71,7 +71,7 @@ def test_after_a_cancellation_all_others_have_their_turn() -> None:
 
 
 async def leave_early(plans: list[tuple[int, float, float | None]]) -> None:
-    """Let visitors come with a priority at a moment; some are cancelled at another."""
+    """Start tasks with a priority at given times; cancel some at another."""
     waiters = Waiters(PriorityLock())
     loop = asyncio.get_running_loop()
 
@@ -93,7 +93,7 @@ async def leave_early(plans: list[tuple[int, float, float | None]]) -> None:
         number for number, task in enumerate(tasks) if not task.cancelled()
     }
     assert len(waiters.line) == 0
-    await asyncio.wait_for(waiters.visit(99, 0), 1.1)  # and nobody holds it
+    await asyncio.wait_for(waiters.visit(99, 0), 1.1)  # and the lock is free
 
 
 async def test_a_turn_that_comes_with_a_cancellation_is_handed_on() -> None:

@@ -29,7 +29,7 @@ MARGINS = st.sampled_from([0.0, 0.01, 0.1, 1.0])
 
 
 @st.composite
-def paces(draw: st.DrawFn, smallest: int = 1) -> RateLimit:
+def rate_limits(draw: st.DrawFn, smallest: int = 1) -> RateLimit:
     return RateLimit(draw(RATES), draw(st.integers(smallest, 12)), draw(MARGINS))
 
 
@@ -71,7 +71,7 @@ def refused(limit: RateLimit, arrivals: Sequence[float]) -> list[float]:
     return refusals
 
 
-@given(paces(), GAPS, st.data())
+@given(rate_limits(), GAPS, st.data())
 def test_a_server_with_the_same_limit_never_refuses_however_deliveries_differ(
     limit: RateLimit, gaps: list[float], data: st.DataObject
 ) -> None:
@@ -85,7 +85,7 @@ def test_a_server_with_the_same_limit_never_refuses_however_deliveries_differ(
     assert refused(limit, delivered) == []
 
 
-@given(paces(), st.integers(13, 200))
+@given(rate_limits(), st.integers(13, 200))
 def test_a_late_burst_and_punctual_followers_are_not_refused(limit: RateLimit, count: int) -> None:
     slots = reserve_all(limit, [NOW] * count)
     burst, followers = slots[: limit.capacity], slots[limit.capacity :]
@@ -95,7 +95,7 @@ def test_a_late_burst_and_punctual_followers_are_not_refused(limit: RateLimit, c
     assert refused(limit, delivered) == []
 
 
-@given(paces(), st.floats(-0.2, 0.2))
+@given(rate_limits(), st.floats(-0.2, 0.2))
 def test_a_late_burst_and_a_punctual_one_are_not_refused(limit: RateLimit, gap: float) -> None:
     first = reserve_all(limit, [NOW] * limit.capacity)
     refilled = NOW + (limit.capacity + gap) * limit.interval
@@ -106,7 +106,7 @@ def test_a_late_burst_and_a_punctual_one_are_not_refused(limit: RateLimit, gap: 
     assert refused(limit, delivered) == []
 
 
-@given(paces(), st.lists(st.tuples(st.floats(0, 3), st.booleans()), min_size=1, max_size=60))
+@given(rate_limits(), st.lists(st.tuples(st.floats(0, 3), st.booleans()), min_size=1, max_size=60))
 def test_slots_given_back_are_used_again_without_a_refusal(
     limit: RateLimit, steps: list[tuple[float, bool]]
 ) -> None:
@@ -122,7 +122,7 @@ def test_slots_given_back_are_used_again_without_a_refusal(
     assert refused(limit, used[1:] or used) == []
 
 
-@given(paces(smallest=2), st.integers(13, 300))
+@given(rate_limits(smallest=2), st.integers(13, 300))
 def test_the_margin_is_paid_once(limit: RateLimit, count: int) -> None:
     slots = reserve_all(limit, [NOW] * count)
 
@@ -157,14 +157,14 @@ def test_a_hundred_thousand_requests_do_not_drift(rate: float) -> None:
     assert slots[-1].at - NOW == pytest.approx(99_995 / rate + 0.001, abs=CLOCK_ROUNDING)
 
 
-@given(paces(), GAPS)
+@given(rate_limits(), GAPS)
 def test_slots_never_go_back(limit: RateLimit, gaps: list[float]) -> None:
     slots = reserve_all(limit, times(limit, gaps))
 
     assert all(earlier.at <= later.at for earlier, later in pairwise(slots))
 
 
-@given(paces(), GAPS)
+@given(rate_limits(), GAPS)
 def test_no_slot_lies_in_the_past(limit: RateLimit, gaps: list[float]) -> None:
     arrivals = times(limit, gaps)
 
@@ -173,7 +173,7 @@ def test_no_slot_lies_in_the_past(limit: RateLimit, gaps: list[float]) -> None:
     assert all(slot.at >= now for slot, now in zip(slots, arrivals, strict=True))
 
 
-@given(paces(), GAPS, st.floats(0, 100))
+@given(rate_limits(), GAPS, st.floats(0, 100))
 def test_after_a_penalty_nothing_goes_before_its_end_and_nothing_bursts(
     limit: RateLimit, gaps: list[float], seconds: float
 ) -> None:
@@ -190,7 +190,7 @@ def test_after_a_penalty_nothing_goes_before_its_end_and_nothing_bursts(
     )
 
 
-@given(paces(), GAPS, st.floats(0, 100))
+@given(rate_limits(), GAPS, st.floats(0, 100))
 def test_a_penalty_voids_exactly_the_slots_before_its_end(
     limit: RateLimit, gaps: list[float], seconds: float
 ) -> None:
@@ -219,7 +219,7 @@ def test_a_shorter_penalty_does_not_end_a_longer_one() -> None:
     assert slot.at >= NOW + 30
 
 
-@given(paces(), GAPS)
+@given(rate_limits(), GAPS)
 def test_a_slot_given_back_is_the_next_one_handed_out(limit: RateLimit, gaps: list[float]) -> None:
     now = times(limit, gaps)[-1]
     slot = reserve_all(limit, times(limit, gaps))[-1]
@@ -262,7 +262,7 @@ def test_a_reserved_slot_waits_longer_when_the_margin_grows() -> None:
     assert check_slot(limit, grown, slot, slot.at) == pytest.approx(0.2, abs=CLOCK_ROUNDING)
 
 
-@given(paces(), st.floats(0, 1e6))
+@given(rate_limits(), st.floats(0, 1e6))
 def test_the_margin_grows_within_bounds_and_never_shrinks_by_lateness(
     limit: RateLimit, seconds: float
 ) -> None:
@@ -297,7 +297,7 @@ def test_a_clock_set_back_does_not_stop_the_domain() -> None:
     assert slot.wait == pytest.approx(1.1, abs=CLOCK_ROUNDING)
 
 
-@given(paces(), GAPS)
+@given(rate_limits(), GAPS)
 def test_tokens_stay_between_nothing_and_capacity(limit: RateLimit, gaps: list[float]) -> None:
     now = times(limit, gaps)[-1]
     state = reserve_all(limit, times(limit, gaps))[-1].after

@@ -38,7 +38,7 @@ async def departures(
     return left
 
 
-async def test_five_go_at_once_and_the_sixth_after_the_margin(
+async def test_five_go_together_and_the_sixth_after_the_margin(
     limiter: RateLimiter, clock: VirtualClock
 ) -> None:
     left = await departures(limiter, clock, 7)
@@ -54,7 +54,7 @@ async def test_two_hundred_take_the_time_they_must_and_a_margin(
     assert clock.now() - EPOCH == pytest.approx(97.6, abs=ROUNDING)
 
 
-async def test_one_after_the_other_is_as_fast_as_all_at_once(
+async def test_one_after_the_other_is_as_fast_as_all_together(
     limiter: RateLimiter, clock: VirtualClock
 ) -> None:
     for _ in range(200):
@@ -154,7 +154,7 @@ async def test_a_cancelled_task_does_not_hold_up_those_behind_it(
     assert behind.result() == pytest.approx([0.6], abs=ROUNDING)
 
 
-async def test_a_grant_is_void_once_the_bucket_has_been_full_again(
+async def test_a_token_is_void_once_the_bucket_has_been_full_again(
     limiter: RateLimiter, clock: VirtualClock
 ) -> None:
     held = [await limiter.acquire("a.test") for _ in range(6)]
@@ -170,7 +170,7 @@ async def test_a_grant_is_void_once_the_bucket_has_been_full_again(
     assert limiter.get_statistics().requests == 6
 
 
-async def test_a_late_grant_counts_while_the_bucket_is_in_use(
+async def test_a_late_token_counts_while_the_bucket_is_in_use(
     limiter: RateLimiter, clock: VirtualClock
 ) -> None:
     held = await limiter.acquire("a.test")
@@ -222,7 +222,7 @@ async def test_a_task_that_wakes_late_does_not_let_others_catch_up(clock: Virtua
     assert left[5] > 5.6
 
 
-async def test_a_task_that_wakes_late_goes_at_once_if_it_can(clock: VirtualClock) -> None:
+async def test_a_task_that_wakes_late_goes_immediately_if_it_can(clock: VirtualClock) -> None:
     limiter = RateLimiter(clock=SleepyClock(oversleeps=0.3), backend=MemoryRateLimitBackend(clock))
     await departures(limiter, clock, 5)
 
@@ -231,7 +231,7 @@ async def test_a_task_that_wakes_late_goes_at_once_if_it_can(clock: VirtualClock
     assert left == pytest.approx([0.9, 1.1], abs=ROUNDING)
 
 
-async def test_a_grant_says_when_it_was_due_and_how_long_it_took(
+async def test_a_token_says_when_it_was_due_and_how_long_it_took(
     limiter: RateLimiter, clock: VirtualClock
 ) -> None:
     await departures(limiter, clock, 5)
@@ -347,31 +347,31 @@ class SleepyClock(VirtualClock):
 
 
 class SilentBackend(RateLimitBackend):
-    """A keeper that may be looked at once, and must not be asked for anything."""
+    """A backend that may be read once, and must not be used otherwise."""
 
     is_seen = False
 
-    async def reserve(self, domain: str, pace: RateLimit) -> Slot:
-        _not_to_be_asked(domain, pace)
+    async def reserve(self, domain: str, limit: RateLimit) -> Slot:
+        _must_not_be_called(domain, limit)
 
-    async def check(self, domain: str, pace: RateLimit, slot: Slot) -> float | None:
-        _not_to_be_asked(domain, pace, slot)
+    async def check(self, domain: str, limit: RateLimit, slot: Slot) -> float | None:
+        _must_not_be_called(domain, limit, slot)
 
-    async def penalise(self, domain: str, pace: RateLimit, seconds: float) -> BucketState:
-        _not_to_be_asked(domain, pace, seconds)
+    async def penalise(self, domain: str, limit: RateLimit, seconds: float) -> BucketState:
+        _must_not_be_called(domain, limit, seconds)
 
-    async def observe_lateness(self, domain: str, pace: RateLimit, seconds: float) -> None:
-        _not_to_be_asked(domain, pace, seconds)
+    async def observe_lateness(self, domain: str, limit: RateLimit, seconds: float) -> None:
+        _must_not_be_called(domain, limit, seconds)
 
     async def cancel(self, domain: str, slot: Slot) -> None:
-        _not_to_be_asked(domain, slot)
+        _must_not_be_called(domain, slot)
 
     async def state(self, domain: str) -> BucketState | None:
         if self.is_seen:
-            _not_to_be_asked(domain)
+            _must_not_be_called(domain)
         self.is_seen = True
         return None
 
 
-def _not_to_be_asked(*question: object) -> Never:
+def _must_not_be_called(*question: object) -> Never:
     raise AssertionError(question)

@@ -46,7 +46,7 @@ class CountingCells(MemoryStateBackend[Learned]):
 
 
 async def take(limiter: RateLimiter, count: int) -> list[Token]:
-    """Have so many requests accepted, one after the other; the first two leave together."""
+    """Accept this many requests, one after the other; the first two leave together."""
     grants = []
     for _ in range(count):
         grants.append(await limiter.acquire(SITE))

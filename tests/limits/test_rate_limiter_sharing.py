@@ -1,4 +1,4 @@
-"""What one process is told by a site or a person reaches every process, limited or not."""
+"""What one process learns from a site or a user reaches every process, limited or not."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def backend(
 
 
 class CountingBackend(MemoryRateLimitBackend):
-    """A keeper that counts how often it is looked at."""
+    """A backend that counts how often it is looked at."""
 
     looks = 0
 
@@ -77,7 +77,7 @@ async def test_a_rest_is_heard_of_by_an_unlimited_process_under_way(
     assert not (await ours.acquire(SITE)).is_limited
 
 
-async def test_an_unlimited_domain_is_looked_at_once_a_second_at_most(clock: VirtualClock) -> None:
+async def test_an_unlimited_domain_is_checked_once_per_second_at_most(clock: VirtualClock) -> None:
     backend = CountingBackend(clock)
     limiter = RateLimiter(None, clock=clock, backend=backend)
 

@@ -1,4 +1,4 @@
-"""When Redis forgets, the pace starts from a full wait, and old slots are void."""
+"""When Redis forgets, the rate limit starts from a full wait, and old slots are void."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.servers import RedisServer, redis_running
 from tests.virtual import VirtualClock
 
 DOMAIN = "a.test"
-PACE = RateLimit(2.0, 5, 0.1)
-A_FULL_WAIT = PACE.interval + PACE.margin
+RATE_LIMIT = RateLimit(2.0, 5, 0.1)
+A_FULL_WAIT = RATE_LIMIT.interval + RATE_LIMIT.margin
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def save(server: RedisServer) -> None:
 async def test_a_redis_that_has_been_up_for_a_while_gives_a_burst(
     backend: RedisRateLimitBackend,
 ) -> None:
-    slots = [await backend.reserve(DOMAIN, PACE) for _ in range(6)]
+    slots = [await backend.reserve(DOMAIN, RATE_LIMIT) for _ in range(6)]
 
     assert [slot.wait == 0 for slot in slots] == [True] * 5 + [False]
 
@@ -69,14 +69,14 @@ async def test_a_redis_that_has_been_up_for_a_while_gives_a_burst(
 async def test_after_forgetting_the_first_slot_is_a_full_wait_away(
     backend: RedisRateLimitBackend, server: RedisServer, forget: Callable[[RedisServer], None]
 ) -> None:
-    await backend.reserve(DOMAIN, PACE)
+    await backend.reserve(DOMAIN, RATE_LIMIT)
     forget(server)
 
-    slots = [await backend.reserve(DOMAIN, PACE) for _ in range(3)]
+    slots = [await backend.reserve(DOMAIN, RATE_LIMIT) for _ in range(3)]
 
     gaps = [later.at - earlier.at for earlier, later in pairwise(slots)]
     assert slots[0].wait == pytest.approx(A_FULL_WAIT, abs=1e-5)
-    assert gaps == pytest.approx([PACE.interval] * 2, abs=1e-5)
+    assert gaps == pytest.approx([RATE_LIMIT.interval] * 2, abs=1e-5)
 
 
 async def test_a_domain_never_asked_before_waits_too(
@@ -84,19 +84,21 @@ async def test_a_domain_never_asked_before_waits_too(
 ) -> None:
     flush(server)
 
-    assert (await backend.reserve("b.test", PACE)).wait == pytest.approx(A_FULL_WAIT, abs=1e-5)
+    assert (await backend.reserve("b.test", RATE_LIMIT)).wait == pytest.approx(
+        A_FULL_WAIT, abs=1e-5
+    )
 
 
 async def test_an_older_copy_is_not_believed(
     backend: RedisRateLimitBackend, server: RedisServer
 ) -> None:
-    await backend.reserve(DOMAIN, PACE)
+    await backend.reserve(DOMAIN, RATE_LIMIT)
     save(server)
     for _ in range(4):
-        await backend.reserve(DOMAIN, PACE)
+        await backend.reserve(DOMAIN, RATE_LIMIT)
     fall_back_to_an_older_copy(server)
 
-    slot = await backend.reserve(DOMAIN, PACE)
+    slot = await backend.reserve(DOMAIN, RATE_LIMIT)
 
     assert slot.wait == pytest.approx(A_FULL_WAIT, abs=1e-5)
 
@@ -105,10 +107,10 @@ async def test_a_quiet_time_after_forgetting_fills_the_bucket(
     backend: RedisRateLimitBackend, server: RedisServer, clock: VirtualClock
 ) -> None:
     flush(server)
-    await backend.state(DOMAIN)  # somebody has to notice
-    await clock.sleep(PACE.capacity / PACE.rate + PACE.margin)
+    await backend.state(DOMAIN)  # any call starts the new epoch
+    await clock.sleep(RATE_LIMIT.capacity / RATE_LIMIT.rate + RATE_LIMIT.margin)
 
-    slots = [await backend.reserve(DOMAIN, PACE) for _ in range(5)]
+    slots = [await backend.reserve(DOMAIN, RATE_LIMIT) for _ in range(5)]
 
     assert sum(slot.wait for slot in slots) == 0
 
@@ -117,12 +119,12 @@ async def test_a_quiet_time_after_forgetting_fills_the_bucket(
 async def test_a_slot_from_before_is_void(
     backend: RedisRateLimitBackend, server: RedisServer, forget: Callable[[RedisServer], None]
 ) -> None:
-    slots = [await backend.reserve(DOMAIN, PACE) for _ in range(8)]
+    slots = [await backend.reserve(DOMAIN, RATE_LIMIT) for _ in range(8)]
     forget(server)
 
-    assert await backend.check(DOMAIN, PACE, slots[-1]) is None
-    after = await backend.reserve(DOMAIN, PACE)
-    assert await backend.check(DOMAIN, PACE, slots[-1]) is None
+    assert await backend.check(DOMAIN, RATE_LIMIT, slots[-1]) is None
+    after = await backend.reserve(DOMAIN, RATE_LIMIT)
+    assert await backend.check(DOMAIN, RATE_LIMIT, slots[-1]) is None
     await backend.cancel(DOMAIN, slots[-1])
     assert await backend.state(DOMAIN) == after.after
 
@@ -130,13 +132,13 @@ async def test_a_slot_from_before_is_void(
 async def test_a_rest_that_the_site_asked_for_is_not_forgotten(
     backend: RedisRateLimitBackend, server: RedisServer, clock: VirtualClock
 ) -> None:
-    await backend.penalise(DOMAIN, PACE, 100)
+    await backend.penalise(DOMAIN, RATE_LIMIT, 100)
     await clock.sleep(40)
     flush(server)
 
-    slot = await backend.reserve(DOMAIN, PACE)
+    slot = await backend.reserve(DOMAIN, RATE_LIMIT)
 
-    assert slot.wait == pytest.approx(60 + PACE.margin, abs=0.1)
+    assert slot.wait == pytest.approx(60 + RATE_LIMIT.margin, abs=0.1)
 
 
 async def test_those_inside_are_heard_of_before_others_are_let_in(

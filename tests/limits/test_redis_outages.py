@@ -1,4 +1,4 @@
-"""When Redis cannot be asked, nobody runs free: callers wait and say so, or say what to do."""
+"""While Redis is not reachable, callers wait and log it, or raise what to do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.servers import RedisServer, free_port, redis_running
 from tests.virtual import VirtualClock
 
 DOMAIN = "a.test"
-PACE = RateLimit()
+RATE_LIMIT = RateLimit()
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 async def limit_at(
     url: str, clock: VirtualClock, **options: object
 ) -> AsyncIterator[RedisRateLimitBackend]:
-    """Give a keeper that waits for ever for an answer: Redis knows nothing of virtual time."""
+    """Give a backend that waits for ever for an answer: Redis knows nothing of virtual time."""
     connection = RedisConnection(url, clock, **{"timeout": None, **options})  # type: ignore[arg-type]  # mixed
     yield RedisRateLimitBackend(connection)
     await connection.close()
@@ -50,7 +50,7 @@ async def problem(url: str, clock: VirtualClock) -> str:
     begun = clock.now()
     async with limit_at(url, clock) as backend:
         with pytest.raises(RedisUnreachable) as caught:
-            await backend.reserve(DOMAIN, PACE)
+            await backend.reserve(DOMAIN, RATE_LIMIT)
     assert clock.now() == begun
     return str(caught.value)
 
@@ -62,7 +62,7 @@ async def test_a_missing_redis_is_waited_for_and_reported_once(
 
     async with limit_at(url, clock) as backend:
         with pytest.raises(RedisUnreachable, match="longline up"):
-            await backend.reserve(DOMAIN, PACE)
+            await backend.reserve(DOMAIN, RATE_LIMIT)
 
     assert 55 < clock.now() - begun <= 60
     assert len(logged) == 1
@@ -73,17 +73,17 @@ async def test_the_patience_of_workers_has_no_end(clock: VirtualClock) -> None:
     async with limit_at(f"redis://127.0.0.1:{free_port()}/0", clock, max_wait=None) as backend:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(600):
-                await backend.reserve(DOMAIN, PACE)
+                await backend.reserve(DOMAIN, RATE_LIMIT)
 
 
 async def test_work_goes_on_when_redis_is_back(
     server: RedisServer, clock: VirtualClock, logged: list[str]
 ) -> None:
     async with limit_at(server.url, clock) as backend:
-        await backend.reserve(DOMAIN, PACE)
+        await backend.reserve(DOMAIN, RATE_LIMIT)
         server.kill()
         async with asyncio.TaskGroup() as group:
-            waiting = [group.create_task(backend.reserve(DOMAIN, PACE)) for _ in range(5)]
+            waiting = [group.create_task(backend.reserve(DOMAIN, RATE_LIMIT)) for _ in range(5)]
             await clock.sleep(10)
             server.start()
 
@@ -92,7 +92,7 @@ async def test_work_goes_on_when_redis_is_back(
 
 
 @pytest.mark.parametrize("user", ["", ":wr0ng@"])
-async def test_a_wrong_password_is_an_error_at_once(
+async def test_a_wrong_password_is_an_error_immediately(
     tmp_path: Path, clock: VirtualClock, user: str
 ) -> None:
     with redis_running(tmp_path, "--requirepass", "secret") as server:
@@ -120,7 +120,7 @@ async def test_a_missing_and_a_wrong_password_are_distinguished(
         (("REPLICAOF", "127.0.0.1", "1"), "replica"),
     ],
 )
-async def test_a_redis_that_takes_no_writes_is_an_error_at_once(
+async def test_a_redis_that_takes_no_writes_is_an_error_immediately(
     server: RedisServer, clock: VirtualClock, setting: tuple[str, ...], cause: str
 ) -> None:
     with Redis.from_url(server.url) as redis:
@@ -129,19 +129,19 @@ async def test_a_redis_that_takes_no_writes_is_an_error_at_once(
     assert cause in await problem(server.url, clock)
 
 
-async def test_a_redis_that_becomes_a_replica_is_an_error_at_once(
+async def test_a_redis_that_becomes_a_replica_is_an_error_immediately(
     server: RedisServer, clock: VirtualClock
 ) -> None:
     async with limit_at(server.url, clock) as backend:
-        await backend.reserve(DOMAIN, PACE)
+        await backend.reserve(DOMAIN, RATE_LIMIT)
         with Redis.from_url(server.url) as redis:
             redis.replicaof("127.0.0.1", 1)
 
             with pytest.raises(RedisUnreachable, match="replica"):
-                await backend.reserve(DOMAIN, PACE)
+                await backend.reserve(DOMAIN, RATE_LIMIT)
             redis.replicaof("NO", "ONE")
 
-        assert (await backend.reserve(DOMAIN, PACE)).wait > 0
+        assert (await backend.reserve(DOMAIN, RATE_LIMIT)).wait > 0
 
 
 async def test_an_endless_script_of_another_client_is_reported(
@@ -149,8 +149,8 @@ async def test_an_endless_script_of_another_client_is_reported(
 ) -> None:
     with Redis.from_url(server.url) as redis:
         redis.config_set("lua-time-limit", 1)
-    with socket.create_connection(("127.0.0.1", server.port)) as somebody:
-        somebody.sendall(b'EVAL "while true do end" 0\r\n')
+    with socket.create_connection(("127.0.0.1", server.port)) as other:
+        other.sendall(b'EVAL "while true do end" 0\r\n')
 
         assert "SCRIPT KILL" in await problem(server.url, clock)
 
@@ -176,7 +176,7 @@ class Stub:
             yield f"redis://127.0.0.1:{self.port}/0"
 
 
-async def test_another_server_than_redis_is_an_error_at_once(clock: VirtualClock) -> None:
+async def test_another_server_than_redis_is_an_error_immediately(clock: VirtualClock) -> None:
     async with Stub(b"HTTP/1.1 400 Bad Request\r\n\r\n").running() as url:
         assert url.removeprefix("redis://").removesuffix("/0") in await problem(url, clock)
 
@@ -188,7 +188,7 @@ async def test_a_network_that_stalls_is_waited_for(clock: VirtualClock, logged: 
         limit_at(url, clock, timeout=3.0) as backend,
     ):
         with pytest.raises(RedisUnreachable):
-            await backend.reserve(DOMAIN, PACE)
+            await backend.reserve(DOMAIN, RATE_LIMIT)
 
     assert 50 < clock.now() - begun < 65
     assert len(logged) == 1
@@ -197,7 +197,7 @@ async def test_a_network_that_stalls_is_waited_for(clock: VirtualClock, logged: 
 async def test_a_cancellation_goes_through_a_stalled_network(clock: VirtualClock) -> None:
     async with Stub().running() as url, limit_at(url, clock, timeout=3.0, max_wait=None) as backend:
         begun = clock.now()
-        asking = asyncio.create_task(backend.reserve(DOMAIN, PACE))
+        asking = asyncio.create_task(backend.reserve(DOMAIN, RATE_LIMIT))
         await clock.sleep(1)
         asking.cancel()
 

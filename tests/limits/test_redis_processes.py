@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.limits.redis_process import PACE
+from tests.limits.redis_process import RATE_LIMIT
 from tests.redis_connections import new_prefix
 from tests.servers import RedisServer
 
@@ -37,4 +37,4 @@ async def test_processes_share_one_rate_limit(redis_server: RedisServer) -> None
     times = sorted(at for one in result for at in one)
     gaps = [later - earlier for earlier, later in pairwise(times)]
     assert len(times) == PROCESSES * TIMES
-    assert min(gaps) > PACE.interval - 0.001
+    assert min(gaps) > RATE_LIMIT.interval - 0.001

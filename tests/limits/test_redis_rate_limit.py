@@ -1,4 +1,4 @@
-"""The scripts for Redis do as `pace.py` does, and all clients share one pace."""
+"""The scripts for Redis do as `rate_limit.py` does, and all clients share one rate limit."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from tests.virtual import EPOCH, VirtualClock
 
 DOMAIN = "a.test"
 A_MINUTE = 60.0
-PACES = [RateLimit(), RateLimit(1 / 6, 1), RateLimit(3.0, 12, 1.0), RateLimit(997.0, 7, 0.0)]
+RATE_LIMITS = [RateLimit(), RateLimit(1 / 6, 1), RateLimit(3.0, 12, 1.0), RateLimit(997.0, 7, 0.0)]
 
 
 @dataclass
 class Hands(Clock):
     """A clock that is set by hand, back too."""
 
-    moment: float = EPOCH
+    time: float = EPOCH
 
     def now(self) -> float:
-        return self.moment
+        return self.time
 
     async def sleep(self, seconds: float) -> None:
-        self.moment += seconds
+        self.time += seconds
 
 
 @dataclass(frozen=True)
 class Move:
-    """After so many seconds, one does this, with a figure where it needs one."""
+    """What is done after some seconds, with a number if it needs one."""
 
     after: float
     limit: RateLimit
@@ -58,7 +58,7 @@ class Move:
 MOVES = st.builds(
     Move,
     after=st.one_of(st.just(0.0), st.floats(0, 3), st.floats(-50, 400)),
-    limit=st.sampled_from(PACES),
+    limit=st.sampled_from(RATE_LIMITS),
     what=st.sampled_from(["reserve"] * 4 + ["check", "penalise", "late", "give back", "state"]),
     figure=st.floats(0, 20),
 )
@@ -66,10 +66,10 @@ MOVES = st.builds(
 
 async def play(moves: list[Move], backend: RateLimitBackend, clock: Hands) -> list[object]:
     """Make the moves and return all answers."""
-    slots = [await backend.reserve(DOMAIN, PACES[0])]
+    slots = [await backend.reserve(DOMAIN, RATE_LIMITS[0])]
     answers: list[object] = [shown(slots[0])]
     for move in moves:
-        clock.moment += move.after
+        clock.time += move.after
         slot = slots[int(move.figure) % len(slots)]
         if move.what == "reserve":
             slots.append(await backend.reserve(DOMAIN, move.limit))
@@ -94,7 +94,7 @@ async def played_in_python(moves: list[Move]) -> list[object]:
     """Make the moves on the policy, on a bucket that was empty when the clock began."""
     clock = Hands()
     states = MemoryStateBackend[BucketState](clock)
-    empty = BucketState(EPOCH, PACES[0].slack + PACES[0].interval)
+    empty = BucketState(EPOCH, RATE_LIMITS[0].slack + RATE_LIMITS[0].interval)
     await states.change(DOMAIN, lambda _state, _now: (empty, None))
     return await play(moves, RateLimitBackend(states), clock)
 
@@ -122,9 +122,9 @@ def test_the_scripts_answer_as_the_policy_does(
 
 
 async def reserve_all(
-    server: RedisServer, clock: Clock, limit: RateLimit, times: int
+    server: RedisServer, clock: Clock, limit: RateLimit, count: int
 ) -> list[float]:
-    """Return the slots that ten clients get who ask at once, in seconds from the first."""
+    """Return the slots of ten concurrent clients, in seconds from the first."""
     async with AsyncExitStack() as ends:
         first = await ends.enter_async_context(settled_redis(server.url, clock))
         connections = [
@@ -133,38 +133,38 @@ async def reserve_all(
         ]
         asked = (
             RedisRateLimitBackend(connection).reserve(DOMAIN, limit)
-            for connection in connections * times
+            for connection in connections * count
         )
-        moments = sorted(slot.at for slot in await asyncio.gather(*asked))
-    return [moment - moments[0] for moment in moments]
+        times = sorted(slot.at for slot in await asyncio.gather(*asked))
+    return [at - times[0] for at in times]
 
 
 async def test_ten_clients_at_ten_a_minute_make_ten_in_the_first_minute(
     redis_server: RedisServer, clock: VirtualClock
 ) -> None:
-    moments = await reserve_all(redis_server, clock, RateLimit(10 / A_MINUTE, 1), 10)
+    times = await reserve_all(redis_server, clock, RateLimit(10 / A_MINUTE, 1), 10)
 
-    assert len(moments) == 100
-    assert sum(moment < A_MINUTE for moment in moments) == 10
-    assert 10 * A_MINUTE < moments[-1] < 10.2 * A_MINUTE
+    assert len(times) == 100
+    assert sum(at < A_MINUTE for at in times) == 10
+    assert 10 * A_MINUTE < times[-1] < 10.2 * A_MINUTE
 
 
 async def test_ten_clients_use_the_whole_rate(
     redis_server: RedisServer, clock: VirtualClock
 ) -> None:
-    moments = await reserve_all(redis_server, clock, RateLimit(1.0, 5), 10)
+    times = await reserve_all(redis_server, clock, RateLimit(1.0, 5), 10)
 
-    assert 59 <= sum(0 < moment <= A_MINUTE for moment in moments) <= 60
+    assert 59 <= sum(0 < at <= A_MINUTE for at in times) <= 60
 
 
-async def test_a_grant_is_one_call(redis_server: RedisServer, clock: VirtualClock) -> None:
+async def test_a_reservation_is_one_call(redis_server: RedisServer, clock: VirtualClock) -> None:
     async with settled_redis(redis_server.url, clock) as connection:
         backend = RedisRateLimitBackend(connection)
-        await backend.reserve(DOMAIN, PACES[0])  # now Redis knows the script
+        await backend.reserve(DOMAIN, RATE_LIMITS[0])  # now Redis knows the script
         with Redis.from_url(redis_server.url) as redis:
             redis.config_resetstat()
             for _ in range(20):
-                await backend.reserve(DOMAIN, PACES[0])
+                await backend.reserve(DOMAIN, RATE_LIMITS[0])
             calls = redis.info("commandstats")
 
     assert calls["cmdstat_evalsha"]["calls"] == 20
@@ -173,7 +173,7 @@ async def test_a_grant_is_one_call(redis_server: RedisServer, clock: VirtualCloc
 
 async def test_every_key_has_a_lifetime(redis_server: RedisServer, clock: VirtualClock) -> None:
     async with settled_redis(redis_server.url, clock) as connection:
-        await RedisRateLimitBackend(connection).penalise(DOMAIN, PACES[0], 30)
+        await RedisRateLimitBackend(connection).penalise(DOMAIN, RATE_LIMITS[0], 30)
         await RedisConcurrencyBackend(connection).acquire(DOMAIN, 1)
         with Redis.from_url(redis_server.url) as redis:
             keys = [connection.key(room, DOMAIN) for room in ("pace", "crowd")]
@@ -187,10 +187,10 @@ async def test_a_clock_set_back_an_hour_does_not_stop_a_domain(redis_server: Red
     clock = Hands()
     async with settled_redis(redis_server.url, clock) as connection:
         backend = RedisRateLimitBackend(connection)
-        slots = [await backend.reserve(DOMAIN, PACES[0]) for _ in range(5)]
-        clock.moment -= 3600
+        slots = [await backend.reserve(DOMAIN, RATE_LIMITS[0]) for _ in range(5)]
+        clock.time -= 3600
 
-        slot = await backend.reserve(DOMAIN, PACES[0])
+        slot = await backend.reserve(DOMAIN, RATE_LIMITS[0])
 
     assert slots[-1].wait == 0
     assert 0 < slot.wait < 5
@@ -200,14 +200,14 @@ async def test_a_clock_set_forward_gives_one_burst_at_most(redis_server: RedisSe
     clock = Hands()
     async with settled_redis(redis_server.url, clock) as connection:
         backend = RedisRateLimitBackend(connection)
-        held = [await backend.reserve(DOMAIN, PACES[0]) for _ in range(10)]
-        clock.moment += 3600
-        checks = [await backend.check(DOMAIN, PACES[0], slot) for slot in held]
+        held = [await backend.reserve(DOMAIN, RATE_LIMITS[0]) for _ in range(10)]
+        clock.time += 3600
+        checks = [await backend.check(DOMAIN, RATE_LIMITS[0], slot) for slot in held]
 
-        slots = [await backend.reserve(DOMAIN, PACES[0]) for _ in range(10)]
+        slots = [await backend.reserve(DOMAIN, RATE_LIMITS[0]) for _ in range(10)]
 
     assert checks == [None] * 10
-    assert sum(slot.wait == 0 for slot in slots) == PACES[0].capacity
+    assert sum(slot.wait == 0 for slot in slots) == RATE_LIMITS[0].capacity
 
 
 @pytest.mark.parametrize("domain", ["a b.test", "bücher.test", "[::1]:8080", "*"])
@@ -216,7 +216,7 @@ async def test_any_name_is_a_domain(
 ) -> None:
     async with clocked_redis(redis_server.url, clock, prefix=new_prefix()) as connection:
         backend = RedisRateLimitBackend(connection)
-        slot = await backend.reserve(domain, PACES[0])
+        slot = await backend.reserve(domain, RATE_LIMITS[0])
 
         assert await backend.state(domain) == slot.after
         assert await backend.state("other.test") is None

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.real_time
 
 
 class WrongClock(SystemClock):
-    """The clock of a machine that somebody has set wrong."""
+    """The clock of a machine that is set wrong."""
 
     def __init__(self, off: float) -> None:
         self._off = off

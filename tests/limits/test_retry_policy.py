@@ -46,7 +46,7 @@ def test_what_may_pass_is_tried_again(kind: FailureKind) -> None:
 
 
 @pytest.mark.parametrize("kind", LASTING)
-def test_what_stays_wrong_is_given_up_at_once(kind: FailureKind) -> None:
+def test_what_stays_wrong_is_given_up_immediately(kind: FailureKind) -> None:
     assert RetryPolicy().decide(1, kind, 5.0) == RetryDecision(RetryAction.GIVE_UP)
 
 

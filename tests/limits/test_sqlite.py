@@ -22,14 +22,14 @@ from longline.limits.rate_limit import RateLimit
 from tests.limit_backends import SqliteBreakerBackend, SqliteRateLimitBackend
 from tests.virtual import VirtualClock
 
-PACE = RateLimit(rate=0.1, capacity=5)  # as in sqlite_process.py
+RATE_LIMIT = RateLimit(rate=0.1, capacity=5)  # as in sqlite_process.py
 POLICY = BreakerPolicy(threshold=1, recovery=60.0)  # the same
 PROGRAM = Path(__file__).with_name("sqlite_process.py")
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "keeper.sqlite"
+    return tmp_path / "limits.sqlite"
 
 
 @pytest.fixture
@@ -88,18 +88,18 @@ async def test_a_killed_process_leaves_its_burst_spent(
     process.communicate()
 
     assert len(burst) == 5
-    assert (await backend.reserve("a.test", PACE)).wait > 5
+    assert (await backend.reserve("a.test", RATE_LIMIT)).wait > 5
 
 
 @pytest.mark.real_time
 async def test_the_event_loop_goes_on_while_another_process_holds_the_lock(
     path: Path, backend: SqliteRateLimitBackend
 ) -> None:
-    await backend.reserve("a.test", PACE)
+    await backend.reserve("a.test", RATE_LIMIT)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 
-    waiting = asyncio.create_task(backend.reserve("a.test", PACE))
+    waiting = asyncio.create_task(backend.reserve("a.test", RATE_LIMIT))
     started = time.monotonic()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -115,7 +115,7 @@ async def test_the_event_loop_goes_on_while_another_process_holds_the_lock(
 async def test_the_time_is_read_when_the_lock_is_held(
     path: Path, backend: SqliteRateLimitBackend
 ) -> None:
-    await backend.reserve("a.test", PACE)
+    await backend.reserve("a.test", RATE_LIMIT)
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
     released: list[float] = []
@@ -127,7 +127,7 @@ async def test_the_time_is_read_when_the_lock_is_held(
 
     timer = threading.Timer(0.05, release)
     timer.start()
-    slot = await backend.reserve("a.test", PACE)
+    slot = await backend.reserve("a.test", RATE_LIMIT)
     timer.join()
 
     assert slot.at >= released[0] - 0.001
@@ -149,7 +149,7 @@ async def test_limiters_on_one_file_share_a_limit(path: Path, clock: VirtualCloc
 
 async def test_a_restart_finds_the_bucket_as_it_was(path: Path, clock: VirtualClock) -> None:
     before = SqliteRateLimitBackend(path, clock)
-    slot = await before.reserve("a.test", PACE)
+    slot = await before.reserve("a.test", RATE_LIMIT)
     await before.close()
 
     after = SqliteRateLimitBackend(path, clock)
@@ -161,7 +161,7 @@ async def test_a_restart_finds_the_bucket_as_it_was(path: Path, clock: VirtualCl
 async def test_buckets_and_breakers_may_share_a_file(path: Path, clock: VirtualClock) -> None:
     buckets, breakers = SqliteRateLimitBackend(path, clock), SqliteBreakerBackend(path, clock)
 
-    slot = await buckets.reserve("a.test", PACE)
+    slot = await buckets.reserve("a.test", RATE_LIMIT)
     state = (await breakers.record("a.test", POLICY, Health.DOWN)).after
 
     assert await buckets.state("a.test") == slot.after
@@ -181,7 +181,7 @@ async def test_a_file_that_is_no_database_is_refused(
     path.write_text("these are my notes, not a database. " * 100)
 
     with pytest.raises(StoreUnreachable, match="not a database"):  # SQLite's own words
-        await backend.reserve("a.test", PACE)
+        await backend.reserve("a.test", RATE_LIMIT)
 
     assert path.read_text().startswith("these are my notes")
 
@@ -195,44 +195,44 @@ async def test_a_database_of_another_program_is_left_as_it_is(
     content = path.read_bytes()
 
     with pytest.raises(StoreUnreachable) as refused:
-        await backend.reserve("a.test", PACE)
+        await backend.reserve("a.test", RATE_LIMIT)
 
     assert str(path) in refused.value.address
     assert path.read_bytes() == content
 
 
-async def test_a_file_of_a_newer_longline_is_left_alone(
+async def test_a_file_of_a_newer_longline_is_not_changed(
     path: Path, backend: SqliteRateLimitBackend
 ) -> None:
-    await backend.reserve("a.test", PACE)
+    await backend.reserve("a.test", RATE_LIMIT)
     other = sqlite3.connect(path)
     other.execute("PRAGMA user_version = 2")
     other.close()
     late = SqliteRateLimitBackend(path, SystemClock())
 
     with pytest.raises(StoreTooNew) as refused:
-        await late.reserve("a.test", PACE)
+        await late.reserve("a.test", RATE_LIMIT)
 
     assert (refused.value.found, refused.value.known) == ("2", "1")
     await late.close()
 
 
 async def test_an_unreadable_value_is_reported(path: Path, backend: SqliteRateLimitBackend) -> None:
-    await backend.reserve("a.test", PACE)
+    await backend.reserve("a.test", RATE_LIMIT)
     other = sqlite3.connect(path)
     with other:
         other.execute("""UPDATE cells SET state = '{"speed": 3}'""")
     other.close()
 
     with pytest.raises(StoreDamaged):
-        await backend.reserve("a.test", PACE)
+        await backend.reserve("a.test", RATE_LIMIT)
 
 
 async def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
-    backend = SqliteRateLimitBackend(tmp_path / "nowhere" / "keeper.sqlite", SystemClock())
+    backend = SqliteRateLimitBackend(tmp_path / "nowhere" / "limits.sqlite", SystemClock())
 
     with pytest.raises(StoreUnreachable):
-        await backend.reserve("a.test", PACE)
+        await backend.reserve("a.test", RATE_LIMIT)
 
     await backend.close()
 

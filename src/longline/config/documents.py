@@ -129,7 +129,7 @@ def parse_document(
         BadFile: it is not YAML with names and values.
     """
     variables = os.environ if environment is None else environment
-    text = _decode(content, str(path))
+    text = _decode_text(content, str(path))
     tree = read_tree(text, str(path), lambda one: substitute(one, variables))
     if tree is None or tree.content is None:
         raise BadFile(str(path), _EMPTY, 1, 1)
@@ -157,7 +157,7 @@ def check(document: Document, model: type[M]) -> M:
         raise document.error((), "nested too deeply") from None
 
 
-def _decode(content: bytes, path: str) -> str:
+def _decode_text(content: bytes, path: str) -> str:
     try:
         text = content.decode("utf-16" if content.startswith(_UTF16) else "utf-8-sig")
     except UnicodeDecodeError as error:

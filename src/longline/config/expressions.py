@@ -75,7 +75,7 @@ def check_braces(text: str) -> str:
     if "{" in rest or "}" in rest:
         brace, other = ("{", "}") if "{" in rest else ("}", "{")
         raise invalid(
-            f"a {brace} has no matching {other}, or no name between them; {{name}} stands for a "
+            f"a {brace} has no matching {other}, or no name between them; {{name}} inserts a "
             f"parameter, and a literal brace is written twice: {brace * 2}"
         )
     return text

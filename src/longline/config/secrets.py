@@ -230,7 +230,7 @@ class Reach:
 
     def covers(self, url: str) -> bool:
         """Return whether a URL is on one of the hosts."""
-        parsed = _parse_url(url)
+        parsed = _url_or_none(url)
         if parsed is None or not parsed.raw_host or parsed.raw_host.endswith("."):
             return False
         names = (host_of(parsed), f"{parsed.host_subcomponent}:{parsed.port}")
@@ -240,7 +240,7 @@ class Reach:
 
     def problem(self, url: str) -> str | None:
         """Return why a secret may not be sent to a URL; None when it may."""
-        parsed = _parse_url(url)
+        parsed = _url_or_none(url)
         if parsed is None or not self.covers(url):
             host = (parsed and parsed.host) or "that URL"
             allowed = ", ".join(self.hosts) or "none"
@@ -282,7 +282,7 @@ def host_pattern(value: object) -> str:
     text = value.strip().lower() if isinstance(value, str) else ""
     stem = text.removeprefix("*.")
     is_below = stem != text
-    url = _parse_url(f"https://{stem}")
+    url = _url_or_none(f"https://{stem}")
     if url is None or not _HOST.fullmatch(stem) or not url.raw_host:
         raise invalid("a host is written as api.example.com, api.example.com:8443 or *.example.com")
     if is_below and "." not in stem:
@@ -292,7 +292,7 @@ def host_pattern(value: object) -> str:
     return ("*." if is_below else "") + host_of(url)
 
 
-def _parse_url(url: str) -> URL | None:
+def _url_or_none(url: str) -> URL | None:
     try:
         return URL(url)
     except ValueError:

@@ -67,13 +67,13 @@ class WaitTimer:
 
     def __enter__(self) -> None:
         if not self._blocks:
-            self._since = _time()
+            self._since = _loop_time()
         self._blocks += 1
 
     def __exit__(self, *_error: object) -> None:
         self._blocks -= 1
         if not self._blocks:
-            self._seconds += _time() - self._since
+            self._seconds += _loop_time() - self._since
             if self.on_end is not None:
                 self.on_end()
 
@@ -84,7 +84,7 @@ class WaitTimer:
 
     def seconds(self) -> float:
         """Return the seconds waited until now; overlapping waits count once."""
-        return self._seconds + (_time() - self._since if self._blocks else 0.0)
+        return self._seconds + (_loop_time() - self._since if self._blocks else 0.0)
 
     @contextlib.asynccontextmanager
     async def to_enter(self, inner: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
@@ -95,7 +95,7 @@ class WaitTimer:
             yield entered
 
 
-def _time() -> float:
+def _loop_time() -> float:
     # That of the loop: a `Clock` may be adjusted in between.
     return asyncio.get_running_loop().time()
 

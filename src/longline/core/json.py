@@ -304,14 +304,14 @@ def _diff(
         values = {side: data[name] for side, data in (("old", old), ("new", new)) if name in data}
         if len(values) == 2 and is_same_json(*values.values()):  # noqa: PLR2004  # both sides
             continue
-        inner = _children(values, by_leaf=by_leaf) if depth > 1 else None
+        inner = _sides_to_compare(values, by_leaf=by_leaf) if depth > 1 else None
         if inner is None:
             yield FieldDiff((*path, name), values)
         else:
             yield from _diff((*path, name), *inner, depth - 1, by_leaf=by_leaf)
 
 
-def _children(
+def _sides_to_compare(
     values: Mapping[str, Any], *, by_leaf: bool
 ) -> tuple[Mapping[Any, Any], Mapping[Any, Any]] | None:
     """Return both sides as mappings to compare further; None to compare them as a whole."""

@@ -52,10 +52,10 @@ def sanitize_json(text: str) -> str:
 
     Nothing is lost: a JSON parser reads the same value. JSON escapes C0 by itself.
     """
-    return _UNSAFE.sub(_escape, text)
+    return _UNSAFE.sub(_escape_character, text)
 
 
-def _escape(found: re.Match[str]) -> str:
+def _escape_character(found: re.Match[str]) -> str:
     units = found.group().encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 

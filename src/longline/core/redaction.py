@@ -63,7 +63,7 @@ class SecretRedactor:
             self.add(one)
 
     def add(self, secret: str | None) -> None:
-        """Add a secret; one that is too short to be told from ordinary words is ignored."""
+        """Add a secret; one that is too short to differ from ordinary words is ignored."""
         if secret is None or len(secret) < _SHORTEST or secret in self._secrets:
             return
         self._secrets.add(secret)

@@ -1,7 +1,7 @@
 """Circuit breaker of a domain: stop requests when it fails too often or has banned us.
 
 closed → open → half-open (one probe) → ramping (a few requests) → closed. A ban opens the breaker
-at once and for longer.
+immediately and for longer.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class BreakerPolicy:
     Also open when the share `failure_rate` of at least `least_requests` requests failed within
     `window` seconds. Each failed probe doubles the recovery time up to `longest_recovery`; after a
     ban it starts with `ban_recovery` and grows up to `longest_ban`. After a successful probe the
-    requests return over `ramp` seconds; 0 is all at once.
+    requests return over `ramp` seconds; 0 is immediately.
 
     Raises:
         BadOption: a value is out of range.
@@ -164,7 +164,7 @@ class BreakerPolicy:
 
     @classmethod
     def for_apis(cls) -> BreakerPolicy:
-        """Return the policy for APIs, which fail all at once and recover soon."""
+        """Return the policy for APIs, which fail as a whole and recover soon."""
         return cls(threshold=5)
 
     def recovery_after(self, in_a_row: int, *, is_ban: bool = False) -> float:
@@ -208,10 +208,10 @@ class BreakerState:
 
     def __post_init__(self) -> None:
         # Backends that store JSON return dicts and lists.
-        object.__setattr__(self, "window", tuple(_restored(Counts, one) for one in self.window))
-        history = tuple(_restored(Transition, one) for one in self.history)
+        object.__setattr__(self, "window", tuple(_from_json(Counts, one) for one in self.window))
+        history = tuple(_from_json(Transition, one) for one in self.history)
         object.__setattr__(self, "history", history)
-        object.__setattr__(self, "ramp", self.ramp and _restored(Ramp, self.ramp))
+        object.__setattr__(self, "ramp", self.ramp and _from_json(Ramp, self.ramp))
 
     def phase(self, now: float) -> Phase:
         """Return the phase at a time."""
@@ -411,7 +411,7 @@ def _with_transition(
 _Part = TypeVar("_Part")
 
 
-def _restored(kind: type[_Part], value: Any) -> _Part:
+def _from_json(kind: type[_Part], value: Any) -> _Part:
     return value if isinstance(value, kind) else kind(**value)
 
 
@@ -589,7 +589,7 @@ class CircuitBreaker:
         self._probes.discard(domain)
         if health is Health.UNKNOWN and not is_probe:
             return None
-        if health is Health.UP and (await self._state(domain)).is_healthy:
+        if health is Health.UP and (await self._current_state(domain)).is_healthy:
             self.count_success(domain)
             return None
         now = self._clock.now()
@@ -651,12 +651,12 @@ class CircuitBreaker:
 
     async def _admission(self, domain: str) -> Admission:
         """Decide on one request; the backend is called only when it matters."""
-        state = await self._state(domain)
+        state = await self._current_state(domain)
         if not state.is_closed:
             # A user may just have closed it; an outdated state would defer the item, or its whole
             # domain, until the breaker half-opens.
             self._seen.pop(domain, None)
-            state = await self._state(domain)
+            state = await self._current_state(domain)
         now = self._clock.now()
         if state.is_closed or state.phase(now) is Phase.OPEN:
             return admit_request(self._policy, state, now)[1]
@@ -664,7 +664,7 @@ class CircuitBreaker:
         self._seen.pop(domain, None)
         return admission
 
-    async def _state(self, domain: str) -> BreakerState:
+    async def _current_state(self, domain: str) -> BreakerState:
         """Return the state; one that was read recently is reused."""
         seen = self._seen.get(domain)
         if seen and self._clock.now() - seen[1] < self._backend.freshness:

@@ -34,7 +34,7 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class InFlightSlot:
-    """An acquired slot's `token`; None when all are taken, and none expires for `wait` seconds."""
+    """An acquired slot's `token`; None if all are in use, and none expires for `wait` seconds."""
 
     token: str | None
     wait: float = 0.0
@@ -68,7 +68,7 @@ class ConcurrencyBackend:
         self._states = states
 
     async def acquire(self, domain: str, limit: int, lease: float = LEASE) -> InFlightSlot:
-        """Take a slot for `lease` seconds while fewer than `limit` are taken, in all processes."""
+        """Acquire a slot for `lease` seconds if fewer than `limit` are in use in all processes."""
         token = uuid4().hex
         return await self._states.change(
             domain, lambda state, now: add_request(state or InFlight(), token, limit, lease, now)
@@ -91,8 +91,8 @@ class ConcurrencyBackend:
 class ConcurrencyLimiter:
     """A distributed semaphore of `limit` slots for each domain.
 
-    Tasks of one process queue and only the first asks the backend; a released slot wakes the next
-    task of its own process at once.
+    Tasks of one process queue and only the first asks the backend; a released slot immediately
+    wakes the next task of its own process.
 
     Args:
         limit: requests that may be in flight at a domain, in all processes together.

@@ -415,7 +415,7 @@ class _Guard:
         translations: list[Exception] = []
         try:
             result = await self.handler.execute(
-                lambda: self._attempt(domain, call, translations), domain=domain
+                lambda: self._call_once(domain, call, translations), domain=domain
             )
         except Exception as error:
             self.failures += 1
@@ -425,7 +425,7 @@ class _Guard:
         self.successes += 1
         return result
 
-    async def _attempt(
+    async def _call_once(
         self, domain: str, call: Callable[[], Awaitable[Any]], translations: list[Exception]
     ) -> Any:
         if self.limiter is not None:
@@ -505,7 +505,7 @@ def _domain_getter(function: Callable[..., Any], domain: Domain) -> Callable[...
 
 @functools.cache
 def _background_loop() -> LoopThread:
-    # One for all functions: those that share a limiter or a breaker must wait in the same loop.
+    # One for all functions: all users of a limiter or a breaker must wait in the same loop.
     loop = LoopThread("longline-resilient")
     atexit.register(loop.close, _LONGEST_EXIT)
     return loop

@@ -44,7 +44,7 @@ def exact(number: float) -> str:
     return f"{number:.17g}"
 
 
-# ---------------- Errors of Redis: whether waiting helps and, if not, what a person should do
+# ---------------- Errors of Redis: whether waiting helps and, if not, what the user should do
 
 REDIS_URL = "LONGLINE_REDIS_URL"
 """The setting with the URL of the Redis server."""
@@ -54,7 +54,7 @@ _TEMPORARY = ("LOADING", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN")
 def permanent_cause(error: RedisError | OSError, setting: str = REDIS_URL) -> str | None:
     """Return the cause in words when waiting does not help; None when it may.
 
-    `setting` is where a person wrote the URL.
+    `setting` is where the user wrote the URL.
     """
     if isinstance(error, (AuthenticationError, NoPermissionError)):
         return f"it refused the password or user ({error}); correct it in {setting}"
@@ -200,7 +200,7 @@ class RedisConnection:
             )
             await connection.read_response()
         except BaseException:
-            # An outstanding reply would be taken for that of the next call.
+            # An outstanding reply would be mistaken for that of the next call.
             await connection.disconnect(nowait=True)
             raise
 

@@ -1,4 +1,4 @@
--- Take a slot while fewer than the limit are taken; the policy of limits/concurrency.py.
+-- Acquire a slot while fewer than the limit are in use; the policy of limits/concurrency.py.
 -- KEYS: requests in flight, epoch; ARGV: token, limit, seconds of a lease, seconds to wait in a new epoch
 local now = clock()
 local epoch, started_at = current_epoch(KEYS[2], now)
