@@ -219,7 +219,6 @@ _CONNECT_OPTIONS = {
     "keepalives_count": 4,
     "tcp_user_timeout": 30_000,
 }
-_CURSORS = "longline.cursors"
 _SCHEMA_LOCK = int.from_bytes(b"longline")  # advisory lock for schema changes
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
@@ -280,20 +279,11 @@ class PostgresBackend(Backend):
             connection.execute("SET idle_in_transaction_session_timeout = '60s'")
             connection.autocommit = False
 
-        event.listen(engine, "before_cursor_execute", _replace_nul, retval=True)
         return engine
 
     def reader_engine(self, size: int) -> Engine:
-        engine = self._engine(size, isolation_level="REPEATABLE READ")
-
-        @event.listens_for(engine, "connect")
-        def connect(connection: Any, _record: Any) -> None:
-            connection.read_only = True
-
-        event.listen(engine, "before_cursor_execute", _replace_nul, retval=True)
-        event.listen(engine, "after_cursor_execute", _track_cursor)
-        event.listen(engine, "reset", _close_cursors)
-        return engine
+        read_only = {"postgresql_readonly": True}
+        return self._engine(size, isolation_level="REPEATABLE READ", execution_options=read_only)
 
     def lock_tables(self, connection: Connection) -> None:
         """Wait for other processes that migrate.
@@ -345,7 +335,7 @@ class PostgresBackend(Backend):
 
     def _engine(self, size: int, **options: Any) -> Engine:
         try:
-            return create_engine(
+            engine = create_engine(
                 self._url,
                 pool_size=size,
                 max_overflow=0,
@@ -362,18 +352,8 @@ class PostgresBackend(Backend):
             )
         except ImportError as error:
             raise MissingExtra("postgres", "PostgreSQL as the database") from error
-
-
-def _track_cursor(connection: Connection, cursor: Any, *_: Any) -> None:
-    """Remember a cursor whose rows are still on the server."""
-    is_open = [one for one in connection.info.get(_CURSORS, ()) if not one.closed]
-    connection.info[_CURSORS] = [*is_open, cursor] if hasattr(cursor, "scrollable") else is_open
-
-
-def _close_cursors(_connection: Any, record: Any, _state: Any) -> None:
-    """Close cursors that were not read to the end when the connection returns to the pool."""
-    for cursor in record.info.pop(_CURSORS, ()):
-        cursor.close()
+        event.listen(engine, "before_cursor_execute", _replace_nul, retval=True)
+        return engine
 
 
 def _replace_nul(
@@ -381,13 +361,13 @@ def _replace_nul(
 ) -> tuple[str, Any]:
     """Replace NUL characters, which PostgreSQL cannot store in text, by U+FFFD."""
     is_many = isinstance(values, list)
-    return statement, [_without_nul(row) for row in values] if is_many else _without_nul(values)
-
-
-def _without_nul(row: Any) -> Any:
-    if isinstance(row, tuple) and any(type(one) is str and "\x00" in one for one in row):
-        return tuple(one.replace("\x00", "\ufffd") if isinstance(one, str) else one for one in row)
-    return row
+    rows = [
+        tuple(one.replace("\x00", "\ufffd") if isinstance(one, str) else one for one in row)
+        if any(type(one) is str and "\x00" in one for one in row)
+        else row
+        for row in (values if is_many else [values])
+    ]
+    return statement, rows if is_many else rows[0]
 
 
 def _state(error: DBAPIError) -> str | None:

@@ -215,9 +215,9 @@ def _table_rows(connection: Connection, table: Table) -> Iterator[list[Row]]:
         for one in table.columns
     ]
     options = {"yield_per": _BATCH, "stream_results": True}
-    found = connection.execute(select(*columns), execution_options=options)
-    for part in found.mappings().partitions():
-        yield [dict(row) for row in part]
+    with connection.execute(select(*columns), execution_options=options) as result:
+        for part in result.mappings().partitions():
+            yield [dict(row) for row in part]
 
 
 class _TableChecksum:

@@ -494,13 +494,13 @@ def _unexplained_nulls(connection: Connection, job: str) -> list[str]:
     """Return "key.field" of the first empty fields that have no note."""
     query = select(records.c.key, records.c.data, records.c.about).where(records.c.job_id == job)
     found: list[str] = []
-    for key, data, about in connection.execute(query.execution_options(yield_per=200)):
-        noted = {note["field"] for note in about.get("notes", [])}
-        found += [
-            f"{key}.{name}" for name, value in data.items() if value is None and name not in noted
-        ]
-        if len(found) >= _MAX_NULLS:
-            break
+    with connection.execute(query.execution_options(yield_per=200)) as rows:
+        for key, data, about in rows:
+            noted = {note["field"] for note in about.get("notes", [])}
+            empty = [name for name, value in data.items() if value is None and name not in noted]
+            found += [f"{key}.{name}" for name in empty]
+            if len(found) >= _MAX_NULLS:
+                break
     return found[:_MAX_NULLS]
 
 

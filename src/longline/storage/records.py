@@ -151,8 +151,8 @@ class Records(Repository):
         record under `enrichments`.
         """
         statement = select_records(query).execution_options(yield_per=size)
-        with self._database.snapshot() as connection:
-            for page in connection.execute(statement).mappings().partitions(size):
+        with self._database.snapshot() as connection, connection.execute(statement) as result:
+            for page in result.mappings().partitions(size):
                 rows = plain_rows(page)
                 if with_enrichments:
                     found = enrichments_of(connection, [row["id"] for row in rows])
@@ -452,8 +452,8 @@ class History(Repository):
         """Yield the diff of each changed record from a time until now, in this thread."""
         wanted = replace(query or RecordQuery(), since=at)
         statement = select_records(wanted).execution_options(yield_per=_BATCH)
-        with self._database.snapshot() as connection:
-            for rows in connection.execute(statement).mappings().partitions():
+        with self._database.snapshot() as connection, connection.execute(statement) as result:
+            for rows in result.mappings().partitions():
                 known = versions_by_id(connection, [row["id"] for row in rows])
                 for row in rows:
                     versions = known[row["id"]]
