@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import orjson
-from sqlalchemy import Connection, Row, Select, and_, exists, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, exists, func, insert, or_, select, update
 
 from longline.core.clock import utc_datetime
 from longline.core.errors import FailureKind, UnknownJob
@@ -30,7 +31,7 @@ from longline.storage.events import append_events, event_row
 from longline.storage.profiles import DriftResult, save_profile
 from longline.storage.queue.queue import counts
 from longline.storage.queue.tasks import Task, TaskKind, place
-from longline.storage.records import Version, versions_by_id
+from longline.storage.records import versions_by_id
 from longline.storage.schema import chunks, events, items, jobs, records
 
 T = TypeVar("T")
@@ -305,12 +306,10 @@ class Jobs(Repository):
             .select_from(items.outerjoin(records, same))
             .where(mine, items.c.state.in_(_GOOD), records.c.id.is_(None))
         )
+        stored = [f"item.{state.value}" for state in _GOOD]
         twice = (
             select(events.c.key)
-            .where(
-                events.c.job_id == job,
-                events.c.kind.in_([f"item.{state.value}" for state in _GOOD]),
-            )
+            .where(events.c.job_id == job, events.c.kind.in_(stored))
             .group_by(events.c.key)
             .having(func.count() > 1)
         )
@@ -318,16 +317,13 @@ class Jobs(Repository):
         scored = connection.execute(
             select(records.c.score, records.c.grade).where(records.c.job_id == job)
         ).all()
-        grades: dict[str, int] = {}
-        for _, grade in scored:
-            grades[grade or "unscored"] = grades.get(grade or "unscored", 0) + 1
         return JobFindings(
             seconds=tuple(sorted(connection.scalars(seconds))),
             failures=tuple(
                 (row[0], row[1], row[2], row[3]) for row in connection.execute(failures)
             ),
             scores=tuple(score for score, _ in scored if score is not None),
-            grades=grades,
+            grades=dict(Counter(grade or "unscored" for _, grade in scored)),
             items_without_record=connection.scalar(lost) or 0,
             keys_stored_twice=len(connection.scalars(twice).all()),
             unexplained_nulls=tuple(_unexplained_nulls(connection, job)),
@@ -357,16 +353,25 @@ def finish_job(
     states = counts(connection, job)
     caveats = _reported_caveats(connection, job, row.settings.get("limit"))
     cuts = [*([row.shortfall] if row.shortfall else []), *caveats.cuts]
-    missing = [*_first_few(cuts, _MAX_NAMED), *_budget_reasons(connection, job)]
+    skipped = (
+        select(items.c.reason, func.count())
+        .where(items.c.job_id == job, items.c.kind == FailureKind.BUDGET)
+        .group_by(items.c.reason)
+    )
+    missing = list(_first_few(cuts, _MAX_NAMED))
+    missing += [f"{count} items {reason}" for reason, count in connection.execute(skipped)]
     warnings = list(caveats.warnings)
     if drift is not None:
         drift = save_profile(connection, job, row.source, at, drift)
         missing += [f"drift: {'; '.join(drift.drift)}"] if drift.drift else []
         warnings = [*drift.warnings, *warnings]
-    state = _final_state(states, is_short=bool(missing))
-    bad = [f"{states[one]} {one.value}" for one in _BAD if states[one]]
+    total, bad = sum(states.values()), [one for one in _BAD if states[one]]
+    state = JobState.PARTIAL if bad or missing else JobState.COMPLETE
+    if bad and sum(states[one] for one in bad) == total:
+        state = JobState.FAILED
+    shown = " and ".join(f"{states[one]} {one.value}" for one in bad)
     reasons = [
-        *([f"{' and '.join(bad)} of {sum(states.values())} items"] if bad else []),
+        *([f"{shown} of {total} items"] if bad else []),
         *missing,
         *([f"limited to {caveats.limit} items (--limit)"] if caveats.limit is not None else []),
         *_first_few(warnings, _MAX_NAMED),
@@ -452,42 +457,24 @@ def _is_over(connection: Connection, job: str) -> bool:
     return not connection.scalar(select(left))
 
 
-def _final_state(states: Mapping[ItemState, int], *, is_short: bool) -> JobState:
-    bad = sum(states[state] for state in _BAD)
-    if bad and bad == sum(states.values()):
-        return JobState.FAILED
-    return JobState.PARTIAL if bad or is_short else JobState.COMPLETE
-
-
 def _reported_caveats(connection: Connection, job: str, limit: int | None) -> Caveats:
     """Return what discovery reported, and whether the limit of the job was reached."""
     is_limited = limit is not None and sum(counts(connection, job).values()) >= limit
-    cuts, warnings = (_event_reasons(connection, job, kind) for kind in (CUT, WARNING))
+    reported = []
+    for kind in (CUT, WARNING):
+        query = select(events.c.data).where(events.c.job_id == job, events.c.kind == kind)
+        # A list may be cut below each of a million records: the first few show the cause.
+        found = connection.scalars(query.order_by(events.c.id).limit(1000))
+        reasons = [*dict.fromkeys(str(data.get("reason")) for data in found)]
+        reported.append(_first_few(reasons, _MAX_CAVEATS))
+    cuts, warnings = reported
     return Caveats(cuts, warnings, limit if is_limited else None)
-
-
-def _event_reasons(connection: Connection, job: str, kind: str) -> tuple[str, ...]:
-    """Return the distinct reasons of events of a kind, in their order."""
-    query = select(events.c.data).where(events.c.job_id == job, events.c.kind == kind)
-    # A list may be cut below each of a million records: the first few show the cause.
-    found = connection.scalars(query.order_by(events.c.id).limit(1000))
-    return _first_few([*dict.fromkeys(str(data.get("reason")) for data in found)], _MAX_CAVEATS)
 
 
 def _first_few(texts: Sequence[str], most: int) -> tuple[str, ...]:
     if len(texts) <= most:
         return tuple(texts)
     return (*texts[:most], f"and {len(texts) - most} more of the kind")
-
-
-def _budget_reasons(connection: Connection, job: str) -> list[str]:
-    """Return how many items an exhausted budget has skipped, by reason."""
-    query = (
-        select(items.c.reason, func.count())
-        .where(items.c.job_id == job, items.c.kind == FailureKind.BUDGET)
-        .group_by(items.c.reason)
-    )
-    return [f"{count} items {reason}" for reason, count in connection.execute(query)]
 
 
 def _unexplained_nulls(connection: Connection, job: str) -> list[str]:
@@ -508,73 +495,59 @@ def _unexplained_nulls(connection: Connection, job: str) -> list[str]:
 
 
 def _compare_items(connection: Connection, pair: RunPair) -> Iterator[ItemComparison]:
-    for only_older in (False, True):
-        statement = _items_of_runs(pair, only_older=only_older).execution_options(yield_per=500)
-        for rows in connection.execute(statement).mappings().partitions():
-            yield from _compared(connection, pair, rows)
-
-
-def _items_of_runs(pair: RunPair, *, only_older: bool) -> Select[Any]:
-    """Select the items of the newer job, or those that only the older one had."""
+    """Yield the items of the newer job, then those of the older one alone."""
     newer, older = items.alias("newer"), items.alias("older")
-    main, other = (older, newer) if only_older else (newer, older)
-    main_job, other_job = (pair.older, pair.newer) if only_older else (pair.newer, pair.older)
-    same = and_(other.c.job_id == other_job, other.c.key == main.c.key)
-    is_record = and_(records.c.source == pair.source, records.c.key == main.c.key)
-    columns = (
+    columns = [
         table.c[name].label(f"{table.name}_{name}")
         for table in (older, newer)
         for name in ("state", "finished_at", "kind", "reason")
-    )
-    query = (
-        select(
-            main.c.key,
-            records.c.id.label("record"),
-            records.c.first_seen_at,
-            records.c.changed_at,
-            *columns,
+    ]
+    present = [records.c.id.label("record"), records.c.first_seen_at, records.c.changed_at]
+    sides = ((newer, pair.newer, older, pair.older), (older, pair.older, newer, pair.newer))
+    for main, main_job, other, other_job in sides:
+        same = and_(other.c.job_id == other_job, other.c.key == main.c.key)
+        is_record = and_(records.c.source == pair.source, records.c.key == main.c.key)
+        query = (
+            select(main.c.key, *present, *columns)
+            .select_from(main.outerjoin(other, same).outerjoin(records, is_record))
+            .where(main.c.job_id == main_job)
+            .order_by(main.c.id)
         )
-        .select_from(main.outerjoin(other, same).outerjoin(records, is_record))
-        .where(main.c.job_id == main_job)
-        .order_by(main.c.id)
-    )
-    return query.where(other.c.id.is_(None)) if only_older else query
+        if main is older:
+            query = query.where(other.c.id.is_(None))
+        with connection.execute(query.execution_options(yield_per=500)) as result:
+            for rows in result.mappings().partitions():
+                yield from _compare_rows(connection, pair, rows)
 
 
-def _compared(
+def _compare_rows(
     connection: Connection, pair: RunPair, rows: Sequence[Any]
 ) -> Iterator[ItemComparison]:
-    def seen_at(row: Any) -> float:
-        at: float | None = row["older_finished_at"]
-        return pair.older_end if at is None else at
-
+    seen_at: dict[str, float] = {}  # when the older run was done with each item
+    for row in rows:
+        at = row["older_finished_at"]
+        seen_at[row["key"]] = pair.older_end if at is None else at
     known = {
         row["key"]
         for row in rows
-        if row["record"] is not None and row["first_seen_at"] <= seen_at(row)
+        if row["record"] is not None and row["first_seen_at"] <= seen_at[row["key"]]
     }
     changed = [
-        row["record"] for row in rows if row["key"] in known and row["changed_at"] > seen_at(row)
+        row["record"]
+        for row in rows
+        if row["key"] in known and row["changed_at"] > seen_at[row["key"]]
     ]
     versions = versions_by_id(connection, changed) if changed else {}
     for row in rows:
-        newer = _item_result(row, "newer")
-        until = None if newer is None else newer.at
-        diffs = _diff_between(versions.get(row["record"], []), seen_at(row), until)
-        older = _item_result(row, "older")
-        yield ItemComparison(row["key"], older, newer, row["key"] in known, diffs)
-
-
-def _diff_between(
-    versions: Sequence[Version], since: float, until: float | None
-) -> tuple[FieldDiff, ...]:
-    if until is None:
-        return ()
-    before = [one for one in versions if one.since <= since]
-    after = [one for one in versions if one.since <= until]
-    if not before or not after or before[-1].fingerprint == after[-1].fingerprint:
-        return ()
-    return diff_json(before[-1].data, after[-1].data)
+        key, newer = row["key"], _item_result(row, "newer")
+        diffs: tuple[FieldDiff, ...] = ()
+        if newer is not None and newer.at is not None:
+            ends = (seen_at[key], newer.at)
+            found = versions.get(row["record"], [])
+            before, after = ([one for one in found if one.since <= end] for end in ends)
+            if before and after and before[-1].fingerprint != after[-1].fingerprint:
+                diffs = diff_json(before[-1].data, after[-1].data)
+        yield ItemComparison(key, _item_result(row, "older"), newer, key in known, diffs)
 
 
 def _item_result(row: Any, side: str) -> ItemResult | None:
