@@ -20,7 +20,6 @@ from longline.drift.profiles import (
     Profile,
     Shape,
     chance_of_fewer,
-    chance_of_more,
     profile_of,
     shape_of,
     shape_of_failure,
@@ -364,7 +363,6 @@ def test_a_part_is_measured_by_those_that_have_the_whole() -> None:
 def test_more_than_all_are_taken_for_all() -> None:
     assert chance_of_fewer(5, 0, 0, 60) == 1.0
     assert chance_of_fewer(70, 60, 60, 50) == chance_of_fewer(60, 60, 50, 50)
-    assert chance_of_more(70, 60, 60, 50) == 1.0
 
 
 def quotes(count: int) -> list[Shape]:

@@ -10,7 +10,6 @@ from longline.drift.profiles import (
     Profile,
     Sketch,
     chance_of_fewer,
-    chance_of_more,
     profile_of,
     shape_of,
 )
@@ -110,7 +109,7 @@ def test_what_is_there_is_filled(value: object) -> None:
 
 def test_the_chance_of_fewer_is_that_of_the_exact_test() -> None:
     # The lady who tastes tea: three of four cups right by chance, 17 ways of 70.
-    assert chance_of_more(1, 4, 3, 4) == pytest.approx(17 / 70)
+    assert chance_of_fewer(3, 4, 1, 4) == pytest.approx(17 / 70)
     assert chance_of_fewer(10, 10, 0, 10) == pytest.approx(1 / 184_756)
     assert chance_of_fewer(5, 10, 10, 10) == pytest.approx(1.0)
 

@@ -8,10 +8,8 @@ import pytest
 
 from longline.core.errors import FailureKind
 from longline.core.model import Job, JobState, Outcome, OutcomeAction
-from longline.storage.jobs import NewJob
 from longline.storage.profiles import DriftResult, Profiles
 from longline.storage.queue.completion import Completion
-from longline.storage.queue.enqueue import Discovered
 from longline.storage.store import Store
 from tests.storage.given import leased, queued, record
 from tests.virtual import EPOCH
@@ -185,19 +183,6 @@ async def test_a_profile_of_nothing_does_not_replace_one_that_has_records(
     assert kept is not None
     assert (kept.profile["records"], kept.is_sound, kept.at) == (5, False, EPOCH)
     assert drift["price"] in (ended.reason or "")
-
-
-async def test_the_last_run_is_the_one_that_began_last(store: Store, profiles: Profiles) -> None:
-    older = await queued(store, is_last=True)
-    newer = await store.jobs.create(NewJob("shop", {}, {}, EPOCH + 100))
-    await store.queue.add(Discovered(newer.id, [], EPOCH + 100, is_last=True))
-    await store.jobs.finish(newer.id, EPOCH + 200, DriftResult({"records": 1}))
-
-    await store.jobs.finish(older.id, EPOCH + 300, DriftResult({"records": 1}))
-
-    last = await profiles.last("shop")
-    assert last is not None
-    assert last.job == newer.id
 
 
 async def test_a_measure_is_of_one_scope_and_of_what_fits(store: Store, profiles: Profiles) -> None:

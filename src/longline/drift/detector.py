@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import log
 from statistics import median
@@ -21,10 +21,7 @@ from longline.drift.profiles import (
     Shape,
     Sketch,
     chance_of_fewer,
-    chance_of_more,
     profile_of,
-    share_above,
-    share_below,
     tally_block,
 )
 
@@ -98,8 +95,7 @@ VALID = "@valid"
 """The share of items that became records, reported like a field."""
 ITEMS = "@items"
 """The number of items of a run, reported like a field."""
-MAX_P = 1e-7
-"""Highest probability of chance that counts as drift, for thousands of checks in a run."""
+_MAX_P = 1e-7  # highest probability of chance that counts as drift, for thousands of checks
 _MIN_CHANGE = 0.3  # share of the records; smaller changes are normal
 _MARGIN = 0.15  # beyond the extremes of the baseline
 _MIN_OUTSIDE = 0.6  # share of values outside the usual range
@@ -134,9 +130,7 @@ class FieldDrift:
         return f"{_NAMES.get(self.field, self.field)} {self.now}, {self.before} before{since}"
 
 
-def find_drift(
-    baseline: Profile, recent: BlockTally, *, is_history: bool, max_p: float = MAX_P
-) -> list[FieldDrift]:
+def find_drift(baseline: Profile, recent: BlockTally, *, is_history: bool) -> list[FieldDrift]:
     """Return the fields that differ, each once.
 
     Args:
@@ -144,37 +138,26 @@ def find_drift(
         recent: a few consecutive records, or a whole run.
         is_history: the baseline is of whole runs, not of the beginning of this one. In a list that
             is sorted by price, only whole runs show the range of prices.
-        max_p: highest probability of chance that counts as drift.
     """
-    found = list(_drifted_fields(baseline, recent, is_history=is_history, max_p=max_p))
+    found: list[FieldDrift] = []
+    for name, known in baseline.fields.items():
+        now = recent.fields.get(name, FieldTally())
+        seen = baseline.seen_in(recent, name)
+        one = _check_filled(baseline, name, now, seen) or _check_kind(name, known, now)
+        if one is None and now.filled >= _MIN_SIZES:
+            one = _check_size(name, known, now, is_history=is_history)
+            one = one or _check_constant(name, known, now)
+        found += [one] if one else []
     named = {one.field for one in found}
     plain = [
         one
         for one in found
         if one.field != SCORE and not any(one.field.startswith(f"{name}.") for name in named)
     ]
-    return plain or found or _check_validity(baseline, recent, max_p)
+    return plain or found or _check_validity(baseline, recent)
 
 
-def _drifted_fields(
-    baseline: Profile, recent: BlockTally, *, is_history: bool, max_p: float
-) -> Iterator[FieldDrift]:
-    nothing = FieldTally()
-    for name, known in baseline.fields.items():
-        now = recent.fields.get(name, nothing)
-        found = _check_filled(
-            baseline, name, now, baseline.seen_in(recent, name), max_p
-        ) or _check_kind(name, known, now, max_p)
-        if found is None and now.filled >= _MIN_SIZES:
-            found = _check_size(name, known, now, is_history=is_history)
-            found = found or _check_constant(name, known, now)
-        if found is not None:
-            yield found
-
-
-def _check_filled(
-    baseline: Profile, name: str, now: FieldTally, seen: int, max_p: float
-) -> FieldDrift | None:
+def _check_filled(baseline: Profile, name: str, now: FieldTally, seen: int) -> FieldDrift | None:
     known = baseline.fields[name]
     if not seen or not known.filled:
         return None
@@ -182,13 +165,13 @@ def _check_filled(
     lowest, _ = known.extremes.get("filled", (before, before))
     if before - share < _MIN_CHANGE or share > max(lowest - _MARGIN, 0.0) or lowest == 0.0:
         return None
-    if chance_of_fewer(known.filled, baseline.seen(name), now.filled, seen) > max_p:
+    if chance_of_fewer(known.filled, baseline.seen(name), now.filled, seen) > _MAX_P:
         return None
     how = "valid" if 2 * now.mentions > seen - now.filled else "filled"
     return FieldDrift(name, f"is {how} in {now.filled} of {seen} records", f"in {before:.0%}")
 
 
-def _check_kind(name: str, known: FieldProfile, now: FieldTally, max_p: float) -> FieldDrift | None:
+def _check_kind(name: str, known: FieldProfile, now: FieldTally) -> FieldDrift | None:
     if now.filled < _MIN_KINDS or not known.filled:
         return None
     kind, count = now.kinds.most_common(1)[0]
@@ -197,7 +180,9 @@ def _check_kind(name: str, known: FieldProfile, now: FieldTally, max_p: float) -
     _, highest = known.extremes.get(f"kind {kind}", (usual, usual))
     if share - usual < 2 * _MIN_CHANGE or share < highest + _MARGIN:
         return None
-    if chance_of_more(before, known.filled, count, now.filled) > max_p:
+    # As many of this kind, or more, by chance.
+    chance = chance_of_fewer(known.filled - before, known.filled, now.filled - count, now.filled)
+    if chance > _MAX_P:
         return None
     main = known.kinds.most_common(1)[0][0]
     return FieldDrift(name, f"is a {kind} in {count} of {now.filled} records", f"a {main}")
@@ -253,9 +238,9 @@ def _is_shifted(name: str, sketch: Sketch, ends: tuple[float, float], values: li
     margin = max((high - low) / 4, least)
     middle = scaled(median(values))
     if middle < scaled(ends[0]) - margin:
-        return share_below(values, sketch.quantile(0.05)) >= _MIN_OUTSIDE
+        return _share_below(values, sketch.quantile(0.05)) >= _MIN_OUTSIDE
     is_higher = middle > scaled(ends[1]) + margin and name != SCORE
-    return is_higher and share_above(values, sketch.quantile(0.95)) >= _MIN_OUTSIDE
+    return is_higher and _share_below(values, sketch.quantile(0.95)) <= 1 - _MIN_OUTSIDE
 
 
 def _is_resized(
@@ -264,12 +249,16 @@ def _is_resized(
     factor = 2 if is_history else 4  # the beginning of a run is less representative
     middle = median(sizes)
     if ends[0] >= _MIN_LENGTH and middle < ends[0] / factor:
-        return share_below(sizes, sketch.quantile(0.05)) >= _MIN_OUTSIDE
+        return _share_below(sizes, sketch.quantile(0.05)) >= _MIN_OUTSIDE
     is_larger = middle > 2 * factor * ends[1] + _MIN_LENGTH
-    return is_larger and share_above(sizes, sketch.high) >= _MIN_OUTSIDE
+    return is_larger and _share_below(sizes, sketch.high) <= 1 - _MIN_OUTSIDE
 
 
-def _check_validity(baseline: Profile, recent: BlockTally, max_p: float) -> list[FieldDrift]:
+def _share_below(values: Sequence[float], limit: float) -> float:
+    return sum(value < limit for value in values) / len(values)
+
+
+def _check_validity(baseline: Profile, recent: BlockTally) -> list[FieldDrift]:
     before_all, now_all = baseline.records + baseline.invalid, recent.valid + recent.invalid
     if not before_all or not now_all:
         return []
@@ -279,7 +268,7 @@ def _check_validity(baseline: Profile, recent: BlockTally, max_p: float) -> list
     named = max((one.mentions for one in known), default=0)
     if before - now < _MIN_CHANGE or named > recent.invalid / 2:
         return []
-    if chance_of_fewer(baseline.records, before_all, recent.valid, now_all) > max_p:
+    if chance_of_fewer(baseline.records, before_all, recent.valid, now_all) > _MAX_P:
         return []
     return [FieldDrift(VALID, f"is {now:.0%}", f"{before:.0%}")]
 
@@ -291,7 +280,6 @@ _WINDOW = 2 * BLOCK  # records that are compared, after every block
 _MIN_RECORDS = 12  # in which a vanished steady field shows
 _STEADY = 0.7  # share of records that have such a field; others may be missing 12 times by chance
 _MAX_SITES = 100  # checked while a job runs; its end covers all of them
-_MAX_P_AT_END = 1e-5  # one check of each field, not thousands
 _WARNING_P = 0.01  # highest probability of chance for a warning
 _MIN_ITEMS = 20  # of a run; in smaller ones half may be gone any day
 _MIN_EMPTY = 3  # records; an empty column of fewer means nothing
@@ -416,8 +404,7 @@ def judge_run(
     drift: dict[str, FieldDrift] = {}
     for place, shape in enumerate(shapes, 1):
         drift.update({one.field: one for one in detector.add(shape, place)})
-    whole = tally_block(shapes)
-    for one in find_drift(history, whole, is_history=True, max_p=_MAX_P_AT_END):
+    for one in find_drift(history, tally_block(shapes), is_history=True):
         drift.setdefault(one.field, one)
     if len(drift) > 1:
         drift.pop(VALID, None)

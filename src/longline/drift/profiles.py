@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import exp, lgamma
 from statistics import median
@@ -426,21 +426,6 @@ def chance_of_fewer(before: int, of_before: int, now: int, of_now: int) -> float
         exp(_log_choose(of_now, k) + _log_choose(of_before, having - k) - whole)
         for k in range(least, now + 1)
     )
-
-
-def chance_of_more(before: int, of_before: int, now: int, of_now: int) -> float:
-    """Return the probability of as many now, or more, if nothing has changed."""
-    return chance_of_fewer(of_before - before, of_before, of_now - now, of_now)
-
-
-def share_below(values: Sequence[float], limit: float) -> float:
-    """Return the share of values below a limit."""
-    return sum(value < limit for value in values) / len(values)
-
-
-def share_above(values: Sequence[float], limit: float) -> float:
-    """Return the share of values above a limit."""
-    return sum(value > limit for value in values) / len(values)
 
 
 def _log_choose(n: int, k: int) -> float:

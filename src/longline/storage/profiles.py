@@ -16,7 +16,7 @@ from longline.core.model import ItemState
 from longline.http.messages import origin_of
 from longline.storage.database import Repository, reads, writes
 from longline.storage.events import append_events, event_row
-from longline.storage.schema import items, jobs, profiles, records
+from longline.storage.schema import items, profiles, records
 
 T = TypeVar("T")
 _AT_FAULT = (FailureKind.INVALID, FailureKind.BUG)
@@ -24,7 +24,6 @@ _BAD = (ItemState.FAILED, ItemState.QUARANTINED)
 _MAX_READ = 1000  # profiles of a source, of which those of one scope are chosen
 _MAX_CHOSEN = 50
 _RECORDS_PER_READ = 10
-_BEGAN = func.coalesce(jobs.c.started_at, jobs.c.created_at, profiles.c.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +105,11 @@ class Profiles(Repository):
 
     @reads
     def last(self, connection: Connection, source: str) -> StoredProfile | None:
-        """Return the profile of the run of a source that began last, sound or not."""
+        """Return the profile of the last run of a source, sound or not."""
         query = (
             select(profiles)
-            .join(jobs, jobs.c.id == profiles.c.job_id, isouter=True)
             .where(profiles.c.source == source)
-            .order_by(_BEGAN.desc(), profiles.c.at.desc(), profiles.c.job_id.desc())
+            .order_by(profiles.c.at.desc(), profiles.c.job_id.desc())
             .limit(1)
         )
         row = connection.execute(query).one_or_none()
@@ -120,12 +118,8 @@ class Profiles(Repository):
     @reads
     def sources(self, connection: Connection) -> list[str]:
         """Return all sources with a profile, the one whose last run is newest first."""
-        query = (
-            select(profiles.c.source)
-            .join(jobs, jobs.c.id == profiles.c.job_id, isouter=True)
-            .group_by(profiles.c.source)
-            .order_by(func.max(_BEGAN).desc())
-        )
+        newest = func.max(profiles.c.at).desc()
+        query = select(profiles.c.source).group_by(profiles.c.source).order_by(newest)
         return [*connection.scalars(query)]
 
     @reads
