@@ -329,9 +329,7 @@ def test_another_source_has_the_settings_of_the_job_and_those_that_differ(job: J
 
 def test_a_job_file_has_its_own_settings(job: Job, tmp_path: Path) -> None:
     path = tmp_path / "new.yaml"
-    path.write_text(
-        "source: tests.analysis.test_reextract:Louder\nset: {site: https://b.test}\n"
-    )
+    path.write_text("source: tests.analysis.test_reextract:Louder\nset: {site: https://b.test}\n")
 
     source = source_for(job, str(path), {})
 

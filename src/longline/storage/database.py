@@ -39,7 +39,6 @@ from longline.core.errors import (
     NOT_A_URL,
     StoreBusy,
     StoreGone,
-    StoreReadOnly,
     StoreTooNew,
     StoreUnreachable,
 )
@@ -54,8 +53,11 @@ R = TypeVar("R", bound="Repository")
 _READERS = 3
 _TIMEOUT = 60.0  # seconds to wait for writes of other processes; the longest measured was 2 s
 _BACKENDS: Mapping[str, Callable[[URL, float], Backend]] = {
-    **dict.fromkeys(("sqlite", "sqlite+pysqlite"), SqliteBackend),
-    **dict.fromkeys(("postgres", "postgresql", "postgresql+psycopg"), PostgresBackend),
+    "sqlite": SqliteBackend,
+    "sqlite+pysqlite": SqliteBackend,
+    "postgres": PostgresBackend,
+    "postgresql": PostgresBackend,
+    "postgresql+psycopg": PostgresBackend,
 }
 
 
@@ -217,7 +219,6 @@ def migrate(engine: Engine, backend: Backend) -> None:
 
     Raises:
         StoreTooNew: the database has a version that this program does not know.
-        StoreReadOnly: it has an older version and cannot be written.
     """
     with engine.begin() as connection:
         backend.lock_tables(connection)  # other processes that open it wait here
@@ -229,13 +230,7 @@ def migrate(engine: Engine, backend: Backend) -> None:
         elif found not in _REVISIONS:
             raise StoreTooNew(backend.address, found, NEWEST)
         elif found != NEWEST:
-            try:
-                run_migrations(connection)
-            except DBAPIError as error:
-                if not isinstance(backend.translate(error), StoreReadOnly):
-                    raise
-                problem = "an older longline wrote it, and it must be migrated"
-                raise StoreReadOnly(backend.address, problem) from error
+            run_migrations(connection)
 
 
 def create_tables(connection: Connection) -> None:

@@ -17,7 +17,6 @@ OPEN_QUESTIONS = frozenset({QuestionState.QUEUED, QuestionState.LEASED})
 LOCAL_MODEL = "enricher "
 """Prefix of the model of a question that a local enricher answers; its name follows."""
 _KEPT_ATTEMPTS = 20
-_MAX_IDS = 500  # in one statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,27 +424,25 @@ def enrichments_of(connection: Connection, ids: Sequence[int]) -> dict[int, list
     `is_current` is False when the record has changed since.
     """
     found: dict[int, list[Row]] = {}
-    for start in range(0, len(ids), _MAX_IDS):
-        rows = connection.execute(_ENRICHED, {"b_ids": list(ids[start : start + _MAX_IDS])})
-        for row in rows:
-            is_answered = row.state == QuestionState.ANSWERED
-            found.setdefault(row.record_id, []).append(
-                {
-                    "task": row.task,
-                    "state": row.state,
-                    "answer": row.answer if is_answered else None,
-                    "reason": row.reason,
-                    "made_by": "machine",
-                    "model": row.model,
-                    "prompt_version": row.prompt_version,
-                    "answered_at": row.finished_at if is_answered else None,
-                    "record_version": row.version,
-                    "is_current": row.version == row.present,
-                    "tries": row.tries,
-                    "tokens": row.tokens,
-                    "question": row.question_id,
-                }
-            )
+    for row in connection.execute(_ENRICHED, {"b_ids": list(ids)}):
+        is_answered = row.state == QuestionState.ANSWERED
+        found.setdefault(row.record_id, []).append(
+            {
+                "task": row.task,
+                "state": row.state,
+                "answer": row.answer if is_answered else None,
+                "reason": row.reason,
+                "made_by": "machine",
+                "model": row.model,
+                "prompt_version": row.prompt_version,
+                "answered_at": row.finished_at if is_answered else None,
+                "record_version": row.version,
+                "is_current": row.version == row.present,
+                "tries": row.tries,
+                "tokens": row.tokens,
+                "question": row.question_id,
+            }
+        )
     return found
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, Self
+from typing import Self
 
-from sqlalchemy import Connection, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or_, select, update
 
 from longline.core.clock import Clock
 from longline.limits.backends.state import Result, State, StateBackend, Update
@@ -26,6 +26,8 @@ from longline.storage.queue.queue import Queue
 from longline.storage.queue.tasks import TaskQueue
 from longline.storage.records import ExportCursors, History, Records
 from longline.storage.schema import cells, leaders
+
+_EPOCH_NOW = func.extract("epoch", func.clock_timestamp())
 
 
 class Store:
@@ -57,14 +59,16 @@ class Store:
 
     async def now(self) -> float:
         """Return the database's time, which all machines that share it use."""
-        return await self._database.read(_database_time)
+
+        def read(connection: Connection) -> float:
+            if connection.dialect.name == "sqlite":  # a file on this machine
+                return time.time()
+            return float(connection.scalar(select(_EPOCH_NOW)) or 0.0)
+
+        return await self._database.read(read)
 
     def close(self, within: float | None = None) -> bool:
-        """Commit what is queued and close the files; return whether that is done.
-
-        After `within` seconds (None waits without limit) the rest ends with the process. It may
-        be called again.
-        """
+        """Close it as `Database.close` does."""
         return self._database.close(within)
 
     def __enter__(self) -> Self:
@@ -77,13 +81,6 @@ class Store:
 def open_store(address: str, *, is_stopping: Callable[[], bool] = lambda: False) -> Store:
     """Open the store at a SQLAlchemy URL, with the errors of `open_database`."""
     return Store(open_database(address, is_stopping=is_stopping))
-
-
-def _database_time(connection: Connection) -> float:
-    if connection.dialect.name == "sqlite":  # a file on this machine
-        return time.time()
-    seconds = connection.scalar(select(func.extract("epoch", func.clock_timestamp())))
-    return float(seconds or 0.0)
 
 
 # ---------------- State that processes share
@@ -129,47 +126,43 @@ class DatabaseStateBackend(StateBackend[State]):
         offset = self._clock.now() - loop.time()
 
         def apply(connection: Connection) -> Result:
-            state = connection.scalar(self._select(name).with_for_update())
-            value = self._decode(state)
+            value = self._read(connection, name, is_locked=True)
             changed, result = step(value, loop.time() + offset)
             if changed is None or changed == value:
                 return result
-            values = asdict(changed)  # type: ignore[call-overload]  # a dataclass, which the type variable cannot say
-            if state is None:
-                row = {"room": self._room, "name": name, "state": values}
+            state = asdict(changed)  # type: ignore[call-overload]  # a dataclass, which the type variable cannot say
+            if value is None:
+                row = {"room": self._room, "name": name, "state": state}
                 connection.execute(insert(cells), row)
             else:
-                connection.execute(update(cells).where(self._at(name)).values(state=values))
+                connection.execute(update(cells).where(self._is(name)).values(state=state))
             return result
 
         return await self._database.write(apply)
 
     async def read(self, name: str) -> tuple[State | None, float]:
-        found = await self._database.read(
-            lambda connection: self._decode(connection.scalar(self._select(name)))
-        )
+        found = await self._database.read(lambda connection: self._read(connection, name))
         return found, self._clock.now()
 
     async def all(self) -> dict[str, State]:
         query = select(cells.c.name, cells.c.state).where(cells.c.room == self._room)
-        query = query.order_by(cells.c.name)
-
-        def read(connection: Connection) -> dict[str, State]:
-            return {name: self._kind(**state) for name, state in connection.execute(query)}
-
-        return await self._database.read(read)
+        ordered = query.order_by(cells.c.name)
+        return await self._database.read(
+            lambda connection: {
+                name: self._kind(**state) for name, state in connection.execute(ordered)
+            }
+        )
 
     async def forget(self, name: str) -> bool:
-        statement = delete(cells).where(self._at(name))
+        statement = delete(cells).where(self._is(name))
         return await self._database.write(
             lambda connection: connection.execute(statement).rowcount == 1
         )
 
-    def _at(self, name: str) -> Any:
-        return (cells.c.room == self._room) & (cells.c.name == name)
+    def _is(self, name: str) -> ColumnElement[bool]:
+        return and_(cells.c.room == self._room, cells.c.name == name)
 
-    def _select(self, name: str) -> Any:
-        return select(cells.c.state).where(self._at(name))
-
-    def _decode(self, state: Mapping[str, Any] | None) -> State | None:
+    def _read(self, connection: Connection, name: str, *, is_locked: bool = False) -> State | None:
+        query = select(cells.c.state).where(self._is(name))
+        state = connection.scalar(query.with_for_update() if is_locked else query)
         return None if state is None else self._kind(**state)
