@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from longline.cli.commands.top import short_names
 from longline.cli.output import TextTable
 from longline.cli.progress import SiteRow, sites_table
 from longline.storage.events import event_row
@@ -34,12 +33,12 @@ def test_a_narrow_table_of_jobs_drops_columns_and_cuts_none() -> None:
     wide = drawn(sites_table([row], first="job"), 120)
 
     assert "…" not in narrow + wide
-    assert narrow.splitlines()[1].split() == [LONG_ID, "running", "1,234", "34", "1m", "15s"]
+    assert narrow.splitlines()[1].split() == [LONG_ID, "running", "1,234", "34"]
     assert all(number in wide for number in ("40,000", "1,200", "3,680"))
 
 
 def test_a_name_that_no_terminal_holds_is_folded_and_stays_whole() -> None:
-    table = TextTable("job", "state", wrap=("job",))
+    table = TextTable("job", "state")
     table.add(LONG_ID, "running")
 
     lines = drawn(table, 40).splitlines()
@@ -55,17 +54,6 @@ def test_a_note_without_room_goes_below_the_table() -> None:
 
     assert len(drawn(table, 80).splitlines()) == 3
     assert drawn(table, 40).splitlines()[3:] == [" redis: run `longline up`, and ", "[b]look[/b]"]
-
-
-def test_the_mark_of_a_host_is_shown_only_where_two_would_be_the_same() -> None:
-    found = short_names(["vm~295508bf-26", "vm~11112222-27", "box~295508bf", "box~11112222"])
-
-    assert found == {
-        "vm~295508bf-26": "vm-26",
-        "vm~11112222-27": "vm-27",
-        "box~295508bf": "box~295508bf",
-        "box~11112222": "box~11112222",
-    }
 
 
 async def one_with_ends(home: Path) -> None:

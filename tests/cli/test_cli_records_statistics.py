@@ -38,7 +38,6 @@ def test_of_a_source_every_field_is_told(hats: Terminal) -> None:
     assert "20" in re.findall(r"\d+", answer.out.splitlines()[0])
     assert "95.0%" in answer.out
     assert "[b]�title" in answer.out
-    assert "█" in answer.out
     assert (told["source"], told["records"], told["is_cut"]) == ("hats", 20, False)
     assert [one["field"] for one in told["fields"]] == ["price", "[b]\x1btitle", "n"]
     assert told["fields"][0]["numbers"]["largest"] == 19

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import os
 import pty
@@ -162,24 +161,6 @@ class Prompt:
 
 
 @pytest.mark.real_time
-@pytest.mark.skipif(
-    importlib.util.find_spec("IPython") is not None, reason="IPython keeps its own history"
-)
-def test_a_prompt_keeps_its_lines_for_the_next_one(web: PracticeWeb, tmp_path: Path) -> None:
-    first = Prompt(f"{web.url}/generated/3/", tmp_path)
-    first.answer("6 * 7\n")
-    first.leave()
-
-    second = Prompt(f"{web.url}/generated/3/", tmp_path)
-    again = second.answer("\x1b[A\n")
-
-    assert "42" in again
-    assert second.leave() == 0
-    assert (tmp_path / "shell_history").stat().st_mode & 0o777 == 0o600
-
-
-@pytest.mark.real_time
-@pytest.mark.skipif(importlib.util.find_spec("IPython") is not None, reason="a prompt of its own")
 def test_an_error_of_ours_at_the_prompt_has_no_traceback(web: PracticeWeb, tmp_path: Path) -> None:
     prompt = Prompt(f"{web.url}/generated/3/", tmp_path)
 

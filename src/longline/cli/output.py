@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,8 +24,6 @@ from longline.core.json import FieldDiff, as_text
 from longline.core.output import SafeStream, sanitize, sanitize_json, trusted
 
 MISSING = "—"
-_HEIGHTS = " ▁▂▃▄▅▆▇█"
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
 _LONGEST_LINE = 1000
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
@@ -97,24 +96,6 @@ def time_text(at: float | None, *, seconds: bool = False) -> str:
 def iso_time(at: float | None) -> str | None:
     """Return a time as JSON output has it: ISO 8601 in UTC, to the second."""
     return None if at is None else utc_datetime(at).isoformat(timespec="seconds")
-
-
-def sparkline(counts: Sequence[int]) -> str:
-    """Return a one-line histogram; a count above zero is always visible."""
-    highest = max(counts, default=0)
-    if not highest:
-        return ""
-    steps = len(_HEIGHTS) - 1
-    return "".join(_HEIGHTS[-(-count * steps // highest)] for count in counts)
-
-
-def bar(share: float, width: int) -> str:
-    """Return a bar for a share between 0 and 1, in eighths of a character."""
-    eighths = round(max(0.0, min(1.0, share)) * width * 8)
-    if share > 0:
-        eighths = max(1, eighths)
-    whole, rest = divmod(eighths, 8)
-    return "█" * whole + (_EIGHTHS[rest] if rest else "")
 
 
 # ---------------- Lines on stdout and stderr
@@ -201,126 +182,85 @@ class SafeLive(Live):
 # ---------------- Tables
 
 _PADDING = 2  # of a column
-_CELL = 200  # characters of a cell that does not wrap
 _NUMBER = re.compile(r"[-+~>]?\d[\d,.]*(\+|%|/s|[smhd]( \d\d[smh])?)?")
 
 
 class TextTable:
     """A table without borders that fits the terminal; columns of numbers are aligned right.
 
-    Empty columns are left out. Where the rest is too wide, columns in `drop` go first; then narrow
-    columns stay whole and wide ones share the remaining width and are cut with an ellipsis.
+    Empty columns are left out. Where the rest is too wide, columns in `drop` go first, and the
+    widest of the others are folded. Outside of a terminal, lines are as long as they need to be.
 
     Args:
         columns: headings.
         drop: columns that may be dropped, the least important first.
         note: the column that moves below the table, a line per row, when it does not fit.
-        wrap: columns that wrap instead of being cut.
-        is_whole: cut nothing; the table may become wider than the terminal.
     """
 
-    def __init__(
-        self,
-        *columns: str,
-        drop: Sequence[str] = (),
-        note: str | None = None,
-        wrap: Sequence[str] = (),
-        is_whole: bool = False,
-    ) -> None:
-        self._columns = [one_line(name, _CELL) for name in columns]
-        self._drop = [one_line(name, _CELL) for name in drop]
+    def __init__(self, *columns: str, drop: Sequence[str] = (), note: str | None = None) -> None:
+        self._columns = [one_line(name) for name in columns]
+        self._drop = drop
         self._note = note
-        self._wrap = [one_line(name, _CELL) for name in wrap]
-        self._is_whole = is_whole
         self._rows: list[list[RenderableType]] = []
 
     def add(self, *cells: object) -> None:
         """Add a row; rich renderables stay, None is empty, other values become one line of text."""
         row: list[RenderableType] = []
-        for name, cell in zip(self._columns, cells, strict=True):
-            is_long = self._is_whole or name in (*self._wrap, self._note)
+        for cell in cells:
             if hasattr(cell, "__rich_console__"):
                 row.append(cast("RenderableType", cell))
             else:
-                text = number_text(cell) if isinstance(cell, int) else cell or ""
-                row.append(Text(one_line(str(text), _LONGEST_LINE if is_long else _CELL)))
+                text = number_text(cell) if isinstance(cell, int) else str(cell or "")
+                row.append(Text(one_line(text)))
         self._rows.append(row)
 
-    def print(self, empty: str = "") -> None:
-        """Print the table on stdout, or `empty` when it has no rows."""
+    def print(self, empty: str = "", *, is_whole: bool = False) -> None:
+        """Print the table on stdout, or `empty` when it has no rows.
+
+        With `is_whole`, it may be wider than the terminal.
+        """
         if empty and not self._rows:
             click.echo(empty)
             return
         console = SafeConsole()
-        if self._is_whole:
-            needed = sum(width + _PADDING for width in self._widths(console, console.options))
-            console.width = max(console.width, needed)
+        if is_whole or not (console.is_terminal or "COLUMNS" in os.environ):
+            console.width = max(console.width, self._total(self._widths(console, console.options)))
         console.print(self)
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
-        wanted = self._widths(console, options)
-        shown = self._shown(wanted, options.max_width)
-        room = options.max_width - _PADDING * len(shown)
-        widths = _share([wanted[place] for place in shown], room)
+        widths = self._widths(console, options)
+        note = self._columns.index(self._note) if self._note else -1
+        for place in (note, *map(self._columns.index, self._drop)):
+            if self._total(widths) > options.max_width:
+                widths.pop(place, None)
         table = RichTable(box=None)
-        for place, width in zip(shown, widths, strict=True):
-            name = self._columns[place]
+        for place in widths:
+            cells = [str(row[place]) for row in self._rows]
+            is_numeric = all(_NUMBER.fullmatch(cell) for cell in cells if cell)
             table.add_column(
-                Text(name),
-                justify="right" if self._is_numeric(place) else "left",
-                width=width,
-                no_wrap=name not in self._wrap,
-                overflow="fold" if name in self._wrap else "ellipsis",
+                Text(self._columns[place]),
+                justify="right" if is_numeric else "left",
+                overflow="fold",
             )
         for row in self._rows:
-            table.add_row(*(row[place] for place in shown))
+            table.add_row(*(row[place] for place in widths))
         yield table
-        if self._note is None or (place := self._columns.index(self._note)) in shown:
-            return
-        for row in self._rows:
-            first, note = row[0], row[place]
-            if isinstance(first, Text) and isinstance(note, Text) and note.plain:
-                yield Text.assemble(" ", first, ": ", note)
+        for row in self._rows if self._note and note not in widths else ():
+            first, text = row[0], row[note]
+            if isinstance(first, Text) and isinstance(text, Text) and text.plain:
+                yield Text.assemble(" ", first, ": ", text)
 
-    def _widths(self, console: Console, options: ConsoleOptions) -> list[int]:
-        """Return the width of each column's widest cell; 0 when all its cells are empty."""
-        wide = options.update(max_width=1000)  # as if there were room for all of it
-        widths = []
-        for heading, *cells in zip(self._columns, *self._rows, strict=True):
-            is_empty = all(isinstance(cell, Text) and not cell.plain for cell in cells)
-            sizes = (Measurement.get(console, wide, cell).maximum for cell in cells)
-            widths.append(0 if is_empty else max(cell_len(heading), *sizes))
+    def _widths(self, console: Console, options: ConsoleOptions) -> dict[int, int]:
+        """Return the width of the widest cell of each column that is not empty, by its place."""
+        wide = options.update(max_width=_LONGEST_LINE)  # as if there were room for all of it
+        widths = {}
+        for place, (heading, *cells) in enumerate(zip(self._columns, *self._rows, strict=True)):
+            if any(not isinstance(cell, Text) or cell.plain for cell in cells):
+                sizes = (Measurement.get(console, wide, cell).maximum for cell in cells)
+                widths[place] = max(cell_len(heading), *sizes)
         return widths
 
-    def _is_numeric(self, place: int) -> bool:
-        cells = [str(row[place]) for row in self._rows]
-        return all(_NUMBER.fullmatch(cell) for cell in cells if cell)
-
-    def _shown(self, wanted: Sequence[int], room: int) -> list[int]:
-        """Return the columns that are shown."""
-
-        def total(places: Sequence[int]) -> int:
-            return sum(wanted[place] + _PADDING for place in places)
-
-        filled = [place for place, width in enumerate(wanted) if width]
-        if total(filled) <= room:
-            return filled
-        optional = (*self._drop, self._note)
-        kept = [place for place in filled if self._columns[place] not in optional]
-        for name in reversed(self._drop):
-            more = [place for place in filled if self._columns[place] == name]
-            if total([*kept, *more]) <= room:
-                kept += more
-        return sorted(kept)
-
-
-def _share(wanted: Sequence[int], room: int) -> list[int]:
-    """Return widths that fit into `room`: narrow columns stay whole, wide ones get equal shares."""
-    widths = [1] * len(wanted)
-    waiting = sorted(range(len(wanted)), key=lambda place: wanted[place])
-    for done, place in enumerate(waiting):
-        widths[place] = max(1, min(wanted[place], room // (len(waiting) - done)))
-        room -= widths[place]
-    return widths
+    def _total(self, widths: Mapping[int, int]) -> int:
+        return sum(width + _PADDING for width in widths.values())

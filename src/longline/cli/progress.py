@@ -280,40 +280,27 @@ class SiteRow:
         """Return the row of a job of this command; None: it has not started."""
         if progress is None:
             return cls(name, "waiting")
-        return cls(
-            name,
-            progress.state.value,
-            progress.processed,
-            progress.total,
-            progress.successful,
-            progress.failed,
-            progress.items_per_minute,
-            progress.eta,
-        )
+        counts = (progress.processed, progress.total, progress.successful, progress.failed)
+        state = progress.state.value
+        return cls(name, state, *counts, progress.items_per_minute, progress.eta)
 
     @classmethod
     def of_job(
         cls, progress: SiteProgress, per_minute: float | None, *, is_abandoned: bool
     ) -> SiteRow:
         """Return the row of a job of any process."""
-        remaining = progress.total_items - progress.completed_items
-        return cls(
-            progress.job,
-            "abandoned" if is_abandoned else progress.state.value,
-            progress.completed_items,
-            progress.total_items,
-            progress.result_count,
-            progress.failed_items,
-            per_minute,
-            remaining * 60 / per_minute if per_minute and not progress.is_over else None,
-        )
+        done, total = progress.completed_items, progress.total_items
+        state = "abandoned" if is_abandoned else progress.state.value
+        eta = (total - done) * 60 / per_minute if per_minute and not progress.is_over else None
+        counts = (done, total, progress.result_count, progress.failed_items)
+        return cls(progress.job, state, *counts, per_minute, eta)
 
 
 def sites_table(rows: Sequence[SiteRow], *, first: str = "site") -> TextTable:
     """Return the progress of several jobs as a table."""
     numbers = ("done", "discovered", "records", "failed", "per minute", "ETA")
     drop = ("", "per minute", "discovered", "ETA", "records", "failed")
-    table = TextTable(first, "state", "", *numbers, drop=drop, wrap=(first,))
+    table = TextTable(first, "state", "", *numbers, drop=drop)
     for row in rows:
         table.add(
             row.name,

@@ -424,7 +424,7 @@ class History(Repository):
             by_number = {one.version: one for one in versions}
             if missing := [number for number in wanted if number not in by_number]:
                 known = f"only 1 to {versions[-1].version}"
-                raise BadOption("version", f"the record has no version {missing[0]}, {known}")
+                raise BadOption("version", f"the record has no version {missing[-1]}, {known}")
             versions = [by_number[number] for number in wanted]
         source = row["source"]
         return [_diff_versions(source, key, first, last) for first, last in pairwise(versions)]

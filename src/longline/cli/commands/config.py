@@ -148,10 +148,10 @@ def print_schema(kind: str) -> None:
 
 
 def _print_rows(columns: tuple[str, ...], rows: list[dict[str, Any]], *, empty: str = "") -> None:
-    table = TextTable(*columns, is_whole=True)
+    table = TextTable(*columns)
     for row in rows:
         table.add(*(_value_cell(row[name]) for name in columns))
-    print_result(rows, lambda: table.print(empty))
+    print_result(rows, lambda: table.print(empty, is_whole=True))
 
 
 def _value_cell(value: Any) -> str:

@@ -130,13 +130,13 @@ def _print_found(kind: str, found: SearchResult) -> None:
 def _print_list(rows: list[dict[str, Any]], total: int) -> None:
     # A name that is cut could not be passed to `show`.
     columns = ("kind", "first record", "records", "sources", "score", "title")
-    table = TextTable(*columns, is_whole=True)
+    table = TextTable(*columns)
     for row in rows:
         names = row["records"]
         title = one_line(str(row["title"] or ""), _CELL)
         sources = ", ".join(row["sources"])
         table.add(row["kind"], names[0], len(names), sources, f"{row['score']:g}", title)
-    table.print("no duplicates yet; try: longline duplicates find")
+    table.print("no duplicates yet; try: longline duplicates find", is_whole=True)
     if len(rows) < total:
         click.echo(f"{len(rows):,} of {total:,}; --limit shows more")
 
@@ -145,7 +145,7 @@ def _print_cluster(found: dict[str, Any]) -> None:
     records = {one["record"]: one for one in found["records"]}
     for start in range(0, len(records), _IN_ONE_TABLE):
         names = list(records)[start : start + _IN_ONE_TABLE]
-        table = TextTable("field", "merged", *names, wrap=("field", "merged", *names))
+        table = TextTable("field", "merged", *names)
         for field in found["merged"]:
             merged = "?"
             if field["record"] is not None:
@@ -160,7 +160,7 @@ def _print_cluster(found: dict[str, Any]) -> None:
     for pair in found["pairs"]:
         verdict = pair["decision"] or ("match" if pair["is_match"] else "contradictory")
         _print_pair(pair, f"{verdict}, {pair['score']:g} points")
-        table = TextTable("field", "points", "verdict", "left", "right", wrap=("left", "right"))
+        table = TextTable("field", "points", "verdict", "left", "right")
         for one in pair["evidence"]:
             texts = (_cell_text(one[name]) for name in ("verdict", "left", "right"))
             table.add(_cell_text(one["field"]), f"{one['points']:+g}", *texts)

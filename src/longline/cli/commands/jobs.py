@@ -114,7 +114,7 @@ def _task_json(task: Task, job: Job, now: float) -> dict[str, Any]:
 def _print_jobs(rows: list[dict[str, Any]]) -> None:
     columns = ("job", "state", "created (UTC)", "items", "ok", "failed", "reason")
     drop = ("created (UTC)", "ok", "items", "failed")
-    table = TextTable(*columns, drop=drop, note="reason", wrap=("job",))
+    table = TextTable(*columns, drop=drop, note="reason")
     for row in rows:
         is_dead = row["is_abandoned"]
         table.add(
@@ -305,7 +305,11 @@ def accept_job(job: str) -> None:
 
 def _print_watched_sources(rows: Sequence[dict[str, Any]]) -> None:
     table = TextTable(
-        "source", "last run", "ended (UTC)", "records", "drift", wrap=("source", "drift")
+        "source",
+        "last run",
+        "ended (UTC)",
+        "records",
+        "drift",
     )
     for row in rows:
         table.add(row["source"], row["job"], time_text(row["at"]), row["records"], _drift(row))
@@ -317,7 +321,7 @@ def _print_drift(seen: dict[str, Any]) -> None:
     click.echo(f"{seen['source']}: last run {seen['job']}, {seen['records']} records")
     click.echo(f"baseline: {baseline['runs']} earlier runs, {baseline['records']} records")
     columns = ("filled before", "filled now", "type before", "type now", *_TYPICAL)
-    table = TextTable("field", *columns, wrap=("field",))
+    table = TextTable("field", *columns)
     for row in seen["fields"]:
         before, now = _cells(row["before"]), _cells(row["now"])
         table.add(row["field"], *(cell for pair in zip(before, now, strict=True) for cell in pair))

@@ -66,8 +66,7 @@ def list_reasons(job: str | None, *, kind: FailureKind | None, reason: str) -> N
         return await store.quarantine.groups(name, kind=kind, text=reason)
 
     groups = with_store(reasons)
-    wrap = ("reason", "examples")
-    table = TextTable("items", "job", *wrap, wrap=wrap)
+    table = TextTable("items", "job", "reason", "examples")
     for one in groups:
         table.add(one.count, one.job, one.reason, ", ".join(one.keys))
     print_result([asdict(group) for group in groups], lambda: table.print("no quarantined items"))
@@ -250,7 +249,7 @@ def _print_reextraction(result: Reextraction, *, is_written: bool) -> None:
 
 def _print_changed(changed: Sequence[ReextractedItem]) -> None:
     columns = ("item", "field", "before", "after")
-    table = TextTable(*columns, wrap=columns)
+    table = TextTable(*columns)
     for one in changed[:_SHOWN_ITEMS]:
         if one.new_key:
             table.add(one.key, "(key)", one.key, one.new_key)

@@ -24,7 +24,6 @@ from longline.cli.output import (
     MISSING,
     SafeConsole,
     TextTable,
-    bar,
     diff_sides,
     iso_time,
     number_text,
@@ -34,7 +33,6 @@ from longline.cli.output import (
     print_line,
     print_note,
     print_result,
-    sparkline,
     time_text,
     value_text,
 )
@@ -61,7 +59,6 @@ _SHOWN_CHANGES = 20  # of each kind
 _SHOWN_REASONS = 15
 _LINE = 100  # characters of a value of `show`
 _VALUE = 60  # characters of a value in a table
-_BAR = 30  # characters
 
 
 @click.group("records")
@@ -119,7 +116,7 @@ def _list(columns: str | None, filters: dict[str, Any]) -> None:
 
 
 def _records_table(rows: list[dict[str, Any]]) -> TextTable:
-    table = TextTable("key", "title", "score", "grade", "version", "changed", wrap=("key",))
+    table = TextTable("key", "title", "score", "grade", "version", "changed")
     for row in map(export_row, rows):
         title = row["data"].get("title") or row["data"].get("name") or row["url"]
         table.add(
@@ -285,7 +282,7 @@ def _print_step(step: VersionDiff) -> None:
     if not step.differences:
         click.echo("  same data")
         return
-    table = TextTable("field", "before", "after", wrap=("before", "after"))
+    table = TextTable("field", "before", "after")
     for one in step.differences:
         table.add(one.field, *diff_sides(one))
     table.print()
@@ -311,17 +308,14 @@ def history(key: str, field: str, *, source: str | None) -> None:
 
 
 def _timeline_table(field: str, points: list[FieldValue]) -> TextTable:
-    table = TextTable("since", "version", field, "change", "")
-    highest = max((abs(point.value) for point in points if _is_numeric(point.value)), default=0)
+    table = TextTable("since", "version", field, "change")
     before = None
     for point in points:
-        value, change, share = point.value, "", 0.0
-        if _is_numeric(value):
-            share = abs(value) / highest if highest else 0.0
-            if _is_numeric(before) and before:
-                change = f"{(value - before) / abs(before):+.1%}"
+        value, change = point.value, ""
+        if _is_numeric(value) and _is_numeric(before) and before:
+            change = f"{(value - before) / abs(before):+.1%}"
         shown = one_line(value_text(value), _VALUE)
-        table.add(time_text(point.since), point.version, shown, change, bar(share, _BAR))
+        table.add(time_text(point.since), point.version, shown, change)
         before = value
     return table
 
@@ -388,7 +382,7 @@ def _print_changes(found: RunChanges) -> None:
         if not shown:
             continue
         print_heading(kind.value)
-        table = TextTable("key", "field", "before", "after", wrap=("before", "after"))
+        table = TextTable("key", "field", "before", "after")
         for change in shown:
             reason = f"  {one_line(change.reason, 200)}" if change.reason else ""
             if kind is not ChangeKind.CHANGED:
@@ -456,9 +450,7 @@ def _print_fields(found: DatasetStatistics) -> None:
         click.echo("no records match")
         return
     click.echo(f"{found.records:,} records")
-    columns = ("field", "filled", "types", "distinct", "min", "median", "max", "distribution")
-    table = TextTable(*columns, wrap=("field",))
-    is_sampled = False
+    table = TextTable("field", "filled", "types", "distinct", "min", "median", "max")
     for one in found.fields:
         types = ", ".join(f"{name} {count:,}" for name, count in one.types.items()) or MISSING
         if len(one.types) == 1:
@@ -466,18 +458,14 @@ def _print_fields(found: DatasetStatistics) -> None:
         filled = f"{one.share:.1%}"
         if filled == "100.0%":
             filled = "100%" if one.share == 1 else ">99.9%"  # only a whole share is 100%
-        cells = ("", "", "", "")
+        cells = ("", "", "")
         if (spread := one.numbers or one.lengths) is not None:
-            is_sampled = is_sampled or spread.is_sampled
             median = f"{'~' if spread.is_sampled else ''}{number_text(spread.median)}"
-            low, high = number_text(spread.smallest), number_text(spread.largest)
-            cells = (low, median, high, sparkline(spread.histogram))
+            cells = (number_text(spread.smallest), median, number_text(spread.largest))
         distinct = f"{one.distinct:,}{'+' if one.is_distinct_capped else ''}"
         table.add(one.field, filled, types, distinct, *cells)
     table.print()
-    click.echo("min to distribution: values of numbers, lengths of texts and lists")
-    if is_sampled:
-        click.echo("~: estimated from a sample; min and max cover all values")
+    click.echo("min to max: of numbers, or lengths of texts and lists; ~: estimated")
     if found.is_cut:
         click.echo(f"only the first {len(found.fields)} fields are shown")
 
@@ -488,11 +476,10 @@ def _print_quality(found: QualityStatistics) -> None:
         return
     mean = "no scores" if found.mean is None else f"mean score {found.mean:.1f}"
     click.echo(f"{found.records:,} records, {mean}")
-    table = TextTable("score", "records", "")
-    highest, width = max(found.histogram), 100 // len(found.histogram)
+    table = TextTable("score", "records")
+    width = 100 // len(found.histogram)
     for place, count in reversed(list(enumerate(found.histogram))):
-        share = count / highest if highest else 0.0
-        table.add(f"{place * width} to {(place + 1) * width}", count, bar(share, _BAR))
+        table.add(f"{place * width} to {(place + 1) * width}", count)
     table.print()
     click.echo("grades: " + ", ".join(f"{name} {count:,}" for name, count in found.grades.items()))
     if found.lost:

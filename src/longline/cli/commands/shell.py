@@ -5,12 +5,8 @@ from __future__ import annotations
 import code
 import importlib
 import importlib.util
-import rlcompleter
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import click
@@ -19,12 +15,8 @@ from longline.cli.exit_codes import ExitCode
 from longline.cli.options import home_option, ignore_robots_option, set_option, settings_of
 from longline.config.job_spec import make_spec
 from longline.core.errors import LonglineError
-from longline.core.files import make_private_file
 from longline.devtools.session import NO_SOURCE, Help, PageShell, session_spec
 from longline.http.messages import Page
-
-_HISTORY = "shell_history"
-_HISTORY_LINES = 1000
 
 
 @click.command("shell")
@@ -52,13 +44,12 @@ def shell_command(
     if ignore_robots:  # otherwise the job file decides
         values["ignore_robots"] = ignore_robots
     spec = session_spec(source, values) if source else make_spec({"source": NO_SOURCE, **values})
-    settings = settings_of()
-    with PageShell(settings, spec) as shell:
+    with PageShell(settings_of(), spec) as shell:
         shell.fetch(url)
         if code_text is not None:
             _run_code(code_text, shell.names)
         else:
-            _prompt(shell, settings.home)
+            _prompt(shell)
 
 
 def _run_code(text: str, names: dict[str, Any]) -> None:
@@ -95,7 +86,7 @@ class _Console(code.InteractiveConsole):
             super().showtraceback()
 
 
-def _prompt(shell: PageShell, home: Path) -> None:
+def _prompt(shell: PageShell) -> None:
     banner = f"{_summary(shell.page)}\n\n{Help()}"
     if importlib.util.find_spec("IPython") is not None:
         click.echo(banner)
@@ -103,8 +94,9 @@ def _prompt(shell: PageShell, home: Path) -> None:
         return
     displayhook, sys.displayhook = sys.displayhook, _display
     try:
-        with _history(home / _HISTORY, shell.names):
-            _Console(shell.names).interact(banner=banner, exitmsg="")
+        if sys.stdin.isatty() and importlib.util.find_spec("readline") is not None:
+            importlib.import_module("readline")  # line editing and history of this session
+        _Console(shell.names).interact(banner=banner, exitmsg="")
     finally:
         sys.displayhook = displayhook
 
@@ -119,25 +111,3 @@ def _display(value: object) -> None:
 
 def _summary(page: Page) -> str:
     return f"{page.url}: status {page.status}, {len(page.body):,} bytes"
-
-
-@contextmanager
-def _history(file: Path, names: dict[str, Any]) -> Iterator[None]:
-    """Keep the history of the prompt in a file, and complete names with tab."""
-    if not sys.stdin.isatty() or importlib.util.find_spec("readline") is None:
-        yield
-        return
-    import readline  # noqa: PLC0415  # changes the terminal; missing on Windows
-
-    readline.set_completer(rlcompleter.Completer(names).complete)
-    readline.parse_and_bind("tab: complete")
-    readline.clear_history()
-    readline.set_history_length(_HISTORY_LINES)
-    with suppress(OSError):  # no history yet
-        readline.read_history_file(file)
-    try:
-        yield
-    finally:
-        with suppress(OSError):  # the home may be read-only
-            make_private_file(file)
-            readline.write_history_file(file)

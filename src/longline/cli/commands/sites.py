@@ -115,7 +115,7 @@ def _print_limits(limits: Mapping[str, Learned]) -> None:
     ]
     columns = ("domain", "rate", "burst", "origin", "proven", "refusals", "ceiling")
     drop = ("changed (UTC)", "ceiling", "refusals", "proven")
-    table = TextTable(*columns, "changed (UTC)", drop=drop, wrap=("domain",))
+    table = TextTable(*columns, "changed (UTC)", drop=drop)
     for row in rows:
         rate, proven, ceiling = (
             None if row[name] is None else f"{row[name]:.3g}/s"

@@ -474,7 +474,7 @@ def plugins_command() -> None:
     or exporters.
     """
     plugins = list_plugins({SOURCES: as_source})
-    table = TextTable("kind", "name", "package", "target", "state", wrap=("target", "state"))
+    table = TextTable("kind", "name", "package", "target", "state")
     for one in plugins:
         kind = one.group.partition(".")[2].removesuffix("s")
         state = "ok" if one.problem is None else f"broken: {one.problem}"

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -37,7 +35,6 @@ from longline.storage.store import Store, open_store
 _RECENT = 5  # ended jobs that are shown at most
 _RECENT_SECONDS = 3600.0
 _RESPONSE_TIMEOUT = 2.0  # seconds; after that the display reports that the database is down
-_HOST_ID = re.compile(r"~[0-9a-f]{8}(?![0-9a-f])")  # part of a host name, see engine/owner.py
 
 
 @click.command("top")
@@ -182,14 +179,12 @@ def snapshot_view(snapshot: Snapshot) -> RenderableType:
 def _worker_table(snapshot: Snapshot) -> TextTable:
     columns = ("worker", "host", "pid", "processes", "queues", "chunks", "last chunk", "up for")
     drop = ("host", "queues", "pid", "up for", "processes")
-    table = TextTable(*columns, drop=drop, wrap=("worker",))
-    names = short_names(worker.name for worker in snapshot.workers)
-    hosts = short_names(worker.host for worker in snapshot.workers)
+    table = TextTable(*columns, drop=drop)
     for worker in snapshot.workers:
         last = worker.last_taken_at
         table.add(
-            names[worker.name],
-            hosts[worker.host],
+            worker.name,
+            worker.host,
             str(worker.pid),
             worker.processes,
             ", ".join(worker.queues),
@@ -198,10 +193,3 @@ def _worker_table(snapshot: Snapshot) -> TextTable:
             duration_text(max(0.0, snapshot.at - worker.started_at)),
         )
     return table
-
-
-def short_names(names: Iterable[str]) -> dict[str, str]:
-    """Return names without the id of their host, unless two would be the same then."""
-    short = {name: _HOST_ID.sub("", name) for name in names}
-    counts = Counter(short.values())
-    return {name: one if counts[one] == 1 else name for name, one in short.items()}
