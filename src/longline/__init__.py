@@ -24,37 +24,21 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` do
     from longline.storage.query import RecordQuery
     from longline.sync import SyncOrchestrator
 
-_HOMES = {
-    "BatchResult": "longline.engine.report",
-    "CircuitBreaker": "longline.limits.breaker",
-    "Cursor": "longline.core.model",
-    "Item": "longline.core.model",
-    "ItemResult": "longline.engine.report",
-    "JobReport": "longline.engine.report",
-    "JobState": "longline.core.model",
-    "LonglineError": "longline.core.errors",
-    "Options": "longline.sources.base",
-    "Orchestrator": "longline.orchestrator",
-    "Page": "longline.http.messages",
-    "Progress": "longline.engine.progress",
-    "ProgressTracker": "longline.engine.progress",
-    "RateLimiter": "longline.limits.limiter",
-    "Record": "longline.core.model",
-    "RecordQuery": "longline.storage.query",
-    "Request": "longline.http.messages",
-    "RetryHandler": "longline.limits.retry",
-    "ScrapeResult": "longline.scraper",
-    "Scraper": "longline.scraper",
-    "Settings": "longline.config.settings",
-    "SiteEnd": "longline.orchestrator",
-    "SiteProgress": "longline.engine.progress",
-    "SiteStatus": "longline.engine.progress",
-    "SkipItem": "longline.core.errors",
-    "Source": "longline.sources.base",
-    "SyncOrchestrator": "longline.sync",
-    "Visit": "longline.sources.base",
-    "layer": "longline.sources.base",
-    "resilient": "longline.limits.retry",
+_MODULES = {
+    "config.settings": "Settings",
+    "core.errors": "LonglineError SkipItem",
+    "core.model": "Cursor Item JobState Record",
+    "engine.progress": "Progress ProgressTracker SiteProgress SiteStatus",
+    "engine.report": "BatchResult ItemResult JobReport",
+    "http.messages": "Page Request",
+    "limits.breaker": "CircuitBreaker",
+    "limits.limiter": "RateLimiter",
+    "limits.retry": "RetryHandler resilient",
+    "orchestrator": "Orchestrator SiteEnd",
+    "scraper": "ScrapeResult Scraper",
+    "sources.base": "Options Source Visit layer",
+    "storage.query": "RecordQuery",
+    "sync": "SyncOrchestrator",
 }
 
 __all__ = [
@@ -92,7 +76,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        message = f"module 'longline' has no attribute {name!r}"
-        raise AttributeError(message)
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    for module, names in _MODULES.items():
+        if name in names.split():
+            return getattr(importlib.import_module(f"longline.{module}"), name)
+    message = f"module 'longline' has no attribute {name!r}"
+    raise AttributeError(message)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from longline.config.identity import check_cookies, merge_headers
-from longline.config.job_spec import BudgetSpec, JobSpec, RetrySpec, make_spec
+from longline.config.job_spec import JobSpec, RetrySpec, make_spec
 from longline.config.plugins import BACKENDS, load_plugin, plugin_names
 from longline.config.settings import Settings
 from longline.core.clock import Clock, SystemClock
@@ -229,7 +229,7 @@ async def open_phase(
 
 @dataclass(frozen=True, slots=True)
 class Fetching:
-    """The request chain of one run, and the policies whose state people want to see."""
+    """The request chain of one run, and the policies whose state is shown."""
 
     link: Middleware
     limiter: RateLimiter
@@ -267,10 +267,18 @@ async def open_fetching(
             clock=clock,
             backend=backends.rate_limits,
             learned=backends.limits,
-            respects_pins=spec.rate in (None, "auto"),  # what is said for this job counts more
+            respects_pins=spec.rate in (None, "auto"),  # a rate of this job has priority
         )
         breaker = CircuitBreaker(clock=clock, backend=backends.breakers)
-        budgets = _budgets(spec, job, backends, clock, since)
+        total, per_domain = (
+            Budget(one.requests, one.bytes, one.seconds)
+            for one in (spec.budget, spec.budget_per_domain)
+        )
+        budgets = None
+        if not total == per_domain == Budget():
+            budgets = Budgets(
+                job, backends.budgets, clock, total=total, per_domain=per_domain, since=since
+            )
         addresses = None
         if transport is None:
             addresses = AddressPolicy(
@@ -279,25 +287,24 @@ async def open_fetching(
                 job=job,
                 resolver=shared.resolver,
             )
-            options = _http_options(settings, spec, source, has_limit=rate is not None)
+            options = HttpOptions(
+                ca_file=ca_file_of(settings, spec, source),
+                has_limit=rate is not None,
+                timeout=spec.timeout or settings.timeout,
+                user_agent=user_agent_of(settings),
+            )
             http = HttpTransport(options, clock, addresses, shared.resolver)
             ends.push_async_callback(http.close)
             transport = http
             if source.transport != "http":
-                values = source.with_options(spec.options).options.model_dump()
-                wanted = BrowserSpec.model_validate(source.browser or {}).filled(values)
-                transport = _browser(
+                turn = Subrequests(
+                    limiter, breaker, budgets, addresses, is_remote=is_remote(settings.chromium)
+                )
+                transport = BrowserTransport(
                     http,
-                    settings,
-                    wanted,
-                    options=options,
-                    turn=Subrequests(
-                        limiter, breaker, budgets, addresses, is_remote=is_remote(settings.chromium)
-                    ),
-                    addresses=addresses,
-                    clock=clock,
-                    keeps_cookies=(source.cookies if spec.cookies is None else spec.cookies)
-                    is not False,
+                    _browser_options(settings, spec, source, options.user_agent, addresses),
+                    clock,
+                    turn,
                 )
                 ends.push_async_callback(transport.close)
         cache, archive = None, None
@@ -305,6 +312,11 @@ async def open_fetching(
             cache = ends.enter_context(open_cache(settings))
         if spec.archive:
             archive = await ends.enter_async_context(open_archive(settings))
+        concurrency = None
+        if max_in_flight := spec.max_in_flight or source.max_in_flight:
+            concurrency = ConcurrencyLimiter(
+                max_in_flight, clock=clock, backend=backends.concurrency
+            )
         policies = Policies(
             limiter,
             breaker,
@@ -318,9 +330,7 @@ async def open_fetching(
             cache=cache,
             archive=archive,
             job=job,
-            concurrency_limiter=_concurrency_limiter(
-                spec.max_in_flight or source.max_in_flight, backends, clock
-            ),
+            concurrency_limiter=concurrency,
             connections=shared.connections,
             refused_urls=backends.refused_urls,
             addresses=addresses,
@@ -332,39 +342,31 @@ async def open_fetching(
         yield Fetching(link, limiter, breaker, rate, budgets, bookmarks)
 
 
-def _browser(
-    http: Middleware,
+def _browser_options(
     settings: Settings,
-    wanted: BrowserSpec,
-    *,
-    options: HttpOptions,
-    turn: Subrequests,
-    clock: Clock,
-    keeps_cookies: bool,
+    spec: JobSpec,
+    source: type[Source],
+    user_agent: str,
     addresses: AddressPolicy,
-) -> BrowserTransport:
-    """Return a browser whose pages take turns for every host they ask by themselves."""
-    return BrowserTransport(
-        http,
-        BrowserOptions(
-            spec=wanted,
-            chromium=settings.chromium,
-            failures=settings.home / "failures",
-            user_agent=options.user_agent,
-            keeps_cookies=keeps_cookies,
-            addresses=addresses,
-        ),
-        clock,
-        turn,
+) -> BrowserOptions:
+    values = source.with_options(spec.options).options.model_dump()
+    cookies = source.cookies if spec.cookies is None else spec.cookies
+    return BrowserOptions(
+        spec=BrowserSpec.model_validate(source.browser or {}).filled(values),
+        chromium=settings.chromium,
+        failures=settings.home / "failures",
+        user_agent=user_agent,
+        keeps_cookies=cookies is not False,
+        addresses=addresses,
     )
 
 
 def client_identity(spec: JobSpec, source: type[Source]) -> ClientIdentity:
-    """Return how a run presents itself: what the job says, and else the source.
+    """Return headers, cookies and authentication: those of the job, else those of the source.
 
     Raises:
-        BadOption: what the source says about itself does not fit.
-        UnknownSecret: a secret that is referred to cannot be read.
+        BadOption: a value of the source is not valid.
+        UnknownSecret: a secret cannot be read.
     """
     own = make_spec(
         {
@@ -390,7 +392,7 @@ def client_identity(spec: JobSpec, source: type[Source]) -> ClientIdentity:
 
 
 def ca_file_of(settings: Settings, spec: JobSpec, source: type[Source]) -> Path | None:
-    """Return the file of the certificate authorities that a run trusts beside the system's.
+    """Return the file of the certificate authorities that a run trusts besides the system's.
 
     Raises:
         BadOption: it cannot be used.
@@ -401,7 +403,7 @@ def ca_file_of(settings: Settings, spec: JobSpec, source: type[Source]) -> Path 
 
 
 def private_hosts_of(settings: Settings, spec: JobSpec, source: type[Source]) -> tuple[str, ...]:
-    """Return the hosts that may be reached at private addresses, whoever lists them.
+    """Return the hosts that may be reached at private addresses: of settings, job and source.
 
     Raises:
         BadOption: the source lists something else.
@@ -427,42 +429,8 @@ def retry_policy(spec: JobSpec, source: type[Source]) -> RetryPolicy:
     )
 
 
-def _concurrency_limiter(
-    max_in_flight: int | None, backends: LimitBackends, clock: Clock
-) -> ConcurrencyLimiter | None:
-    return (
-        None
-        if max_in_flight is None
-        else ConcurrencyLimiter(max_in_flight, clock=clock, backend=backends.concurrency)
-    )
-
-
-def _budgets(
-    spec: JobSpec, job: str, backends: LimitBackends, clock: Clock, since: float | None
-) -> Budgets | None:
-    total, per_domain = _budget(spec.budget), _budget(spec.budget_per_domain)
-    if total == per_domain == Budget():
-        return None
-    return Budgets(job, backends.budgets, clock, total=total, per_domain=per_domain, since=since)
-
-
-def _budget(spec: BudgetSpec) -> Budget:
-    return Budget(spec.requests, spec.bytes, spec.seconds)
-
-
-def _http_options(
-    settings: Settings, spec: JobSpec, source: type[Source], *, has_limit: bool
-) -> HttpOptions:
-    return HttpOptions(
-        ca_file=ca_file_of(settings, spec, source),
-        has_limit=has_limit,
-        timeout=spec.timeout or settings.timeout,
-        user_agent=user_agent_of(settings),
-    )
-
-
 def user_agent_of(settings: Settings) -> str:
-    """Return how we present ourselves to sites.
+    """Return the User-Agent of all requests.
 
     Raises:
         BadOption: the contact is not one.
@@ -476,7 +444,11 @@ def user_agent_of(settings: Settings) -> str:
 
 
 def usable(spec: JobSpec, chromium: str | None = None) -> tuple[type[Source], Source]:
-    """Return a source, its class first; what it lacks is told now, not at the first request."""
+    """Return the class of a source and the source, if a run can use it.
+
+    Raises:
+        ConfigError: a setting, a secret or a package is missing or does not fit.
+    """
     kind = load_source(spec.source, spec.manifest)
     source = kind.with_options(spec.options)
     check_needs(kind, chromium)
@@ -504,7 +476,7 @@ async def open_collector(
     An error of `Source.teardown` is an event of the job and a warning in the log, and ends nothing.
     """
 
-    async def told(raised: str) -> None:
+    async def report_teardown(raised: str) -> None:
         problem = await note_teardown(store, job, clock, source=kind.name, raised=raised)
         _LOG.warning(problem, extra={"job": job})
 
@@ -513,7 +485,7 @@ async def open_collector(
     async with AsyncExitStack() as ends:
         if shared is None:
             shared = await ends.enter_async_context(open_shared_http(settings, clock, store))
-        await ends.enter_async_context(torn_down(source, told))
+        await ends.enter_async_context(torn_down(source, report_teardown))
         fetching = await ends.enter_async_context(
             open_fetching(
                 settings, spec, kind, clock, transport, job=job, shared=shared, since=since
@@ -534,18 +506,18 @@ async def open_collector(
 
 @asynccontextmanager
 async def torn_down(
-    source: Source, told: Callable[[str], Awaitable[None]] | None = None
+    source: Source, on_error: Callable[[str], Awaitable[None]] | None = None
 ) -> AsyncIterator[None]:
-    """Tear the source down at the end, whatever the end is; `told` hears what that raised.
+    """Tear the source down at the end, in any case; `on_error` is passed what that raised.
 
     Raises:
-        LayerFailed: it raised something, and there is nobody to tell.
+        LayerFailed: it raised something, and there is no `on_error`.
     """
     try:
         yield
     finally:
         raised = await tear_down(source)
         if raised is not None:
-            if told is None:
+            if on_error is None:
                 raise LayerFailed("teardown", raised)
-            await told(raised)
+            await on_error(raised)
