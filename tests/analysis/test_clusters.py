@@ -158,19 +158,6 @@ def test_a_boolean_that_nobody_denies_stands() -> None:
     assert view({"lift": False}, {"lift": False})["lift"].value is False
 
 
-def test_a_wide_gap_of_prices_is_noted() -> None:
-    assert view({"price": 100}, {"price": 105})["price"].note is None
-    note = view({"price": 100}, {"price": 106})["price"].note or ""
-    assert [datum for datum in ("100", "106", "6%") if datum not in note] == []
-
-
-def test_money_is_compared_in_one_currency_only() -> None:
-    euros, levs = {"amount": 100, "currency": "EUR"}, {"amount": 196, "currency": "BGN"}
-
-    assert view({"price": euros}, {"price": levs})["price"].note is None
-    assert view({"price": euros}, {"price": {**euros, "amount": 120}})["price"].note is not None
-
-
 def test_what_nobody_knows_is_not_in_the_view() -> None:
     assert view({"floor": None}, {"floor": ""}) == {}
 

@@ -88,18 +88,14 @@ def test_a_thing_is_shown_side_by_side_with_its_evidence(longline: Terminal) -> 
 
 
 @pytest.mark.usefixtures("compared")
-def test_fields_that_differ_are_noted(longline: Terminal) -> None:
+def test_a_contradicted_field_is_noted(longline: Terminal) -> None:
     answer = longline("duplicates", "show", "property", f"{HOMES}/2")
 
     shown = longline("duplicates", "show", "property", f"{HOMES}/2", "--json").last
     merged = {field["name"]: field for field in shown["merged"]}
     assert (merged["lift"]["value"], merged["lift"]["record"]) == (None, None)
-    assert all(text in merged["price_eur"]["note"] for text in ("230000", "250000", "9%"))
     notes = [line.partition(": ")[0] for line in answer.out.splitlines()]
-    assert {name for name in ("lift", "price_eur", "city") if name in notes} == {
-        "lift",
-        "price_eur",
-    }
+    assert ("lift" in notes, "city" in notes) == (True, False)
 
 
 @pytest.mark.usefixtures("compared")

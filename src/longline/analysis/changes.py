@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -103,11 +103,12 @@ async def compare_runs(
         BadOption: there is no finished run, or these two cannot be compared.
     """
     older, newer, later = await _choose_jobs(store, source, older_job, newer_job)
-    then = await _coverage_of(store, older) if older else _Coverage()
-    now = await _coverage_of(store, newer)
-    before = _differing_scope(newer, older) if older else ()
-    scope = _differing_scope(older, newer) if older else ()
-    detector = _Detector(older is None, (*then.gaps, *before), (*now.gaps, *scope), most)
+    older_gaps, older_notes = await _gaps_and_notes(store, older) if older else ((), ())
+    newer_gaps, newer_notes = await _gaps_and_notes(store, newer)
+    if older is not None:
+        older_gaps += _differing_scope(newer, older)
+        newer_gaps += _differing_scope(older, newer)
+    detector = _Detector(older is None, older_gaps, newer_gaps, most)
     older_end = 0.0
     if older is not None:
         older_end = float("inf") if older.finished_at is None else older.finished_at
@@ -119,7 +120,7 @@ async def compare_runs(
         newer=newer.id,
         counts={kind: detector.counts[kind] for kind in ChangeKind},
         listed=tuple(detector.listed),
-        caveats=(*_caveats(older, newer, detector), *then.notes, *now.notes, *later),
+        caveats=(*_caveats(older, newer, detector), *older_notes, *newer_notes, *later),
     )
 
 
@@ -244,7 +245,11 @@ async def _choose_jobs(
         if newer is None:
             of = f" of {name}" if name else ""
             raise BadOption("changes", f"there is no finished run{of}")
-        later = _later_runs(jobs, newer)
+        later = tuple(
+            f"{job.id} is later and not compared: its state is {job.state.value}"
+            for job in jobs
+            if job.source == newer.source and job.created_at > newer.created_at
+        )
     if older is None:
         older = next((job for job in finished if _is_before(job, newer)), None)
     _check_comparable(older, newer, name or newer.source)
@@ -260,23 +265,10 @@ def _check_comparable(older: Job | None, newer: Job, source: str) -> None:
     for job in (older, newer):
         if job is not None and job.source != source:
             raise BadOption("changes", f"{job.id} is a run of {job.source}, not of {source}")
-    if older is None:
-        return
-    if older.id == newer.id:
+    if older is not None and older.id == newer.id:
         raise BadOption("changes", f"{older.id} cannot be compared with itself")
-    if older.created_at > newer.created_at:
+    if older is not None and older.created_at > newer.created_at:
         raise BadOption("changes", f"{older.id} began after {newer.id}; swap the two jobs")
-
-
-def _later_runs(jobs: Sequence[Job], newer: Job) -> tuple[str, ...]:
-    """Return notes on runs after the last finished one."""
-    notes = []
-    for job in jobs:
-        if job.source == newer.source and job.created_at > newer.created_at:
-            how = "failed" if job.state is JobState.FAILED else "was cancelled"
-            how = f"is {job.state.value}" if job.state in OPEN_STATES else how
-            notes.append(f"{job.id} is later and not compared: it {how}")
-    return tuple(notes)
 
 
 # ---------------- What a run could not see
@@ -291,31 +283,8 @@ _IRRELEVANT = {
 _NAMED_PARTS = {"parameters", "endpoints"}  # mappings of names to parts
 
 
-@dataclass(frozen=True, slots=True)
-class _Coverage:
-    """`gaps` are reasons why a run cannot have found everything; `notes` are for information."""
-
-    gaps: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-async def _coverage_of(store: Store, job: Job) -> _Coverage:
-    gaps = _known_gaps(job)
-    limit = job.settings.get("limit")
-    if limit is not None and sum((await store.queue.counts(job.id)).values()) >= limit:
-        gaps.append(f"was limited to {limit} items")
-    if await store.jobs.was_given_items(job.id):
-        gaps.append("was given a list of items to collect")
-    notes = [
-        str(event.data.get("text", ""))
-        for event in await store.events.list(job.id, kind="discovery.note")
-    ]
-    cuts = (await store.jobs.caveats(job.id)).cuts
-    gaps += [f"ended discovery early: {cut}" for cut in cuts if cut != job.shortfall]
-    return _Coverage(tuple(gaps), tuple(f"{job.id} noted: {note}" for note in dict.fromkeys(notes)))
-
-
-def _known_gaps(job: Job) -> list[str]:
+async def _gaps_and_notes(store: Store, job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return why a run cannot have found everything, and what it noted during discovery."""
     gaps = []
     if job.state in OPEN_STATES:
         gaps.append(f"has not ended; it is {job.state.value}")
@@ -328,7 +297,16 @@ def _known_gaps(job: Job) -> list[str]:
         isinstance(one, Mapping) and one.get("incremental") for one in endpoints.values()
     ):
         gaps.append("requests only what changed (incremental)")
-    return gaps
+    limit = job.settings.get("limit")
+    if limit is not None and sum((await store.queue.counts(job.id)).values()) >= limit:
+        gaps.append(f"was limited to {limit} items")
+    if await store.jobs.was_given_items(job.id):
+        gaps.append("was given a list of items to collect")
+    cuts = (await store.jobs.caveats(job.id)).cuts
+    gaps += [f"ended discovery early: {cut}" for cut in cuts if cut != job.shortfall]
+    events = await store.events.list(job.id, kind="discovery.note")
+    notes = dict.fromkeys(str(event.data.get("text", "")) for event in events)
+    return tuple(gaps), tuple(f"{job.id} noted: {note}" for note in notes)
 
 
 def _differing_scope(older: Job, newer: Job) -> tuple[str, ...]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from longline.analysis.match_rules import is_missing, number
+from longline.analysis.match_rules import is_missing
 from longline.core.clock import utc_datetime
 from longline.core.errors import BadOption
 from longline.storage.matches import CONFIRMED, REJECTED, Link, Matches
@@ -46,30 +47,15 @@ class Cluster:
 
 async def clusters(matches: Matches, kind: str) -> AsyncIterator[Cluster]:
     """Yield all clusters of two and more records, in the order of their first records."""
-    async for cluster in first_clusters(matches, kind, await group_records(matches, kind)):
+    links = await matches.links(kind)
+    async for cluster in _read_clusters(matches, kind, group_links(links), links):
         yield cluster
 
 
-@dataclass(frozen=True, slots=True)
-class Grouped:
-    """The clusters of a kind by record id, before any record is read."""
-
-    groups: Sequence[tuple[int, ...]]
-    links: Sequence[Link]
-
-
-async def group_records(matches: Matches, kind: str) -> Grouped:
-    """Return all groups of two and more records, in the order of their first records."""
-    links = await matches.links(kind)
-    return Grouped(group_links(links), links)
-
-
-async def first_clusters(
-    matches: Matches, kind: str, known: Grouped, most: int | None = None
+async def _read_clusters(
+    matches: Matches, kind: str, groups: Sequence[tuple[int, ...]], links: Sequence[Link]
 ) -> AsyncIterator[Cluster]:
-    """Yield the first `most` clusters with their records."""
-    groups = known.groups[:most]
-    inside = _links_by_group(groups, known.links)
+    inside = _links_by_group(groups, links)
     for start in range(0, len(groups), _BATCH):
         some = groups[start : start + _BATCH]
         rows = {row["id"]: row for row in await matches.records(i for g in some for i in g)}
@@ -103,12 +89,13 @@ async def list_clusters(
     rows: list[dict[str, Any]] = []
     total = 0
     for name in [kind] if kind is not None else await matches.kinds():
-        known = await group_records(matches, name)
-        total += len(known.groups)
-        left = None if limit is None else limit - len(rows)
+        links = await matches.links(name)
+        groups = group_links(links)
+        total += len(groups)
+        first = groups if limit is None else groups[: limit - len(rows)]
         rows += [
             summarize_cluster(cluster)
-            async for cluster in first_clusters(matches, name, known, left)
+            async for cluster in _read_clusters(matches, name, first, links)
         ]
     return rows, total
 
@@ -161,36 +148,25 @@ def group_links(links: Iterable[Link]) -> list[tuple[int, ...]]:
     best_first = sorted(links, key=lambda link: (-link.score, link.left, link.right))
     rejected = _apart(link for link in best_first if link.decision == REJECTED)
     apart = _apart(link for link in best_first if not link.joins)
-    groups = _Groups()
-    for link in best_first:
-        if link.decision == CONFIRMED:
-            groups.join(link, unless=rejected)
-    for link in best_first:
-        if link.decision is None and link.joins:
-            groups.join(link, unless=apart)
-    return groups.found()
+    group_of: dict[int, set[int]] = {}
 
-
-class _Groups:
-    """Disjoint groups of records."""
-
-    def __init__(self) -> None:
-        self._group: dict[int, set[int]] = {}
-
-    def join(self, link: Link, *, unless: Mapping[int, set[int]]) -> None:
+    def join(link: Link, unless: Mapping[int, set[int]]) -> None:
         """Join two groups, unless a record of one must stay outside the other."""
-        both = (self._group.setdefault(one, {one}) for one in link.ends)
+        both = (group_of.setdefault(one, {one}) for one in link.ends)
         small, large = sorted(both, key=len)
         if small is large or any(unless.get(one, set()) & large for one in small):
             return
         large |= small
-        for one in small:
-            self._group[one] = large
+        group_of.update(dict.fromkeys(small, large))
 
-    def found(self) -> list[tuple[int, ...]]:
-        """Return the groups of two and more, sorted by their smallest id."""
-        distinct = {id(group): group for group in self._group.values()}
-        return sorted(tuple(sorted(group)) for group in distinct.values() if len(group) > 1)
+    for link in best_first:
+        if link.decision == CONFIRMED:
+            join(link, rejected)
+    for link in best_first:
+        if link.decision is None and link.joins:
+            join(link, apart)
+    distinct = {id(group): group for group in group_of.values()}
+    return sorted(tuple(sorted(group)) for group in distinct.values() if len(group) > 1)
 
 
 def _apart(links: Iterable[Link]) -> dict[int, set[int]]:
@@ -230,8 +206,6 @@ def _links_by_group(
 
 # ---------------- One merged view of a cluster
 
-_WIDE_GAP = 0.05  # of the smaller value; a wider gap is noted
-
 
 @dataclass(frozen=True, slots=True)
 class SourceValue:
@@ -264,18 +238,13 @@ def merge_fields(cluster: Cluster) -> tuple[MergedField, ...]:
     Numbers come from the record seen last, texts from the one with the longest text, and booleans
     are chosen only if all records agree. Fields without any value are left out.
     """
+    values: defaultdict[str, list[SourceValue]] = defaultdict(list)
     # Seen last first; the name makes the order deterministic.
-    rows = sorted(cluster.records, key=lambda row: (-row["seen_at"], name_of(row)))
-    names = dict.fromkeys(name for row in rows for name in row["data"])
-    values = {
-        name: [
-            SourceValue(name_of(row), row["data"][name])
-            for row in rows
-            if not is_missing(row["data"].get(name))
-        ]
-        for name in names
-    }
-    return tuple(_merge_field(name, several) for name, several in values.items() if several)
+    for row in sorted(cluster.records, key=lambda row: (-row["seen_at"], name_of(row))):
+        for name, value in row["data"].items():
+            if not is_missing(value):
+                values[name].append(SourceValue(name_of(row), value))
+    return tuple(_merge_field(name, several) for name, several in values.items())
 
 
 def _merge_field(name: str, values: Sequence[SourceValue]) -> MergedField:
@@ -284,8 +253,7 @@ def _merge_field(name: str, values: Sequence[SourceValue]) -> MergedField:
     chosen = values[0]
     if all(isinstance(one.value, str) for one in values):
         chosen = max(values, key=lambda one: len(one.value))
-    note = _gap_note([one.value for one in values])
-    return MergedField(name, chosen.value, chosen.record, _differing(chosen, values), note)
+    return MergedField(name, chosen.value, chosen.record, _differing(chosen, values))
 
 
 def _differing(chosen: SourceValue, values: Sequence[SourceValue]) -> tuple[SourceValue, ...]:
@@ -296,25 +264,6 @@ def _differing(chosen: SourceValue, values: Sequence[SourceValue]) -> tuple[Sour
         if one.value != chosen.value
         or isinstance(one.value, bool) != isinstance(chosen.value, bool)
     )
-
-
-def _gap_note(values: Sequence[Any]) -> str | None:
-    """Return a note when amounts are far apart."""
-    amounts = [_amount(value) for value in values]
-    numbers = [amount for amount, _ in amounts if amount is not None]
-    if len(numbers) < len(values) or len({unit for _, unit in amounts}) > 1:
-        return None
-    low, high = min(numbers), max(numbers)
-    if low <= 0 or high - low <= _WIDE_GAP * low:
-        return None
-    return f"from {low:g} to {high:g}, a gap of {(high - low) / low:.0%}"
-
-
-def _amount(value: Any) -> tuple[float | None, Any]:
-    """Return a number and its unit; money is an object of amount and currency."""
-    if isinstance(value, Mapping):
-        return number(value.get("amount")), value.get("currency")
-    return number(value), None
 
 
 # ---------------- Clusters as JSON: names instead of ids
@@ -350,9 +299,26 @@ async def explain_cluster(matches: Matches, cluster: Cluster) -> dict[str, Any]:
     return {
         "kind": cluster.kind,
         "score": cluster.score,
-        "records": [_record_json(row) for row in cluster.records],
+        "records": [
+            {
+                "record": name_of(row),
+                "url": row["url"],
+                "seen_at": _iso_time(row["seen_at"]),
+                "data": row["data"],
+            }
+            for row in cluster.records
+        ],
         "merged": [asdict(field) for field in merge_fields(cluster)],
-        "pairs": [_pair_json(row, names) for row in pairs],
+        "pairs": [
+            {
+                "left": names[row["left_id"]],
+                "right": names[row["right_id"]],
+                **{name: row[name] for name in ("score", "is_match", "decision")},
+                "decided_at": _iso_time(row["decided_at"]),
+                "evidence": row["evidence"],
+            }
+            for row in pairs
+        ],
         "parted": [
             {
                 "left": all_names[split.confirmed.left],
@@ -364,23 +330,5 @@ async def explain_cluster(matches: Matches, cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _record_json(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "record": name_of(row),
-        "url": row["url"],
-        "seen_at": utc_datetime(row["seen_at"]).isoformat(),
-        "data": row["data"],
-    }
-
-
-def _pair_json(row: dict[str, Any], names: dict[int, str]) -> dict[str, Any]:
-    decided = row["decided_at"]
-    return {
-        "left": names[row["left_id"]],
-        "right": names[row["right_id"]],
-        "score": row["score"],
-        "is_match": row["is_match"],
-        "decision": row["decision"],
-        "decided_at": None if decided is None else utc_datetime(decided).isoformat(),
-        "evidence": row["evidence"],
-    }
+def _iso_time(at: float | None) -> str | None:
+    return None if at is None else utc_datetime(at).isoformat()

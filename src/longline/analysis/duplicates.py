@@ -125,29 +125,29 @@ class Block:
 
 
 def find_blocks(data: Mapping[str, Any], rules: Rules) -> list[Block]:
-    """Return the blocks of a record; none when too few of its fields are known."""
+    """Return the blocks of a record; none for blocking fields that it lacks."""
     found = []
-    for number_of_way, way in enumerate(rules.block):
+    for place, way in enumerate(rules.block):
         inner = _block_names(data, way.finer, rules) if way.finer else []
         for outer in _block_names(data, way.fields, rules):
-            name = f"{number_of_way}:{outer}"
+            name = f"{place}:{outer}"
             found.append(Block(name, tuple(f"{name}+{one}" for one in inner)))
     return found
 
 
 def _block_names(data: Mapping[str, Any], fields: Sequence[BlockField], rules: Rules) -> list[str]:
     """Return the combinations of values of these fields; none when a field is missing."""
-    cells = (_field_cells(data, field, rules) for field in fields)
+    cells: list[Sequence[str]] = []
+    for field_of_block in fields:
+        name, within = field_of_block.field, field_of_block.within
+        value = value_at(data, name)
+        if within is None:
+            text = canonical(value, rules.normalise.get(name, PLAIN))
+            cells.append(() if text is None else (text,))
+        else:
+            amount = number(value)
+            cells.append(() if amount is None else _number_cells(amount, within))
     return ["/".join(parts) for parts in itertools.product(*cells)]
-
-
-def _field_cells(data: Mapping[str, Any], field: BlockField, rules: Rules) -> Sequence[str]:
-    value = value_at(data, field.field)
-    if field.within is None:
-        text = canonical(value, rules.normalise.get(field.field, PLAIN))
-        return () if text is None else (text,)
-    found = number(value)
-    return () if found is None else _number_cells(found, field.within)
 
 
 def _number_cells(value: float, within: Tolerance) -> Sequence[str]:
@@ -243,8 +243,15 @@ class _Search:
         kind, mark = self._rules.match, self._mark
         for row in rows:
             self._unseen -= {one for one in self._unseen if value_at(row["data"], one) is not None}
-        blocks = {row["id"]: self._blocks(row) for row in rows}
-        entries = [self._entry(row, blocks[row["id"]]) for row in rows]
+        blocks: dict[int, list[Block]] = {}
+        entries = []
+        for row in rows:
+            record, known = row["id"], self._remember(row).known
+            # A record with too few fields to match anything is in no block.
+            is_enough = known >= self._rules.least_known
+            blocks[record] = find_blocks(row["data"], self._rules) if is_enough else []
+            names = frozenset(name for block in blocks[record] for name in block.names)
+            entries.append(BlockedRecord(record, row["version"], names, known))
         waiting = await self._matches.assign_blocks(kind, mark, entries)
         pairs = await self._candidates({one: blocks[one] for one in sorted(waiting)})
         decided = {*await self._matches.decided_pairs(kind, waiting)}
@@ -264,15 +271,6 @@ class _Search:
         excess = max(0, len(self._cache) - _CACHED)
         for record in list(itertools.islice(self._cache, excess)):
             del self._cache[record]
-
-    def _blocks(self, row: Row) -> list[Block]:
-        known = self._remember(row).known
-        # A record with too few fields to match anything is in no block.
-        return find_blocks(row["data"], self._rules) if known >= self._rules.least_known else []
-
-    def _entry(self, row: Row, blocks: Iterable[Block]) -> BlockedRecord:
-        names = frozenset(name for block in blocks for name in block.names)
-        return BlockedRecord(row["id"], row["version"], names, self._cache[row["id"]][1].known)
 
     async def _candidates(self, blocks: Mapping[int, list[Block]]) -> set[tuple[int, int]]:
         """Return the pairs that share a block, or a finer one where it is too large."""

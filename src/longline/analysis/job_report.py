@@ -179,6 +179,10 @@ def _quantile(ordered: tuple[float, ...], share: float) -> float | None:
 
 def as_markdown(result: JobReport, at: float) -> str:
     """Return the report as a Markdown document."""
+    caveats = [f"- discovery ended early: {one}" for one in result.caveats.cuts]
+    if result.caveats.limit is not None:
+        caveats.append(f"- limited to {result.caveats.limit} items (--limit)")
+    caveats += [f"- warning: {one}" for one in result.caveats.warnings]
     lines = [
         f"# Report of {result.job}",
         "",
@@ -186,7 +190,7 @@ def as_markdown(result: JobReport, at: float) -> str:
             f"Source {result.source}, state {result.state}, written "
             f"{utc_datetime(at):%Y-%m-%d %H:%M} UTC by `longline report`."
         ),
-        *_caveat_lines(result.caveats),
+        *(["", *caveats] if caveats else []),
         "",
         "| check | passed | result |",
         "|---|---|---|",
@@ -206,14 +210,6 @@ def as_markdown(result: JobReport, at: float) -> str:
             for state, kind, key, reason in result.failures[:_MAX_SHOWN]
         ]
     return "\n".join([*lines, ""])
-
-
-def _caveat_lines(caveats: Caveats) -> list[str]:
-    lines = [f"- discovery ended early: {one}" for one in caveats.cuts]
-    if caveats.limit is not None:
-        lines.append(f"- limited to {caveats.limit} items (--limit)")
-    lines += [f"- warning: {one}" for one in caveats.warnings]
-    return ["", *lines] if lines else []
 
 
 def _format(value: Any) -> str:

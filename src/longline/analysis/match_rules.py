@@ -45,18 +45,15 @@ def _tolerance(value: Any) -> Any:
     """Parse 3% as relative, a number as absolute, and a list as both."""
     if isinstance(value, Mapping | Tolerance):
         return value
-    parts = [_gap(one) for one in (value if isinstance(value, list) else [value])]
-    if not parts or len({name for name, _ in parts}) < len(parts):
-        raise invalid(f"{_TOLERANCE}; a list has one of each")
-    return dict(parts)
-
-
-def _gap(value: Any) -> tuple[str, float]:
-    if isinstance(value, str) and (found := _PERCENT.fullmatch(value.strip())):
-        return "relative", float(found[1]) / 100
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        return "absolute", float(value)
-    raise invalid(_TOLERANCE)
+    found: dict[str, float] = {}
+    for one in value if isinstance(value, list) else [value]:
+        percent = _PERCENT.fullmatch(one.strip()) if isinstance(one, str) else None
+        amount = float(percent[1]) / 100 if percent else number(one)
+        name = "relative" if percent else "absolute"
+        if amount is None or name in found:
+            raise invalid(f"{_TOLERANCE}; a list has one of each")
+        found[name] = amount
+    return found
 
 
 Within = Annotated[Tolerance, BeforeValidator(_tolerance)]
@@ -216,8 +213,6 @@ def read_rules(path: Path) -> Rules:
     return check(read_document(path), Rules)
 
 
-# ---------------- Compare two records field by field: a score, a verdict and the evidence
-
 # ---------------- Values in a comparable form
 
 PLAIN = Normaliser()
@@ -314,6 +309,9 @@ def _in_latin(text: str) -> str:
     return "".join(part for part in parts if not unicodedata.combining(part))
 
 
+# ---------------- Compare two records field by field: a score, a verdict and the evidence
+
+
 class Verdict(StrEnum):
     """What two values of a field mean for their records."""
 
@@ -385,10 +383,10 @@ def compare_prepared(left: PreparedRecord, right: PreparedRecord, rules: Rules) 
         for verdict, points in [_compare_field(left, right, at, how)]
     )
     score = round(sum(one.points for one in evidence), 4)
-    known = sum(one.verdict is not Verdict.UNKNOWN for one in evidence)
-    is_match = known >= rules.least_known and score >= rules.threshold
-    is_forbidden = any(one.verdict is Verdict.FORBIDS for one in evidence)
-    return Comparison(score, is_match and not is_forbidden, evidence, known)
+    verdicts = [one.verdict for one in evidence]
+    known = len(verdicts) - verdicts.count(Verdict.UNKNOWN)
+    is_enough = known >= rules.least_known and score >= rules.threshold
+    return Comparison(score, is_enough and Verdict.FORBIDS not in verdicts, evidence, known)
 
 
 def may_match(left: PreparedRecord, right: PreparedRecord, rules: Rules) -> bool:
@@ -407,11 +405,20 @@ def may_match(left: PreparedRecord, right: PreparedRecord, rules: Rules) -> bool
 def _compare_field(
     left: PreparedRecord, right: PreparedRecord, at: int, how: Comparator
 ) -> tuple[Verdict, float]:
+    """Return what two values mean, and the points for it."""
     one, other = left.values[at], right.values[at]
     if one is None or other is None:  # two unknown values do not agree
         return Verdict.UNKNOWN, 0.0
-    share = _agreement(one, other, how)
-    if share is not None:
+    if how.how == "exact":
+        share = float(one == other)
+    elif how.how == "number":
+        gap, limit = abs(one - other), how.within.between(one, other)
+        is_near = gap <= limit * (1 + 1e-9)  # 0.3 - 0.2 is more than 0.1
+        share = (1 - gap / limit / 2 if gap else 1.0) if is_near else 0.0
+    else:
+        share = 2 * len(one & other) / (len(one) + len(other))
+        share = share if share >= how.alike else 0.0
+    if share > 0:
         return Verdict.AGREES, how.weight * share
     return (Verdict.FORBIDS if how.veto else Verdict.DIFFERS), -how.against
 
@@ -423,16 +430,3 @@ def _comparable(value: Any, field: str, how: Comparator, rules: Rules) -> Any:
     if how.how == "text":
         return pieces(value, words)
     return members(value, words) if how.how == "set" else canonical(value, words)
-
-
-def _agreement(left: Any, right: Any, how: Comparator) -> float | None:
-    """Return the share of the points that two known values earn; None when they differ."""
-    if how.how == "exact":
-        return 1.0 if left == right else None
-    if how.how == "number":
-        gap, limit = abs(left - right), how.within.between(left, right)
-        if gap > limit * (1 + 1e-9):  # 0.3 - 0.2 is more than 0.1
-            return None
-        return 1 - gap / limit / 2 if gap else 1.0
-    share = 2 * len(left & right) / (len(left) + len(right))
-    return share if share >= how.alike else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -120,15 +120,12 @@ class _Sample:
             return None
         middle = sorted(self.kept)[len(self.kept) // 2]
         is_sampled = self.count > len(self.kept)
-        return Distribution(self.smallest, middle, self.largest, self._histogram(), is_sampled)
-
-    def _histogram(self) -> tuple[int, ...]:
         width = (self.largest - self.smallest) / _BUCKETS
         counts = [0] * (_BUCKETS if width else 1)
         for value in self.kept:
             place = int((value - self.smallest) / width) if width else 0
             counts[min(place, len(counts) - 1)] += 1
-        return tuple(counts)
+        return Distribution(self.smallest, middle, self.largest, tuple(counts), is_sampled)
 
 
 @dataclass(slots=True)
@@ -146,19 +143,15 @@ class _Field:
         self.filled += 1
         kind = _TYPES.get(type(value), "other")
         self.types[kind] += 1
-        self._count_distinct(value)
+        if not self.is_capped:
+            self.hashes.add(hash(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)))
+            if len(self.hashes) > _DISTINCT:
+                self.is_capped = True
+                self.hashes = set()
         if kind == "number":
             self.numbers.add(value)
         elif kind in {"text", "list"}:
             self.lengths.add(len(value))
-
-    def _count_distinct(self, value: Any) -> None:
-        if self.is_capped:
-            return
-        self.hashes.add(hash(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)))
-        if len(self.hashes) > _DISTINCT:
-            self.is_capped = True
-            self.hashes = set()
 
     def statistics(self, name: str, records: int) -> FieldStatistics:
         return FieldStatistics(
@@ -216,56 +209,47 @@ def quality_statistics(
     rows: Iterable[Mapping[str, Any]], *, most: int | None = None
 ) -> QualityStatistics:
     """Return statistics of the quality of records, with the `most` frequent reasons first."""
-    tally = _QualityTally()
+    records, total, others = 0, 0.0, 0
+    histogram = [0] * _SCORE_BUCKETS
+    grades: Counter[str] = Counter()
+    lost: defaultdict[str, float] = defaultdict(float)
+    reasons: Counter[tuple[str, str]] = Counter()
     for row in rows:
-        tally.add(row)
-    reasons = tuple(LostPoints(*what, count) for what, count in tally.reasons.most_common(most))
-    scored = sum(tally.histogram)
-    worst = sorted(tally.lost.items(), key=lambda part: -part[1])
+        records += 1
+        grades[row["grade"] or "unscored"] += 1
+        score = row["score"]
+        if score is None:
+            continue
+        total += score
+        place = math.floor(score / 100 * _SCORE_BUCKETS)
+        histogram[min(max(place, 0), _SCORE_BUCKETS - 1)] += 1
+        for name, points, about in _lost_points(row):
+            lost[name] += points
+            for reason in about:
+                if (name, reason) in reasons or len(reasons) < _MAX_REASONS:
+                    reasons[name, reason] += 1
+                else:
+                    others += 1
+    scored = sum(histogram)
+    worst = sorted(lost.items(), key=lambda part: -part[1])
     return QualityStatistics(
-        records=tally.records,
+        records=records,
         scored=scored,
-        mean=round(tally.total / scored, 2) if scored else None,
-        histogram=tuple(tally.histogram),
-        grades=dict(tally.grades.most_common()),
+        mean=round(total / scored, 2) if scored else None,
+        histogram=tuple(histogram),
+        grades=dict(grades.most_common()),
         lost={name: round(points / scored, 2) for name, points in worst},
-        reasons=reasons,
-        other_reasons=tally.others,
+        reasons=tuple(LostPoints(*what, count) for what, count in reasons.most_common(most)),
+        other_reasons=others,
     )
 
 
-class _QualityTally:
-    def __init__(self) -> None:
-        self.records = 0
-        self.total = 0.0
-        self.others = 0
-        self.histogram = [0] * _SCORE_BUCKETS
-        self.grades: Counter[str] = Counter()
-        self.lost: dict[str, float] = {}
-        self.reasons: Counter[tuple[str, str]] = Counter()
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        self.records += 1
-        self.grades[row["grade"] or "unscored"] += 1
-        score = row["score"]
-        if score is None:
-            return
-        self.total += score
-        place = math.floor(score / 100 * _SCORE_BUCKETS)
-        self.histogram[min(max(place, 0), _SCORE_BUCKETS - 1)] += 1
-        for part in (row["about"].get("quality") or {}).get("parts", ()):
-            self._add_part(part)
-
-    def _add_part(self, part: Mapping[str, Any]) -> None:
-        name, lost = part["name"], part["weight"] - part["earned"]
-        if lost <= 0:
-            return
-        self.lost[name] = self.lost.get(name, 0.0) + lost
-        for reason in dict.fromkeys(map(_general_reason, part["reasons"])):
-            if (name, reason) in self.reasons or len(self.reasons) < _MAX_REASONS:
-                self.reasons[name, reason] += 1
-            else:
-                self.others += 1
+def _lost_points(row: Mapping[str, Any]) -> Iterator[tuple[str, float, Iterable[str]]]:
+    """Yield each part of the score with the points it lost, and the distinct reasons."""
+    for part in (row["about"].get("quality") or {}).get("parts", ()):
+        lost = part["weight"] - part["earned"]
+        if lost > 0:
+            yield part["name"], lost, dict.fromkeys(map(_general_reason, part["reasons"]))
 
 
 def _general_reason(reason: str) -> str:
