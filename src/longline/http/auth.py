@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Protocol
+from math import inf
 from urllib.parse import quote_plus, urlencode, urljoin, urlsplit
 
 from pydantic import SecretStr
@@ -47,11 +47,12 @@ from longline.http.middleware.status import REDIRECTS, RedirectMiddleware
 _LONGEST = 200  # characters of a server's message
 
 
-class AuthScheme(Protocol):
+class AuthScheme(ABC):
     """Authenticates requests; `serial` changes when the credentials are renewed."""
 
-    serial: int
+    serial = 0
 
+    @abstractmethod
     async def sign(self, request: Request, usage: Usage) -> Request:
         """Return the request with credentials.
 
@@ -60,10 +61,11 @@ class AuthScheme(Protocol):
             UnknownSecret: the secret cannot be read.
         """
 
-    def expiry_reason(self, page: Page) -> str | None:
+    def expiry_reason(self, page: Page) -> str | None:  # noqa: ARG002  # static secrets never expire
         """Return why a response shows that the credentials have expired; None if it does not."""
+        return None
 
-    async def renew(self, serial: int, request: Request, usage: Usage) -> None:
+    async def renew(self, serial: int, request: Request, usage: Usage) -> None:  # noqa: B027
         """Renew the credentials with this number, unless another task has done so.
 
         Raises:
@@ -78,8 +80,9 @@ class ObtainedScheme(AuthScheme):
     rest of the run. A server that is down is not a refusal: that error is retried as usual.
     """
 
-    def __init__(self) -> None:
-        self.serial = 0
+    def __init__(self, inner: Middleware, clock: Clock) -> None:
+        self._inner = inner
+        self._clock = clock
         self._lock = asyncio.Lock()
         self._refusal: tuple[str, str] | None = None
 
@@ -107,6 +110,11 @@ class ObtainedScheme(AuthScheme):
         async with usage.waiting.to_enter(self._lock):
             if serial == self.serial:
                 await self._obtain_once(request, usage)
+
+    def raise_if_temporary(self, page: Page) -> None:
+        """Raise the error of a status that says nothing about the credentials."""
+        if page.status in _TEMPORARY:
+            raise bad_status(page.url, page.status, page.retry_after(self._clock.now()))
 
     async def _obtain_once(self, request: Request, usage: Usage) -> None:
         if self._refusal is not None:
@@ -154,13 +162,6 @@ class StaticScheme(AuthScheme):
         if self._is_in_query:
             return replace(request, hidden=Redacted({**request.hidden, self._name: value}))
         return with_header(request, self._name, value)
-
-    def expiry_reason(self, page: Page) -> str | None:
-        del page
-        return None
-
-    async def renew(self, serial: int, request: Request, usage: Usage) -> None:
-        """Do nothing: the secret does not change."""
 
 
 def make_scheme(inner: Middleware, auth: Auth, clock: Clock) -> AuthScheme:
@@ -212,10 +213,8 @@ class OAuth2Scheme(ObtainedScheme):
     """
 
     def __init__(self, inner: Middleware, auth: OAuth2Auth, clock: Clock) -> None:
-        super().__init__()
-        self._inner = inner
+        super().__init__(inner, clock)
         self._auth = auth
-        self._clock = clock
         self._token: SecretStr | None = None
         self._until = 0.0
 
@@ -258,8 +257,7 @@ class OAuth2Scheme(ObtainedScheme):
     def _read_token(self, page: Page) -> tuple[str, float]:
         """Return the token in a response, and its lifetime in seconds."""
         url = self._auth.token_url
-        if page.status in _TEMPORARY:
-            raise bad_status(url, page.status, page.retry_after(self._clock.now()))
+        self.raise_if_temporary(page)
         values: object = None
         with suppress(UnexpectedShape):
             values = page.json
@@ -270,7 +268,11 @@ class OAuth2Scheme(ObtainedScheme):
             raise AuthFailed(url, self._problem(page, values))
         if str(kind).lower() != "bearer":
             raise AuthFailed(url, f"it returned a token of type {one_line(kind)}, not bearer")
-        return token, _parse_lifetime(values.get("expires_in"))
+        try:
+            lifetime = float(values.get("expires_in", inf))
+        except (TypeError, ValueError):
+            lifetime = inf  # until a 401
+        return token, max(0.0, lifetime)
 
     def _problem(self, page: Page, values: dict[str, object]) -> str:
         messages = [str(values[key]) for key in ("error", "error_description") if values.get(key)]
@@ -282,15 +284,6 @@ class OAuth2Scheme(ObtainedScheme):
         if why:
             return f"the token was refused with status {page.status}: {why}"
         return f"the token URL returned status {page.status} without a token"
-
-
-def _parse_lifetime(value: object) -> float:
-    """Return the lifetime of a token in seconds; unlimited if it has none, until a 401."""
-    try:
-        seconds = float(value) if isinstance(value, int | float | str) else float("inf")
-    except ValueError:
-        return float("inf")
-    return max(0.0, seconds)
 
 
 # ---------------- Login with an HTML form
@@ -321,42 +314,35 @@ def read_form(page: Page, selector: str | None = None) -> Form | None:
     method = (node.attributes.get("method") or "get").strip().upper()
     # Without an action a form is sent to the page itself, whatever its <base> is.
     target = urljoin(base, without_userinfo(action)) if action else page.url
-    return Form(page.url, target.partition("#")[0], method, dict(_form_fields(node)))
+    return Form(
+        page.url,
+        target.partition("#")[0],
+        method,
+        {name: value for name, value in _form_fields(node) if name},
+    )
 
 
 def _form_fields(form: LexborNode) -> Iterator[tuple[str, str]]:
     has_button = False
-    for node in form.css("input, select, textarea, button"):
-        name, kind = node.attributes.get("name"), _field_type(node)
-        if not name or "disabled" in node.attributes:
-            continue
-        if kind == "submit":  # a browser sends only the pressed button
-            if not has_button:
-                yield name, node.attributes.get("value") or ""
+    for node in form.css(":is(input, select, textarea, button)[name]:not([disabled])"):
+        attributes = node.attributes
+        name, value = attributes["name"] or "", attributes.get("value") or ""
+        kind = (attributes.get("type") or ("submit" if node.tag == "button" else "text")).lower()
+        if node.tag == "textarea":
+            yield name, node.text()
+        elif node.tag == "select":
+            chosen = node.css_first("option[selected]") or node.css_first("option")
+            if chosen is not None:
+                yield name, chosen.attributes.get("value", chosen.text(strip=True)) or ""
+        elif kind == "submit":
+            if not has_button:  # a browser sends only the pressed button
+                yield name, value
             has_button = True
-        elif (value := _field_value(node, kind)) is not None:
+        elif kind in _TICKED:
+            if "checked" in attributes:
+                yield name, value or "on"
+        elif kind not in _NEVER_SENT:
             yield name, value
-
-
-def _field_type(node: LexborNode) -> str:
-    if node.tag in {"select", "textarea"}:
-        return node.tag
-    default = "submit" if node.tag == "button" else "text"
-    return (node.attributes.get("type") or default).lower()
-
-
-def _field_value(node: LexborNode, kind: str) -> str | None:
-    if kind in _NEVER_SENT or (kind in _TICKED and "checked" not in node.attributes):
-        return None
-    if kind == "select":
-        chosen = node.css_first("option[selected]") or node.css_first("option")
-        if chosen is None:
-            return None
-        text = chosen.text(strip=True)
-        return chosen.attributes.get("value", text) or ""
-    if kind == "textarea":
-        return node.text()
-    return node.attributes.get("value") or ("on" if kind in _TICKED else "")
 
 
 _FRESH = {"Cache-Control": "no-cache, no-store"}  # a hidden token of a form is valid once
@@ -366,10 +352,8 @@ class LoginScheme(ObtainedScheme):
     """Logs in at the first request to a covered host, and again when the session has expired."""
 
     def __init__(self, inner: Middleware, auth: LoginAuth, clock: Clock) -> None:
-        super().__init__()
-        self._inner = inner
+        super().__init__(inner, clock)
         self._auth = auth
-        self._clock = clock
         self._login_pages = {_without_query(auth.url)}
 
     async def sign(self, request: Request, usage: Usage) -> Request:
@@ -386,23 +370,17 @@ class LoginScheme(ObtainedScheme):
             return f"the session has expired: status {status}"
         if condition is not None and condition.selector is not None:
             is_html = "html" in page.headers.get("content-type", "html")
-            has_expired = is_html and page.first(condition.selector) is not None
-            return (
-                f"the session has expired: the page shows {condition.selector}"
-                if has_expired
-                else None
-            )
+            if is_html and page.first(condition.selector) is not None:
+                return f"the session has expired: the page shows {condition.selector}"
+            return None
         login_pages = self._login_pages
         if condition is not None:
-            login_pages = (
-                {_without_query(urljoin(page.url, condition.redirect))}
-                if condition.redirect
-                else set()
-            )
-        target = page.headers.get("location")
-        if page.status not in REDIRECTS or not target:
+            target = condition.redirect
+            login_pages = {_without_query(urljoin(page.url, target))} if target else set()
+        location = page.headers.get("location")
+        if page.status not in REDIRECTS or not location:
             return None
-        where = _without_query(urljoin(page.url, target))
+        where = _without_query(urljoin(page.url, location))
         return f"the session has expired: redirected to {where}" if where in login_pages else None
 
     async def obtain(self, request: Request, usage: Usage) -> None:
@@ -410,15 +388,13 @@ class LoginScheme(ObtainedScheme):
         form = await self._form(hops, request, usage)
         before = len(hops.pages)
         page = await RedirectMiddleware(hops)(self._filled_form(form, request.priority), usage)
-        self._raise_if_temporary(page)
+        self.raise_if_temporary(page)
         problem = self._login_problem(page, hops.pages, before)
         if problem:
-            missing = [
-                name for name in self._auth.fields if form.fields and name not in form.fields
-            ]
+            missing = self._auth.fields.keys() - form.fields.keys() if form.fields else ()
             if missing:
                 has = one_line(", ".join(form.fields))
-                problem += f"; its form has no field {', '.join(missing)}, but {has}"
+                problem += f"; its form has no field {', '.join(sorted(missing))}, but {has}"
             raise AuthFailed(self._auth.url, f"the login failed: {problem}")
         usage.add_event("auth.login", host=Request(self._auth.url).domain)
 
@@ -429,7 +405,7 @@ class LoginScheme(ObtainedScheme):
             return Form(auth.url, auth.url, "POST", {})
         request_for_form = Request(auth.url, headers=_FRESH, priority=request.priority)
         page = await RedirectMiddleware(hops)(request_for_form, usage)
-        self._raise_if_temporary(page)
+        self.raise_if_temporary(page)
         form = read_form(page, auth.form if isinstance(auth.form, str) else None)
         if form is None:
             what = f"form {auth.form!r}" if isinstance(auth.form, str) else "form with a password"
@@ -447,10 +423,6 @@ class LoginScheme(ObtainedScheme):
         headers |= {"Origin": f"{scheme}://{host}", "Referer": _without_query(form.page)}
         body = RedactedBody(urlencode(fields).encode())
         return Request(form.action, "POST", headers, body, priority=priority)
-
-    def _raise_if_temporary(self, page: Page) -> None:
-        if page.status in _TEMPORARY:  # says nothing about the login
-            raise bad_status(page.url, page.status, page.retry_after(self._clock.now()))
 
     def _login_problem(self, page: Page, pages: list[Page], before: int) -> str | None:
         """Return why the login failed; `pages` from `before` on came after the form."""

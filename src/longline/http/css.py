@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import inf
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -86,8 +85,8 @@ class Selectors:
         if plan.is_plain or self._is_harmless(plan):
             return root.css(css)
         if css not in self._matches:
-            parts = (_Descent(self._tree, steps).found() for steps in plan.groups)
-            self._matches[css] = Counter(one for part in parts for one in part)
+            parts = (_match_in_steps(self._tree, steps) for steps in plan.groups)
+            self._matches[css] = Counter(node.mem_id for part in parts for node in part)
         matches = self._matches[css]
         ends = ", ".join(steps[-1].css for steps in plan.groups)
         nodes = {node.mem_id: node for node in root.css(ends)}
@@ -107,7 +106,8 @@ class Selectors:
 
     def _is_harmless(self, plan: _Plan) -> bool:
         """Whether the engine may match it on this page; False when steps are needed."""
-        if plan.siblings >= _QUADRATIC and self._steps(plan.siblings) > _MOST_STEPS:
+        counts = self._children.values() if plan.siblings >= _QUADRATIC else ()
+        if sum(count**plan.siblings for count in counts) > _MOST_STEPS:
             raise UnexpectedShape(plan.css, "an element has too many children for this selector")
         spaces = max(plan.spaces, plan.inner + 1)
         if spaces < min(_SHALLOW) or not self._is_deeper(_SHALLOW.get(spaces, _VERY_SHALLOW)):
@@ -115,9 +115,6 @@ class Selectors:
         if plan.inner:
             raise UnexpectedShape(plan.css, "elements are nested too deeply for this selector")
         return False
-
-    def _steps(self, power: int) -> int:
-        return sum(count**power for count in self._children.values())
 
     @cached_property
     def _children(self) -> Counter[int]:
@@ -131,48 +128,39 @@ class Selectors:
         return self._deeper[depth]
 
 
-class _Descent:
-    """Matches one selector in steps: the highest element that matches a step is the best.
+def _match_in_steps(tree: LexborHTMLParser, steps: tuple[_Step, ...]) -> list[LexborNode]:
+    """Return the elements that match; each step is matched below the elements of the last one.
 
-    For each element, `_known` has, for each number of first steps of the selector, the smallest
-    depth at which an ancestor completes them.
+    Of nested elements that match a step, only the topmost is needed: the others are below it.
     """
+    roots: list[Root] = [tree]
+    found: list[LexborNode] = []
+    for step in steps:
+        found = [
+            node
+            for root in roots
+            for node in root.css(step.css)
+            if _is_below(node, root, step.parents)
+        ]
+        nested: set[int] = set()
+        roots = []
+        for node in found:
+            if node.mem_id not in nested:
+                roots.append(node)
+                nested.update(one.mem_id for one in node.css(step.css))
+    return found
 
-    def __init__(self, tree: LexborHTMLParser, steps: tuple[_Step, ...]) -> None:
-        self._tree = tree
-        self._steps = steps
-        self._sets = [{node.mem_id for node in tree.css(one.css)} for one in steps[:-1]]
-        self._known: dict[int, tuple[int, tuple[float, ...]]] = {}
 
-    def found(self) -> Iterator[int]:
-        """Yield the ids of the elements that match."""
-        last = self._steps[-1]
-        for node in self._tree.css(last.css):
-            depth, highest = self._above(node)
-            if highest[-1] < depth - last.parents:
-                yield node.mem_id
-
-    def _above(self, node: LexborNode) -> tuple[int, tuple[float, ...]]:
-        """Return the depth of an element, and the steps that its ancestors complete."""
-        path: list[LexborNode] = []
-        here = node.parent
-        while here is not None and here.is_element_node and here.mem_id not in self._known:
-            path.append(here)
-            here = here.parent
-        known = None if here is None else self._known.get(here.mem_id)
-        depth, highest = known or (-1, (-1.0, *(inf for _ in self._sets)))
-        for one in reversed(path):
-            depth += 1
-            highest = self._with(one.mem_id, depth, highest)
-            self._known[one.mem_id] = depth, highest
-        return depth + 1, highest
-
-    def _with(self, element: int, depth: int, highest: tuple[float, ...]) -> tuple[float, ...]:
-        now = list(highest)
-        for index, (step, ids) in enumerate(zip(self._steps, self._sets, strict=False)):
-            if element in ids and highest[index] < depth - step.parents:
-                now[index + 1] = min(now[index + 1], depth)
-        return tuple(now)
+def _is_below(node: LexborNode, root: Root, parents: int) -> bool:
+    """Whether an element, and as many of its parents as its step has, are below a root."""
+    if isinstance(root, LexborHTMLParser):
+        return True
+    here: LexborNode | None = node
+    for _ in range(parents + 1):
+        if here is None or here.mem_id == root.mem_id:
+            return False
+        here = here.parent
+    return True
 
 
 @lru_cache(maxsize=1024)
