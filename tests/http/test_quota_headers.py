@@ -62,17 +62,11 @@ def headers(**values: str) -> CIMultiDictProxy[str]:
             },
             [Quota(100, 9, 2, 60)],
         ),
-        # the drafts before it
-        ({"RateLimit": "limit=100, remaining=50, reset=5"}, [Quota(100, 50, 5, None)]),
-        (
-            {"RateLimit": "limit=100, remaining=50, reset=5", "RateLimit_Policy": "100;w=60"},
-            [Quota(100, 50, 5, 60), Quota(100, None, None, 60)],
-        ),
+        # older drafts
         (
             {"RateLimit_Limit": "100", "RateLimit_Remaining": "0", "RateLimit_Reset": "7"},
             [Quota(100, 0, 7, None)],
         ),
-        ({"RateLimit_Limit": "10, 10;w=1"}, [Quota(10, None, None, 1)]),
         # of everyday use
         (
             {"X_RateLimit_Limit": "60", "X_RateLimit_Remaining": "0", "X_RateLimit_Reset": "9"},

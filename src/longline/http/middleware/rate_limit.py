@@ -127,8 +127,8 @@ class RateLimitMiddleware(Middleware):
         pause = page.retry_after(now)
         quotas = read_quotas(page.headers, now) if _may_have_quotas(page) else []
         if quotas:
-            await self._respect(quotas, domain, usage)
-            pause = self._pause_until_reset(quotas, domain) if pause is None else pause
+            until_reset = await self._respect(quotas, domain, usage)
+            pause = until_reset if pause is None else pause
         if status == _TOO_MANY or (status == _UNAVAILABLE and pause is not None):
             if quotas or status != _TOO_MANY or request.method != "GET":  # about the domain
                 await self._bar_domain(token, status, pause, usage)
@@ -184,26 +184,20 @@ class RateLimitMiddleware(Middleware):
         rate = self._limiter.rate(domain)
         usage.add_event("limit.refused", domain=domain, status=status, pause=pause, rate=rate)
 
-    async def _respect(self, quotas: Sequence[Quota], domain: str, usage: Usage) -> None:
-        """Respect the lowest rate of short quotas."""
+    async def _respect(self, quotas: Sequence[Quota], domain: str, usage: Usage) -> float | None:
+        """Respect the lowest rate of short quotas.
+
+        Return the seconds to pause when the requests in flight use up what remains.
+        """
         short = [one for one in quotas if one.rate and (one.window or 0) <= _LONGEST_WINDOW]
         slowest = min(short, key=lambda quota: quota.rate or 0.0, default=None)
-        if slowest is None or slowest.rate is None:
-            return
-        if await self._limiter.set_published(domain, slowest.rate):
-            usage.add_event(
-                "limit.published", domain=domain, limit=slowest.limit, window=slowest.window
-            )
-
-    def _pause_until_reset(self, quotas: Sequence[Quota], domain: str) -> float | None:
-        """Return how long to pause when the requests in flight use up what remains."""
+        if slowest and slowest.rate and await self._limiter.set_published(domain, slowest.rate):
+            limit, window = slowest.limit, slowest.window
+            usage.add_event("limit.published", domain=domain, limit=limit, window=window)
         in_flight = self._outstanding[domain]
-        resets = (
-            quota.reset_seconds
-            for quota in quotas
-            if quota.remaining is not None and quota.remaining <= in_flight
-        )
-        return max((reset for reset in resets if reset is not None), default=None)
+        spent = (one for one in quotas if one.remaining is not None and one.remaining <= in_flight)
+        resets = [one.reset_seconds for one in spent if one.reset_seconds is not None]
+        return max(resets, default=None)
 
 
 def _may_have_quotas(page: Page) -> bool:
@@ -321,76 +315,38 @@ def read_quotas(headers: Mapping[str, str], now: float) -> list[Quota]:
     """Return every quota that a response declares; invalid ones are left out."""
     names = [name for name in headers if "imit" in name.lower()]
     fields = {name.lower(): joined_header(headers, name) for name in names}
-    quotas = (*_structured(fields), *_listed(fields, now), *_families(fields, now))
+    quotas = (*_draft_quotas(fields), *_family_quotas(fields, now))
     return [quota for quota in dict.fromkeys(quotas) if quota != Quota()]
 
 
-# ------------------------------------------------------- RateLimit: "default";r=50;t=30
-
-
-def _structured(fields: Mapping[str, str]) -> Iterator[Quota]:
-    """Read the current draft: named policies, and the rest of each."""
-    policies = dict(_quoted_items(fields.get("ratelimit-policy", "")))
-    # Some limits count bytes or concurrent requests: those are not rate limits.
-    foreign = {name for name, values in policies.items() if _is_foreign(values)}
-    left = dict(_quoted_items(fields.get("ratelimit", "")))
-    for name in (policies.keys() | left.keys()) - foreign:
+def _draft_quotas(fields: Mapping[str, str]) -> Iterator[Quota]:
+    """Read the IETF draft: named policies (`"a";q=100;w=60`), and the rest (`"a";r=50;t=30`)."""
+    policies = _named_members(fields.get("ratelimit-policy", ""))
+    left = _named_members(fields.get("ratelimit", ""))
+    for name in policies.keys() | left.keys():
         policy, rest = policies.get(name, {}), left.get(name, {})
+        if policy.get("qu", '"requests"') != '"requests"':
+            continue  # it counts bytes or concurrent requests
         yield Quota(
-            limit=_parse_count(policy.get("q")),
-            remaining=_parse_count(rest.get("r")),
-            reset_seconds=_parse_seconds(rest.get("t")),
-            window=_parse_seconds(policy.get("w")),
+            limit=_parse_bounded(policy.get("q"), _LARGEST),
+            remaining=_parse_bounded(rest.get("r"), _LARGEST),
+            reset_seconds=_parse_bounded(rest.get("t"), _LONGEST_RESET),
+            window=_parse_bounded(policy.get("w"), _LONGEST_RESET),
         )
 
 
-def _quoted_items(text: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the quoted members of a list with their parameters."""
+def _named_members(text: str) -> dict[str, dict[str, str]]:
+    members = {}
     for member in text.split(","):
-        name, *parameters = member.split(";")
-        if name.strip().startswith('"'):
-            yield name.strip(), dict(_split_pair(parameter) for parameter in parameters)
+        name, *parameters = (part.strip() for part in member.split(";"))
+        if name.startswith('"'):
+            pairs = (parameter.partition("=") for parameter in parameters)
+            members[name] = {key.strip().lower(): value.strip() for key, _, value in pairs}
+    return members
 
 
-def _is_foreign(values: Mapping[str, str]) -> bool:
-    return values.get("qu", '"requests"').strip('"') != "requests"
-
-
-# ------------------------------------------------------- RateLimit: limit=100, remaining=50
-
-
-def _listed(fields: Mapping[str, str], now: float) -> Iterator[Quota]:
-    """Read the older drafts, whose policies have no name: `100;w=60`."""
-    values = dict(
-        _split_pair(part) for part in fields.get("ratelimit", "").split(",") if "=" in part
-    )
-    windows = list(_windows(fields.get("ratelimit-policy", "")))
-    limit = _parse_count(values.get("limit"))
-    window = next((window for size, window in windows if limit in (None, size)), None)
-    yield Quota(
-        limit=limit,
-        remaining=_parse_count(values.get("remaining")),
-        reset_seconds=_parse_reset(values.get("reset"), now),
-        window=window if limit is not None else None,
-    )
-    for size, seconds in windows:
-        yield Quota(limit=size, window=seconds)
-
-
-def _windows(text: str) -> Iterator[tuple[float, float]]:
-    for member in text.split(","):
-        size, *parameters = member.split(";")
-        limit = _parse_count(size)
-        window = _parse_seconds(dict(_split_pair(parameter) for parameter in parameters).get("w"))
-        if limit is not None and window is not None:
-            yield limit, window
-
-
-# ------------------------------------------------------- X-RateLimit-Limit: 100
-
-
-def _families(fields: Mapping[str, str], now: float) -> Iterator[Quota]:
-    """Read headers with one number each, grouped by prefix and unit."""
+def _family_quotas(fields: Mapping[str, str], now: float) -> Iterator[Quota]:
+    """Read headers with one number each (`X-RateLimit-Limit: 100`), by prefix and unit."""
     groups: dict[tuple[str, str], dict[str, str]] = {}
     for name, text in fields.items():
         prefix = next((one for one in _PREFIXES if name.startswith(one)), None)
@@ -400,38 +356,24 @@ def _families(fields: Mapping[str, str], now: float) -> Iterator[Quota]:
         if prefix and word in _FIELDS and unit in {"", *_UNITS}:
             groups.setdefault((prefix, unit), {})[word] = text
     for (_, unit), values in groups.items():
-        size, *windows = values.get("limit", "").split(",")
-        named = next((window for _, window in _windows(",".join(windows))), None)
         yield Quota(
-            limit=_parse_count(size.partition(";")[0]),
-            remaining=_parse_count(values.get("remaining")),
+            limit=_parse_bounded(values.get("limit"), _LARGEST),
+            remaining=_parse_bounded(values.get("remaining"), _LARGEST),
             reset_seconds=_parse_reset(values.get("reset"), now),
-            window=_UNITS.get(unit, named),
+            window=_UNITS.get(unit),
         )
 
 
-def _split_pair(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    return name.strip().lower(), value.strip()
-
-
-def _parse_count(text: str | None) -> float | None:
+def _parse_bounded(text: str | None, most: float) -> float | None:
     value = parse_number(text) if text else None
-    return value if value is not None and value <= _LARGEST else None
-
-
-def _parse_seconds(text: str | None) -> float | None:
-    value = parse_number(text) if text else None
-    return value if value is not None and value <= _LONGEST_RESET else None
+    return value if value is not None and value <= most else None
 
 
 def _parse_reset(text: str | None, now: float) -> float | None:
     """Return seconds from now; the site may send a duration or a time."""
-    if not text:
-        return None
-    value = parse_number(text)
+    value = parse_number(text or "")
     if value is None:
-        value = parse_http_date(text)
+        value = parse_http_date(text or "")
     if value is None:
         return None
     if value >= _EPOCH_MILLISECONDS:
