@@ -6,15 +6,16 @@ import asyncio
 import resource
 import socket
 import ssl
+import string
 import time
 from collections import Counter, deque
-from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from urllib.parse import quote
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -34,7 +35,14 @@ from longline.http.errors import (
     TimedOut,
     UnknownHost,
 )
-from longline.http.messages import Middleware, Page, Request, with_query, without_userinfo_in
+from longline.http.messages import (
+    Middleware,
+    Page,
+    Request,
+    origin_of,
+    with_query,
+    without_userinfo_in,
+)
 
 # ---------------- A connection that limits the processor time of a response
 
@@ -72,19 +80,12 @@ class BudgetedConnection(ResponseHandler):
         super().data_received(data)
         self._spent += time.thread_time() - began
         self._received += len(data)
-        if self._spent > _SECONDS + self._received * _SECONDS_PER_BYTE:
-            self._abort()
-
-    def _abort(self) -> None:
-        if (
-            self._request is not None
-            and self._request.refusal is None
-            and self.transport is not None
-        ):
+        if self._spent <= _SECONDS + self._received * _SECONDS_PER_BYTE:
+            return
+        request = self._request
+        if request is not None and request.refusal is None and self.transport is not None:
             cost = f"{self._received} bytes took {self._spent:.1f} s of processor time"
-            self._request.refusal = BadAnswer(
-                self._request.url, f"it takes too long to parse: {cost}"
-            )
+            request.refusal = BadAnswer(request.url, f"it takes too long to parse: {cost}")
             self.transport.abort()  # the waiting task gets the error
 
 
@@ -92,7 +93,6 @@ class BudgetedConnection(ResponseHandler):
 
 _THREADS = 64  # lookups at the same time; aiohttp makes one for each host and port
 _FLAGS = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-_SCOPED = 4  # fields of an IPv6 address, the last of which is its scope
 
 
 class Resolver(AbstractResolver):
@@ -124,7 +124,7 @@ def _lookup(host: str, port: int, family: socket.AddressFamily) -> list[ResolveR
     return [
         ResolveResult(
             hostname=host,
-            host=_numeric(address),
+            host=str(address[0]),
             port=int(address[1]),
             family=kind,
             proto=proto,
@@ -134,15 +134,8 @@ def _lookup(host: str, port: int, family: socket.AddressFamily) -> list[ResolveR
     ]
 
 
-def _numeric(address: tuple[Any, ...]) -> str:
-    if len(address) == _SCOPED and address[3]:  # link-local: needs its scope
-        return f"{address[0]}%{address[3]}"
-    return str(address[0])
-
-
 _TOO_MANY = 429
 _LONGEST_PROBLEM = 200
-_ASCII = 0x7F
 _DECODED = frozenset({"gzip", "deflate", "br", "zstd"})
 _ENCODINGS = _DECODED | {"x-gzip", "compress", "x-compress", "bzip2", "xz", "lzma"}
 _WITHOUT_BODY = frozenset({204, 304})
@@ -231,7 +224,7 @@ class HttpTransport(Middleware):
             headers={"User-Agent": self._options.user_agent},
             timeout=aiohttp.ClientTimeout(total=None),
             trace_configs=traces,
-            middlewares=(_no_hidden_retry,),
+            middlewares=(self._translate_broken_connection,),
         )
 
     def _checked_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
@@ -268,12 +261,6 @@ class HttpTransport(Middleware):
             # Not chained: its text has the URL with hidden parameters.
             problem = " ".join(error.message.split())[:_LONGEST_PROBLEM]
             raise BadAnswer(request.url, f"it is not valid HTTP: {problem}") from None
-        except _UnknownHostError as error:
-            # For a host that responded before, the failure is temporary.
-            kind = ConnectFailed if request.domain in self._answered else UnknownHost
-            raise kind(request.url, _error_text(error)) from error
-        except _CertificateError as error:
-            raise BadCertificate(request.url, str(error)) from error
         except aiohttp.ClientError as error:
             raise own.refusal or ConnectFailed(request.url, _error_text(error)) from error
         except OSError as error:
@@ -292,15 +279,34 @@ class HttpTransport(Middleware):
                     pieces.append(piece[: len(piece) - (size - request.enough)])
                     break  # leaving the response unread closes its connection
                 if size > self._options.largest_body:
-                    raise self._too_large(request)
+                    limit = self._options.largest_body
+                    problem = f"its body is larger than {limit} bytes once unpacked"
+                    raise BadAnswer(request.url, problem)
                 pieces.append(piece)
         except aiohttp.ClientPayloadError as error:
             raise current_request.get().refusal or BodyCut(request.url, size) from error
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _too_large(self, request: Request) -> FetchError:
-        limit = self._options.largest_body
-        return BadAnswer(request.url, f"its body is larger than {limit} bytes once unpacked")
+    async def _translate_broken_connection(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Translate a broken connection before aiohttp sees it.
+
+        Otherwise aiohttp would retry the request by itself, without a slot of the rate limit.
+        """
+        own = current_request.get()
+        try:
+            return await handler(request)
+        except aiohttp.ClientConnectorCertificateError as error:
+            problem = getattr(error.certificate_error, "verify_message", "")
+            raise BadCertificate(own.url, problem or "it is not valid for this host") from error
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+            cause = getattr(error, "os_error", None)
+            is_unknown = isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_NONAME
+            # For a host that responded before, the failure is temporary.
+            is_new = origin_of(own.url)[1] not in self._answered
+            kind = UnknownHost if is_unknown and is_new else ConnectFailed
+            raise own.refusal or kind(own.url, _error_text(error)) from error
 
 
 async def _wait_to_write(
@@ -345,30 +351,16 @@ def _repair_headers(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]:
     """Return headers without the surrogates that aiohttp decodes invalid UTF-8 to."""
     if all(value.isascii() for value in headers.values()):
         return headers  # the usual case
-    return CIMultiDictProxy(
-        CIMultiDict((name, _repair_value(name, value)) for name, value in headers.items())
-    )
-
-
-def _repair_value(name: str, value: str) -> str:
-    raw = value.encode("utf-8", "surrogateescape")
-    with suppress(UnicodeDecodeError):
-        return raw.decode()
-    if name.lower() == "location":  # a URL with bytes, which are percent-encoded
-        return "".join(f"%{one:02X}" if one > _ASCII else chr(one) for one in raw)
-    return raw.decode("latin-1")
-
-
-class _ConnectionError(aiohttp.ClientError):
-    """A broken connection; its text has no URL, which may have hidden parameters."""
-
-
-class _UnknownHostError(_ConnectionError):
-    """The same, because the host name is unknown."""
-
-
-class _CertificateError(_ConnectionError):
-    """The same, because the certificate of the host is not trusted."""
+    repaired: CIMultiDict[str] = CIMultiDict()
+    for name, value in headers.items():
+        raw = value.encode("utf-8", "surrogateescape")
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError:
+            is_url = name.lower() == "location"  # its bytes are percent-encoded
+            text = quote(raw, safe=string.printable) if is_url else raw.decode("latin-1")
+        repaired.add(name, text)
+    return CIMultiDictProxy(repaired)
 
 
 def ssl_context(ca_file: Path | None) -> ssl.SSLContext | bool:
@@ -386,29 +378,6 @@ def ssl_context(ca_file: Path | None) -> ssl.SSLContext | bool:
         problem = "it has no certificates (PEM)" if isinstance(error, ssl.SSLError) else error
         raise BadOption("ca_file", f"{ca_file}: {problem}") from error
     return context
-
-
-async def _no_hidden_retry(
-    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-) -> aiohttp.ClientResponse:
-    """Translate a broken connection before aiohttp sees it.
-
-    Otherwise aiohttp would retry the request by itself, without a slot of the rate limit.
-    """
-    try:
-        return await handler(request)
-    except aiohttp.ClientConnectorCertificateError as error:
-        cause = error.certificate_error
-        problem = getattr(cause, "verify_message", "") or "it is not valid for this host"
-        raise _CertificateError(problem) from error
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        kind = _UnknownHostError if _is_unknown_host(error) else _ConnectionError
-        raise kind(_error_text(error)) from error
-
-
-def _is_unknown_host(error: Exception) -> bool:
-    cause = getattr(error, "os_error", None)
-    return isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_NONAME
 
 
 def _error_text(error: Exception) -> str:
@@ -435,7 +404,11 @@ class ConnectionLimit:
     """
 
     def __init__(self, total: int | None = None) -> None:
-        self._total = _affordable() if total is None else total
+        if total is None:
+            soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            share = _LARGEST_TOTAL if soft == resource.RLIM_INFINITY else soft // 2
+            total = max(_SMALLEST_TOTAL, min(share, _LARGEST_TOTAL))
+        self._total = total
         self._per_host = max(1, self._total // 2)
         self._shared = self._total - self._total // 4
         self._in_flight: Counter[str] = Counter()
@@ -468,18 +441,6 @@ class ConnectionLimit:
         self._sum -= 1
         if not self._in_flight[host]:
             del self._in_flight[host]
-        if self._waiting:
-            self._serve_next()
-
-    def _is_free(self, host: str) -> bool:
-        held = self._in_flight[host]
-        return held < self._per_host and self._sum < (self._shared if held else self._total)
-
-    def _take(self, host: str) -> None:
-        self._in_flight[host] += 1
-        self._sum += 1
-
-    def _serve_next(self) -> None:
         while free := [host for host in self._waiting if self._is_free(host)]:
             host = min(free, key=lambda name: self._in_flight[name])
             queue = self._waiting[host]
@@ -491,9 +452,10 @@ class ConnectionLimit:
                 turn.set_result(None)
                 return
 
+    def _is_free(self, host: str) -> bool:
+        held = self._in_flight[host]
+        return held < self._per_host and self._sum < (self._shared if held else self._total)
 
-def _affordable() -> int:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return _LARGEST_TOTAL
-    return max(_SMALLEST_TOTAL, min(soft // 2, _LARGEST_TOTAL))
+    def _take(self, host: str) -> None:
+        self._in_flight[host] += 1
+        self._sum += 1
