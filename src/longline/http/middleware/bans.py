@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -80,7 +80,6 @@ _SHORT_DATA = 4_000  # characters of JSON, XML and plain text
 _SNIFFED_BYTES = 65_536
 _LARGEST = 300_000  # bytes; a larger page is not a challenge
 _MOST_ELEMENTS = 200  # with an end tag, at the beginning of a challenge
-_FORM_FIELDS = "input, textarea, select"
 _IGNORED_FIELDS = frozenset({"hidden", "submit", "button", "checkbox", "radio", "image", "reset"})
 
 
@@ -176,11 +175,6 @@ def _find_in_elements(page: Page, visible: _Visible) -> str | None:
         return None
     if page.first(_WIDGETS) is not None and not _has_form_fields(page):
         return "a captcha and little else"
-    return _find_in_scripts(page)
-
-
-def _find_in_scripts(page: Page) -> str | None:
-    """Find a page that consists of a challenge's script."""
     scripts = page.css("script")
     for script in scripts:
         found = _SCRIPTS.search(script.attributes.get("src") or script.text())
@@ -263,13 +257,13 @@ def _find_in_data(page: Page) -> str | None:
 
 def _has_form_fields(page: Page) -> bool:
     """Return whether there is a field besides the captcha: a login, a search, a message."""
-    return any(_is_form_field(node.attributes) for node in page.css(_FORM_FIELDS))
-
-
-def _is_form_field(attributes: Mapping[str, str | None]) -> bool:
-    name = f"{attributes.get('name') or ''} {attributes.get('id') or ''}".lower()
-    kind = (attributes.get("type") or "text").lower()
-    return kind not in _IGNORED_FIELDS and "captcha" not in name and "hidden" not in attributes
+    for node in page.css("input, textarea, select"):
+        attributes = node.attributes
+        name = f"{attributes.get('name') or ''} {attributes.get('id') or ''}".lower()
+        kind = (attributes.get("type") or "text").lower()
+        if not (kind in _IGNORED_FIELDS or "captcha" in name or "hidden" in attributes):
+            return True
+    return False
 
 
 def _is_html(page: Page) -> bool:
@@ -286,7 +280,6 @@ _INVISIBLE = frozenset(
     {"head", "script", "style", "noscript", "template", "svg", "math", "iframe", "object"}
 )
 _HIDDEN_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
-_SPACE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,52 +291,36 @@ class _Visible:
 
 
 def _read_visible(page: Page) -> _Visible:
-    tree = page.tree
-    title = tree.css_first("title")
+    title, body = page.tree.css_first("title"), page.tree.body
     headings = [title.text()] if title else []
-    headings += [_visible_text(node) for node in tree.css("h1, h2")[:5] if not _is_hidden(node)]
-    body = tree.body
-    text = _visible_text(body) if body else ""
-    return _Visible(_normalise_text(" \n ".join(headings)), _normalise_text(text))
-
-
-def _visible_text(node: LexborNode) -> str:
-    pieces, length = [], 0
-    for piece in _visible_pieces(node):
-        pieces.append(piece)
-        length += len(piece.strip())
-        if length > _ENOUGH:
-            break
-    return " ".join(pieces)
-
-
-def _visible_pieces(node: LexborNode) -> Iterator[str]:
-    """Yield the pieces of text below a node; with a stack, since pages nest deeply."""
-    stack = [node.first_child]
-    while stack:
-        here = stack.pop()
-        if here is None:
+    texts: list[str] = []
+    length = 0
+    # With a stack, since pages nest deeply; each node has the flag whether it is in a heading.
+    stack = [(body.first_child if body else None, False)]
+    while stack and length <= _ENOUGH:
+        node, is_heading = stack.pop()
+        if node is None:
             continue
-        stack.append(here.next)
-        if here.is_text_node:
-            yield here.text_content or ""
-        elif here.is_element_node and here.tag not in _INVISIBLE and not _hides(here):
-            stack.append(here.first_child)
-
-
-def _hides(node: LexborNode) -> bool:
-    attributes = node.attributes
-    return "hidden" in attributes or bool(_HIDDEN_STYLE.search(attributes.get("style") or ""))
+        stack.append((node.next, is_heading))
+        if node.is_text_node:
+            text = node.text_content or ""
+            length += len(text.strip())
+            texts.append(text)
+            if is_heading:
+                headings.append(text)
+        elif node.is_element_node and not _is_hidden(node):
+            stack.append((node.first_child, is_heading or node.tag in {"h1", "h2"}))
+    return _Visible(_normalise_text(" ".join(headings)), _normalise_text(" ".join(texts)))
 
 
 def _is_hidden(node: LexborNode) -> bool:
-    here: LexborNode | None = node
-    while here is not None and here.is_element_node:
-        if _hides(here) or here.tag in _INVISIBLE:
-            return True
-        here = here.parent
-    return False
+    attributes = node.attributes
+    return (
+        node.tag in _INVISIBLE
+        or "hidden" in attributes
+        or _HIDDEN_STYLE.search(attributes.get("style") or "") is not None
+    )
 
 
 def _normalise_text(text: str) -> str:
-    return _SPACE.sub(" ", text.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")).strip()
+    return " ".join(text.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'").split())
