@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -12,8 +11,7 @@ import webencodings
 
 _PRESCAN_BYTES = 4096  # browsers read 1,024 bytes first, but also obey a later `meta`
 _MOST_BAD = 3  # bad sequences that a declared encoding may have without further evidence
-_GOOD_PER_BAD = 4  # valid characters of several bytes for each bad sequence of UTF-8
-_OTHERS_PER_BAD = 20  # bytes above 7F for each bad sequence in other encodings
+_OTHERS_PER_BAD = 12  # bytes above 7F for each bad sequence
 _GUESSED_BYTES = 65536
 _LEAST_TO_GUESS = 8  # bytes above 7F; from fewer, the encoding cannot be guessed
 _NEVER_GUESSED = ["utf_7", "utf_16", "utf_16_be", "utf_16_le", "utf_32", "utf_32_be", "utf_32_le"]
@@ -115,18 +113,15 @@ def _decode(body: bytes, content_type: str) -> Decoded:
 
 
 def _decode_declared(body: bytes, header: _Encoding | None, declared: _Encoding | None) -> Decoded:
-    if declared is not None and declared != header:
-        text = _decode_strictly(declared, body)
-        if text is not None:
-            return Decoded(text, declared.name, _contradiction(header, declared.name))
-    text = _decode_strictly(_UTF8, body)
-    if text is not None:
-        return Decoded(text, "utf-8", _contradiction(header or declared, "utf-8"))
-    if almost := _decode_nearly_utf8(body, is_declared=_UTF8 in (header, declared)):
-        return almost
-    for one in (header, declared):
-        if one is not None and one != _UTF8 and (almost := _decode_nearly(one, body)):
-            return almost
+    for one in (declared, _UTF8):
+        text = _decode_strictly(one, body) if one is not None else None
+        if one is not None and text is not None:
+            return Decoded(text, one.name, _contradiction(header or declared, one.name))
+    for one in (_UTF8, header, declared):
+        if one is not None:
+            almost = _decode_nearly(one, body, is_declared=one in (header, declared))
+            if almost is not None:
+                return almost
     return _decode_guessed(body, header or declared)
 
 
@@ -163,32 +158,20 @@ def _declared_by(meta: bytes | None, xml: bytes | None) -> _Encoding | None:
     if meta is None and xml is None:
         return None
     text = (meta or xml or b"").decode("latin-1")
-    label = _meta_label(text) if meta else _xml_label(text)
-    named = encoding_of(label) if label is not None else None
+    attributes = [(name.lower(), "".join(values)) for name, *values in _ATTRIBUTE.findall(text)]
+    wanted = "charset" if meta else "encoding"
+    found = (_LABEL.match(value.strip()) for name, value in attributes if name == wanted)
+    labels = [label[0] for label in found if label]
+    if meta:
+        is_pragma = any(
+            name.replace("-", "").replace("_", "") == "httpequiv" and _CONTENT_TYPE.search(value)
+            for name, value in attributes
+        )
+        content = next((value for name, value in attributes if name == "content"), "")
+        if is_pragma and (charset := _CONTENT_CHARSET.search(content)):
+            labels.append(charset[1])
+    named = encoding_of(labels[0]) if labels else None
     return _IN_PAGES.get(named.name, named) if named is not None else None
-
-
-def _meta_label(text: str) -> str | None:
-    is_pragma, in_content = False, None
-    for name, value in _attributes(text):
-        if name == "charset" and (found := _LABEL.match(value.strip())):
-            return found[0]
-        if name == "content" and in_content is None:
-            in_content = _CONTENT_CHARSET.search(value)
-        elif name.replace("-", "").replace("_", "") == "httpequiv" and _CONTENT_TYPE.search(value):
-            is_pragma = True
-    return in_content[1] if in_content and is_pragma else None
-
-
-def _xml_label(text: str) -> str | None:
-    found = (_LABEL.match(value.strip()) for name, value in _attributes(text) if name == "encoding")
-    return next((label[0] for label in found if label), None)
-
-
-def _attributes(text: str) -> Iterator[tuple[str, str]]:
-    for found in _ATTRIBUTE.finditer(text):
-        name, *values = found.groups()
-        yield name.lower(), next((value for value in values if value is not None), "")
 
 
 @lru_cache(maxsize=512)
@@ -223,22 +206,13 @@ def _decode_strictly(encoding: _Encoding, body: bytes) -> str | None:
         return None
 
 
-def _decode_nearly_utf8(body: bytes, *, is_declared: bool) -> Decoded | None:
-    text = body.decode("utf-8", "replace")
-    bad = _count_bad(_UTF8, body, text)
-    ascii_bytes = len(body) - len(body.translate(None, _ASCII))
-    good = len(text) - ascii_bytes - bad
-    if good >= bad * _GOOD_PER_BAD or (is_declared and bad <= _MOST_BAD):
-        return Decoded(text, "utf-8", _replaced_problem(_UTF8, body, text))
-    return None
-
-
-def _decode_nearly(encoding: _Encoding, body: bytes) -> Decoded | None:
+def _decode_nearly(encoding: _Encoding, body: bytes, *, is_declared: bool) -> Decoded | None:
     if encoding.name in _UTF16 and b"\0" not in body[:_PRESCAN_BYTES]:
         return None
     text = body.decode(encoding.codec, encoding.errors)
-    bad = text.count("\ufffd")
-    if bad <= _MOST_BAD or bad * _OTHERS_PER_BAD <= len(body.translate(None, _ASCII)):
+    bad = _count_bad(encoding, body, text)
+    others = len(body.translate(None, _ASCII))
+    if (is_declared and bad <= _MOST_BAD) or bad * _OTHERS_PER_BAD <= others:
         return Decoded(text, encoding.name, _replaced_problem(encoding, body, text))
     return None
 
