@@ -11,7 +11,7 @@ from longline.core.errors import FailureKind, UnexpectedShape
 from longline.core.model import ItemState, Usage
 from longline.http.errors import BadAnswer
 from longline.http.messages import Middleware, Page, Request
-from longline.http.middleware.html_guard import HtmlGuard, HtmlProbe, Probe, is_suspicious
+from longline.http.middleware.html_guard import HtmlGuard, HtmlProbe, is_suspicious
 from longline.orchestrator import Orchestrator
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
@@ -66,7 +66,7 @@ class Given(Middleware):
         return self.page
 
 
-class Counting(Probe):
+class Counting:
     """Finds all texts good, and counts them."""
 
     calls = 0

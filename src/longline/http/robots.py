@@ -401,6 +401,7 @@ LIFETIME = 24 * 3600.0
 _FIRST = 1_000_000  # the priority of what all other requests to a host wait for
 _ABSENT = frozenset(range(400, 500)) - {429}  # no robots.txt, so no rules
 _GOOD = range(200, 300)
+_PORT = re.compile(r":\d*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -552,7 +553,7 @@ class RobotsMiddleware(Middleware):
     async def _check(self, url: str, usage: Usage) -> None:
         scheme, host = origin_of(url)
         origin = f"{scheme}://{host}"
-        if self._ignored and (host in self._ignored or _without_port(host) in self._ignored):
+        if self._ignored and not self._ignored.isdisjoint({host, _PORT.sub("", host)}):
             if host not in self._overridden:
                 self._overridden.add(host)
                 usage.add_event("robots.ignored", host=host, url=url)
@@ -646,7 +647,3 @@ def _disallowed_by(rules: Rules, url: str) -> str:
     rule = rules.decisive_rule(url)
     line = f"line {rule.number}, {str(rule)!r}, " if rule else ""
     return f"{line}for {'everyone' if rules.group == EVERYONE else rules.group}"
-
-
-def _without_port(host: str) -> str:
-    return host.rpartition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]

@@ -148,7 +148,7 @@ class Archive:
         """Write what is queued, and close the files."""
         await self._flush()
         with suppress(RuntimeError):  # the thread has ended
-            await self._run_in_thread(self._close)
+            await self._run_in_thread(self._close_files)
         self._thread.shutdown()
 
     # ---------------- In the event loop
@@ -267,7 +267,7 @@ class Archive:
         except (OSError, zlib.error, ValueError):  # deleted or damaged: no longer archived
             return None
 
-    def _close(self) -> None:
+    def _close_files(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -35,7 +35,11 @@ class AuthMiddleware(Middleware):
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
         if not self._reach.covers(request.url):
-            return await self._send_without(request, usage)
+            page = await self._inner(request, usage)
+            if page.status == _UNAUTHORIZED and request.domain not in self._reported:
+                self._reported.add(request.domain)  # once: a forgotten host is easily seen
+                usage.add_event("auth.withheld", host=request.domain, hosts=list(self._reach.hosts))
+            return page
         if urlsplit(request.url).path == "/robots.txt":
             return await self._inner(request, usage)
         if problem := self._reach.problem(request.url):
@@ -44,13 +48,6 @@ class AuthMiddleware(Middleware):
             return await self._send_authenticated(request, usage)
         except UnknownSecret as error:
             raise AuthFailed(request.url, str(error)) from error
-
-    async def _send_without(self, request: Request, usage: Usage) -> Page:
-        page = await self._inner(request, usage)
-        if page.status == _UNAUTHORIZED and request.domain not in self._reported:
-            self._reported.add(request.domain)  # once: a forgotten host is easily seen
-            usage.add_event("auth.withheld", host=request.domain, hosts=list(self._reach.hosts))
-        return page
 
     async def _send_authenticated(self, request: Request, usage: Usage) -> Page:
         if request.is_renewing:

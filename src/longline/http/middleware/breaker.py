@@ -43,15 +43,13 @@ class BreakerMiddleware(Middleware):
             raise
         if page.status < FIRST_ERROR and self._breaker.is_healthy(domain):
             self._breaker.count_success(domain)
+        elif page.status < FIRST_ERROR:
+            await self._record(request, usage, None)
         else:
-            await self._record(request, usage, self._error_of(request, page))
+            # Only whether it asks for a pause matters here; the rate limiter obeys it.
+            pause = page.retry_after(self._clock.now())
+            await self._record(request, usage, bad_status(request.url, page.status, pause))
         return page
-
-    def _error_of(self, request: Request, page: Page) -> Exception | None:
-        if page.status < FIRST_ERROR:
-            return None
-        # Only whether it asks for a pause matters here; the rate limiter obeys it.
-        return bad_status(request.url, page.status, page.retry_after(self._clock.now()))
 
     async def _record(self, request: Request, usage: Usage, error: Exception | None) -> None:
         change = await self._breaker.record(request.domain, error)

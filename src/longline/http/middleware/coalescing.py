@@ -35,18 +35,20 @@ class CoalescingMiddleware(Middleware):
     async def __call__(self, request: Request, usage: Usage) -> Page:
         if request.body is not None or request.method not in _METHODS:
             return await self._inner(request, usage)
-        key = _request_key(request)
-        if request.is_shared:
-            return await self._send_once(key, request, usage)
-        if key in self._in_flight:
-            return await self._join(key, request, usage)
-        return await self._send(key, request, usage)
-
-    async def _send_once(self, key: Hashable, request: Request, usage: Usage) -> Page:
-        if page := self._kept.get(key):
-            return _copy_page(page, usage)
+        key = (
+            request.method,
+            request.url,
+            request.timeout,
+            request.is_rendered,
+            request.enough,
+            request.clicks,
+            tuple(request.headers.items()),
+            tuple(request.hidden.items()),
+        )
+        if request.is_shared and (kept := self._kept.get(key)):
+            return _copy_page(kept, usage)
         page = await self._join(key, request, usage)
-        if page.status < FIRST_ERROR:
+        if request.is_shared and page.status < FIRST_ERROR:
             self._kept.add(key, page)
         return page
 
@@ -75,7 +77,10 @@ class CoalescingMiddleware(Middleware):
                 return _copy_page(result, usage)
             if result is not None:
                 usage.joined += 1
-                raise _copy_error(result)
+                if not isinstance(result, FetchError):
+                    raise result  # not every error can be copied
+                # Two tasks that raise the same error would mix their traces.
+                raise copy.copy(result) from result
         return await self._send(key, request, usage)
 
 
@@ -107,30 +112,8 @@ def _size_of_page(page: Page) -> int:
     return len(page.body) + _PAGE_BYTES
 
 
-def _request_key(request: Request) -> Hashable:
-    return (
-        request.method,
-        request.url,
-        request.timeout,
-        request.is_rendered,
-        request.enough,
-        request.clicks,
-        tuple(request.headers.items()),
-        tuple(request.hidden.items()),
-    )
-
-
 def _copy_page(page: Page, usage: Usage) -> Page:
     usage.joined += 1
     usage.status = page.status
     # Each caller has its own page: changes of its tree are not seen by others.
     return replace(page)
-
-
-def _copy_error(error: Exception) -> Exception:
-    """Return an error for another task: two tasks that raise the same one mix their traces."""
-    if not isinstance(error, FetchError):
-        return error  # not every error can be copied
-    another = copy.copy(error)
-    another.__cause__ = error
-    return another

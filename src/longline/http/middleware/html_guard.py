@@ -13,8 +13,8 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 from longline.core.model import Usage
 from longline.http.errors import BadAnswer
@@ -67,14 +67,7 @@ def _has_long_tag(body: bytes) -> bool:
     return _LONG_TAG.search(body) is not None
 
 
-class Probe(Protocol):
-    """Tests whether a text can be parsed."""
-
-    def __call__(self, text: bytes) -> bool:
-        """Return whether parsing ends in time; blocks until then."""
-
-
-class HtmlProbe(Probe):
+class HtmlProbe:
     """Parses texts in a child process, one at a time; it is started when first needed."""
 
     def __init__(self) -> None:
@@ -82,21 +75,32 @@ class HtmlProbe(Probe):
         self._lock = threading.Lock()
 
     def __call__(self, text: bytes) -> bool:
+        """Return whether parsing ends in time; block until then."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
-                self._process = _start_probe()
+                self._process = subprocess.Popen(  # noqa: S603  # our own module
+                    _PROGRAM,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
             is_good = _send_text(self._process, text)
             if not is_good:
-                _kill_probe(self._process)
-                self._process = None
+                self._kill()
             return is_good
 
     def close(self) -> None:
         """Kill the process, if there is one."""
         with self._lock:
-            if self._process is not None:
-                _kill_probe(self._process)
-                self._process = None
+            self._kill()
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            with suppress(OSError):
+                self._process.communicate(timeout=5)
+            self._process = None
 
 
 class HtmlGuard(Middleware):
@@ -107,7 +111,7 @@ class HtmlGuard(Middleware):
         probe: parses suspicious pages first.
     """
 
-    def __init__(self, inner: Middleware, probe: Probe) -> None:
+    def __init__(self, inner: Middleware, probe: Callable[[bytes], bool]) -> None:
         self._inner = inner
         self._probe = probe
 
@@ -119,16 +123,6 @@ class HtmlGuard(Middleware):
         if not await asyncio.to_thread(self._probe, text):
             raise BadAnswer(request.url, _TOO_COSTLY)
         return page
-
-
-def _start_probe() -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603  # our own module
-        _PROGRAM,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
 
 
 def _send_text(process: subprocess.Popen[bytes], text: bytes) -> bool:
@@ -146,9 +140,3 @@ def _send_text(process: subprocess.Popen[bytes], text: bytes) -> bool:
         return False
     finally:
         killer.cancel()
-
-
-def _kill_probe(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    with suppress(OSError):
-        process.communicate(timeout=5)

@@ -35,7 +35,9 @@ def serve(questions: BinaryIO, answers: BinaryIO) -> None:
     """Parse texts until the input ends."""
     while len(size := questions.read(SIZE.size)) == SIZE.size:
         text = questions.read(SIZE.unpack(size)[0])
-        _limit_memory()
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        most = pages * resource.getpagesize() + _BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
         seconds = min(_SECONDS + len(text) * _SECONDS_PER_BYTE, _MOST_SECONDS)
         signal.setitimer(signal.ITIMER_PROF, seconds)
         is_good = _is_parsable(text)
@@ -50,12 +52,6 @@ def _is_parsable(text: bytes) -> bool:
         return False
     _ = tree.html  # recursive where templates are nested
     return True
-
-
-def _limit_memory() -> None:
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    most = pages * resource.getpagesize() + _BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
 
 
 if __name__ == "__main__":

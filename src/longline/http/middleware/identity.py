@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from http.cookies import Morsel
 from itertools import accumulate
@@ -44,18 +46,14 @@ def user_agent(version: str, contact: str | None = None, product: str | None = N
         if not _PRODUCT.fullmatch(product):
             raise BadOption("product", "must be a word, or a word and a version: acme-prices/2.0")
         us = f"{product} {us}"
-    return f"{us} ({_contact_text(contact)})"
-
-
-def _contact_text(contact: str | None) -> str:
     if contact is None:
-        return "no contact given"
+        return f"{us} (no contact given)"
     if not contact.isascii() or not contact.isprintable():
         raise BadOption("contact", "must be plain ASCII: a mail address or a web page")
     if _MAIL.fullmatch(contact.removeprefix("mailto:")):
-        return f"+mailto:{contact.removeprefix('mailto:')}"
+        return f"{us} (+mailto:{contact.removeprefix('mailto:')})"
     if _PAGE.fullmatch(contact):
-        return f"+{contact}"
+        return f"{us} (+{contact})"
     raise BadOption("contact", "must be a mail address or a web page: me@example.org")
 
 
@@ -86,7 +84,8 @@ class IdentityMiddleware(Middleware):
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
         if self._headers:
-            request = self._with_headers(request)
+            own = {n: v for n, v in self._headers.items() if not has_header(request.headers, n)}
+            request = replace(request, headers=Redacted({**own, **request.headers}))
         if self._start:
             self._add_start_cookies(request)
         if self._jar:  # an empty jar is false
@@ -96,12 +95,6 @@ class IdentityMiddleware(Middleware):
         if self._has_cookies and not page.is_cached and "set-cookie" in page.headers:
             self._store_cookies(page)
         return page
-
-    def _with_headers(self, request: Request) -> Request:
-        if not request.headers:
-            return request.having(self._headers)
-        own = {n: v for n, v in self._headers.items() if not has_header(request.headers, n)}
-        return request.having(Redacted({**own, **request.headers}))
 
     def _with_cookies(self, request: Request, jar: CookieJar) -> Request:
         try:
@@ -200,7 +193,10 @@ def checked_set_cookie(line: str, host: str) -> str | None:
     if not given:
         return line
     line = _DOMAIN.sub("", line)
-    domain = _canonical_domain(given[-1])  # of several, the last counts
+    domain = given[-1].strip('"').removeprefix(".").lower()  # of several, the last counts
+    if not domain.isascii():
+        with suppress(ValueError):
+            domain = URL.build(scheme="http", host=domain).raw_host or ""
     if not domain:
         return line
     if is_public_suffix(domain) or _is_ip_address(domain):
@@ -222,16 +218,6 @@ def _public_suffixes() -> PublicSuffixList:
     from publicsuffixlist import PublicSuffixList  # noqa: PLC0415
 
     return PublicSuffixList()
-
-
-def _canonical_domain(domain: str) -> str:
-    domain = domain.strip('"').removeprefix(".").lower()
-    if domain.isascii():
-        return domain
-    try:
-        return URL.build(scheme="http", host=domain).raw_host or ""
-    except ValueError:
-        return domain
 
 
 def _is_ip_address(host: str) -> bool:

@@ -64,17 +64,14 @@ class RedirectMiddleware(Middleware):
             page = await self._inner(current, usage)
             if page.status in request.accept or page.status in _FINAL:
                 return page
-            if page.status == _NOT_MODIFIED and _is_conditional(request):
+            is_conditional = any(name.lower() in _CONDITIONS for name in request.headers)
+            if page.status == _NOT_MODIFIED and is_conditional:
                 return page
             if page.status not in REDIRECTS:
                 raise BadAnswer(current.url, f"unexpected status {page.status}")
             target = _resolve_location(current.url, page.headers.get("location"))
             current = _next_request(current, target, page.status)
         raise BadAnswer(request.url, f"more than {_MOST_HOPS} redirects")
-
-
-def _is_conditional(request: Request) -> bool:
-    return any(name.lower() in _CONDITIONS for name in request.headers)
 
 
 def _resolve_location(url: str, location: str | None) -> str:
