@@ -115,11 +115,6 @@ def test_short_forms_are_what_they_stand_for() -> None:
             "start.0.each.n.range",
             "3 1",
         ),
-        (
-            "start: {url: 'https://a.test/{n}', each: {n: {from: 1, to: 3, step: 0}}}",
-            "start.0.each.n.range",
-            "step 0",
-        ),
         ("start: {url: 'https://a.test/{n}', each: {n: 5}}", "start.0.each.n", ""),
         ("{start: https://a.test, pages: a.next}", "", "pages items"),
         ("{start: https://a.test, items: 'h3 a['}", "items.links.0", "CSS"),
@@ -169,7 +164,7 @@ def test_short_forms_are_what_they_stand_for() -> None:
         (
             "{start: https://a.test, items: a, pages: {kind: more, url: '{start}?c={cursor}'}}",
             "pages.more",
-            "cursor cursor_css",
+            "{cursor} path",
         ),
         (
             "{start: https://a.test, items: a, pages: {kind: more, url: '{page}', records: x}}",
@@ -238,7 +233,7 @@ def test_a_manifest_has_a_schema_for_editors() -> None:
 def test_ranges_of_parameters_are_counted_when_they_are_known() -> None:
     manifest = HtmlManifest.model_validate(yaml.safe_load(WHOLE))
 
-    with pytest.raises(ValueError, match=r"4,000,000\b.*\b1,000,000"):
+    with pytest.raises(ValueError, match="1,000,000"):
         next(manifest.start[1].urls({"base_url": "https://shop.test", "last": 2_000_000}))
 
 

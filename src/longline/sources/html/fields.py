@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 
 from pydantic import BeforeValidator, model_validator
 
-from longline.config.expressions import Pattern, UserPattern, user_pattern
+from longline.config.expressions import Pattern, user_pattern
 from longline.config.strict_model import invalid
 from longline.sources.base import Visit
 from longline.sources.html.places import (
@@ -82,7 +82,6 @@ class FieldSpec(Place):
 
     @property
     def has_default(self) -> bool:
-        """Whether the manifest has a default."""
         return "default" in self.model_fields_set
 
     @property
@@ -127,7 +126,6 @@ class Reading:
 
     @classmethod
     def from_item_data(cls, data: Mapping[str, Any]) -> Reading:
-        """Return the reading that discovery stored in an item."""
         notes = [(name, text) for name, text in data.get("notes", ())]
         return cls(data["fields"], notes, data.get("origins", {}), data.get("problem"))
 
@@ -137,7 +135,6 @@ class Reading:
         return {"fields": self.fields, **{name: part for name, part in parts.items() if part}}
 
     def add_to(self, visit: Visit) -> None:
-        """Add the notes and origins to a visit."""
         for name, text in self.notes:
             visit.note(name, text)
         visit.origins.update(self.origins)
@@ -168,30 +165,18 @@ class FieldReader:
         return self._missing_value(into, name, is_nested=bool(path))
 
     def _parse(self, parser: Parser, found: Any, scope: Scope, into: Reading, name: str) -> Any:
-        if not self._spec.many:
-            try:
-                return parser(found, scope)
-            except ValueError as error:
-                self._add_problem(into, name, self._describe(found, error))
-                return None
-        values = []
-        for one in found:
+        values, problems = [], []
+        for one in found if self._spec.many else [found]:
             try:
                 values.append(parser(one, scope))
             except ValueError as error:
-                into.notes.append((name, self._describe(one, error)))
+                kind = self._spec.type or "text"
+                problems.append(f"{_shorten(one)} cannot be read as {kind}: {error}")
+        into.notes += [(name, problem) for problem in problems]
         if not values:
-            self._add_problem(into, name, "none of its values can be read")
+            self._check_required(into, name, f"is unreadable: {problems[0]}")
             return None
-        return values
-
-    def _describe(self, found: Any, error: ValueError) -> str:
-        return f"{_shorten(found)} cannot be read as {self._spec.type or 'text'}: {error}"
-
-    def _add_problem(self, into: Reading, name: str, problem: str) -> None:
-        into.notes.append((name, problem))
-        if self._spec.required and into.problem is None:
-            into.problem = f"the required field {name} is unreadable: {problem}"
+        return values if self._spec.many else values[0]
 
     def _missing_value(self, into: Reading, name: str, *, is_nested: bool) -> Any:
         spec, reason = self._spec, f"nothing at {self._origins}"
@@ -201,9 +186,12 @@ class FieldReader:
             into.notes.append((name, f"{reason}; the default is used"))
             return spec.default
         into.notes.append((name, reason))
-        if spec.required and into.problem is None:
-            into.problem = f"the required field {name} is missing: {reason}"
+        self._check_required(into, name, f"is missing: {reason}")
         return None
+
+    def _check_required(self, into: Reading, name: str, problem: str) -> None:
+        if self._spec.required and into.problem is None:
+            into.problem = f"the required field {name} {problem}"
 
 
 class ObjectReader:
@@ -255,7 +243,7 @@ def read_fields(readers: tuple[AnyReader, ...], scope: Scope) -> Reading:
     fields = reading.fields
     for reader in readers:
         fields[reader.name] = reader.read(scope, reading)
-    if (problem := scope.page.text_problem) is not None:
+    if (problem := scope.page.page.text_problem) is not None:
         reading.notes.append((_PAGE_NOTE, problem))
     origin = f"page {scope.page.url} "
     reading.origins = {name: origin + place for name, place in reading.origins.items()}
@@ -272,7 +260,10 @@ def _make_parser(spec: FieldSpec, locale: str | None) -> Parser | None:
 
     def parse(value: Any, scope: Scope) -> Any:
         if pattern is not None:
-            value = _matching_part(pattern, value)
+            match = pattern.search(str(value))
+            value = pattern.first_group(match) if match else None
+            if value is None:
+                raise ValueError(f"it does not match {pattern.pattern}")
         if words is not None:
             word = _fold(value)
             if word not in words:
@@ -283,14 +274,6 @@ def _make_parser(spec: FieldSpec, locale: str | None) -> Parser | None:
         return urljoin(scope.page.base, value) if is_url else value
 
     return parse
-
-
-def _matching_part(pattern: UserPattern, value: Any) -> str:
-    found = pattern.search(str(value))
-    part = pattern.first_group(found) if found else None
-    if part is None:
-        raise ValueError(f"it does not match {pattern.pattern}")
-    return part
 
 
 def _fold(value: Any) -> str:

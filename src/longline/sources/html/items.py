@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from longline.config.expressions import find, user_pattern
 from longline.core.model import Item
 from longline.http.messages import Page
 from longline.sources.html.fields import FieldReader, Reading, make_readers, read_fields
-from longline.sources.html.manifest import HtmlManifest
+from longline.sources.html.manifest import HtmlManifest, Items
 from longline.sources.html.places import (
     ANY_SCRIPT,
     Links,
@@ -46,14 +47,10 @@ class FoundItems:
     """Elements without a link to their page, which are left out."""
 
     def is_empty(self) -> bool:
-        """Return whether nothing was found; reads up to the first item."""
+        # Reads up to the first item.
         first = list(islice(self.items, 1))
         self.items = chain(first, self.items)
         return not first and not self.candidates
-
-    def next_chunk(self, size: int) -> list[Item]:
-        """Read up to this many items."""
-        return list(islice(self.items, size))
 
     def read_all(self) -> list[str]:
         """Read all items and return all candidates."""
@@ -65,16 +62,16 @@ class ItemFinder:
     """Finds items according to a manifest; compiled once for all runs."""
 
     def __init__(self, manifest: HtmlManifest) -> None:
-        items = manifest.items
-        self._match = user_pattern(items.match) if items and items.match is not None else None
-        self._links = Links(items.links or ("a@href",)) if items else Links(())
-        self._is_any_link = bool(items and not items.links and not items.elements)
-        self._elements = items.elements if items else None
-        self._records = items.records if items else None
-        self._script = (items and items.script) or ANY_SCRIPT
-        self._after = user_pattern(items.after) if items and items.after is not None else None
-        self._link = Links((items.link,)) if items and items.link is not None else None
-        own = manifest.fields if items and items.are_elements else (items and items.fields) or {}
+        items = manifest.items or Items.model_construct()
+        self._match = user_pattern(items.match) if items.match is not None else None
+        self._links = Links(items.links or ("a@href",) if manifest.items else ())
+        self._is_any_link = not items.links and not items.elements
+        self._elements = items.elements
+        self._records = items.records
+        self._script = items.script or ANY_SCRIPT
+        self._after = user_pattern(items.after) if items.after is not None else None
+        self._link = Links((items.link,)) if items.link is not None else None
+        own = manifest.fields if items.are_elements else items.fields or {}
         self._readers = make_readers(own, manifest.locale)
         self._volatile = manifest.volatile
         key = manifest.key
@@ -88,13 +85,16 @@ class ItemFinder:
         return ", ".join(self._links.selectors) or None
 
     def matches(self, url: str) -> bool:
-        """Return whether a URL may be that of an item."""
         return self._match is None or bool(self._match.search(url))
 
     def on_page(self, scope: PageScope) -> FoundItems:
         """Return the items of an index page."""
         if self._records is not None:
-            return self.from_records(scope, self._records_in_scripts(scope))
+            records: Any = []
+            for value in scope.scripts(self._script, self._after):
+                with contextlib.suppress(ValueError):
+                    records = records or find(self._records, value)
+            return self.from_records(scope, records)
         found = FoundItems()
         found.items = self._linked_items(scope, found)
         return found
@@ -111,13 +111,10 @@ class ItemFinder:
     def from_urls(self, scope: PageScope, urls: Any) -> FoundItems:
         """Return the items of a JSON list of URLs."""
         found = FoundItems()
-        texts = [one for one in urls if isinstance(one, str)] if isinstance(urls, list) else []
-        found.items = (
-            item
-            for link in texts
-            if (url := absolute_url(scope.base, link))
-            for item in self._linked_item(found, Scope(scope, _NO_TREE, url))
-        )
+        links = [one for one in urls if isinstance(one, str)] if isinstance(urls, list) else []
+        resolved = (url for link in links if (url := absolute_url(scope.base, link)))
+        scopes = (Scope(scope, _NO_TREE, url) for url in resolved)
+        found.items = (item for one in scopes for item in self._linked_item(found, one))
         return found
 
     def at_url(self, url: str, host: str) -> Item:
@@ -142,17 +139,6 @@ class ItemFinder:
             else:
                 found.without_link += 1
 
-    def _records_in_scripts(self, scope: PageScope) -> Any:
-        """Return the records of the first script that has any."""
-        for value in scope.scripts(self._script, self._after):
-            try:
-                found = find(self._records or "@", value)
-            except ValueError:
-                continue
-            if found:
-                return found
-        return []
-
     def _linked_item(self, found: FoundItems, scope: Scope) -> Iterator[Item]:
         is_match = self.matches(scope.url)
         if is_match or not self._is_any_link:
@@ -167,10 +153,12 @@ class ItemFinder:
         yield Item(key, scope.url, data=data)
 
     def _complete_item(self, found: FoundItems, scope: Scope) -> Item:
-        # Read here: a row without its table is no row, and selectors may look at the surroundings
-        # of an element. The item carries the fields, which are smaller than the HTML.
+        # Read here: a row without its table is not a row, and selectors may look at the elements
+        # around an element. The item carries the fields, which are smaller than the HTML.
         reading = read_fields(self._readers, scope)
-        mark = _content_hash(reading.fields, self._volatile)
+        stable = {n: value for n, value in reading.fields.items() if n not in self._volatile}
+        text = orjson.dumps(stable, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+        mark = hashlib.blake2b(text, digest_size=8).hexdigest()
         key = self._read_key(found, scope) or mark
         found.candidates.append(key)
         data = {**reading.to_item_data(), "mark": mark, ELEMENT: _identity(scope)}
@@ -221,12 +209,6 @@ class KeyConflicts:
         if name not in known and len(known) >= self.MAX_KNOWN:
             return True
         return known.setdefault(name, mark) == mark
-
-
-def _content_hash(fields: Mapping[str, Any], volatile: frozenset[str]) -> str:
-    stable = {name: value for name, value in fields.items() if name not in volatile}
-    text = orjson.dumps(stable, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
-    return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
 def _identity(scope: Scope) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -17,11 +18,11 @@ from pydantic import (
 )
 
 from longline.config.expressions import JsonPath, Pattern, fill, names_in
-from longline.config.strict_model import StrictModel, invalid
+from longline.config.strict_model import StrictModel, invalid, one_or_several, short_for
 from longline.http.browser.manifest import BrowserSpec
 from longline.sources.html.fields import FieldLike, Fields, FieldSpec
 from longline.sources.html.pagination import ClickPages, MorePages, Pagination
-from longline.sources.html.places import Css, Selector, Selectors, check_css, one_or_several
+from longline.sources.html.places import Css, Selector, Selectors, check_css
 from longline.sources.manifest import Manifest, check_url, check_url_with_defaults
 from longline.sources.parsing.numbers import Locale
 
@@ -31,7 +32,6 @@ MAX_START_URLS = 1_000_000
 _SCHEMES = ("http://", "https://", "{")
 _ITEM_SOURCES = ("links", "elements", "records", "sitemap")
 _PAGE_NAMES = frozenset({"start", "page", "offset", "cursor"})
-_DEFAULT_MAX_PAGES = 10_000
 
 
 class Range(StrictModel):
@@ -39,43 +39,23 @@ class Range(StrictModel):
 
     first: int | str = Field(alias="from")
     last: int | str = Field(alias="to")
-    step: int = 1
-    digits: int = Field(default=0, ge=0, le=40)
-    """Minimum number of digits: 5 makes 00001."""
 
     @model_validator(mode="after")
     def _check_range(self) -> Self:
-        if self.step == 0:
-            raise invalid("step must not be 0")
-        if isinstance(self.first, int) and isinstance(self.last, int) and not self._numbers({}):
-            raise invalid(
-                f"the range from {self.first} to {self.last} in steps of {self.step} is empty"
-            )
+        if isinstance(self.first, int) and isinstance(self.last, int) and self.first > self.last:
+            raise invalid(f"the range from {self.first} to {self.last} is empty")
         return self
 
     def names(self) -> list[str]:
         """Return the parameters that the ends refer to."""
-        ends = (end for end in (self.first, self.last) if isinstance(end, str))
-        return [name for end in ends for name in names_in(end)]
+        return [name for end in (self.first, self.last) for name in names_in(str(end))]
 
-    def values(self, parameters: Mapping[str, Any]) -> Iterator[Scalar]:
-        """Yield the numbers; raise ValueError if an end is not an integer."""
-        for number in self._numbers(parameters):
-            yield f"{number:0{self.digits}}" if self.digits else number
-
-    def size(self, parameters: Mapping[str, Any]) -> int:
-        """Return the number of values; raise ValueError if an end is not an integer."""
-        numbers = self._numbers(parameters)
-        # `len` fails beyond 64 bits.
-        span = numbers.stop - numbers.start - (1 if self.step > 0 else -1)
-        return max(0, span // self.step + 1)
-
-    def _numbers(self, parameters: Mapping[str, Any]) -> range:
-        first, last = (
-            end if isinstance(end, int) else int(fill(end, parameters))
-            for end in (self.first, self.last)
-        )
-        return range(first, last + (1 if self.step > 0 else -1), self.step)
+    def values(self, parameters: Mapping[str, Any]) -> range:
+        """Return the numbers; raise ValueError if an end is not an integer."""
+        first, last = (int(fill(str(end), parameters)) for end in (self.first, self.last))
+        if last - first >= MAX_START_URLS:  # `len` of a range fails beyond 64 bits
+            raise ValueError(f"a range has more than {MAX_START_URLS:,} numbers")
+        return range(first, last + 1)
 
 
 def _values_kind(value: Any) -> str | None:
@@ -115,19 +95,19 @@ class Start(StrictModel):
                 raise invalid(f"{{{name}}} is not in the URL, so each.{name} has no effect")
         if all(not isinstance(one, Range) or not one.names() for one in self.each.values()):
             try:
-                self._check_count({})
+                self._values({})
             except ValueError as error:
                 raise invalid(str(error)) from None
         return self
 
-    def _check_count(self, parameters: Mapping[str, Any]) -> None:
-        sizes = (
-            one.size(parameters) if isinstance(one, Range) else len(one)
-            for one in self.each.values()
-        )
-        if (count := math.prod(sizes)) > MAX_START_URLS:
-            message = f"these are {count:,} URLs; the maximum is {MAX_START_URLS:,}"
-            raise ValueError(message)
+    def _values(self, parameters: Mapping[str, Any]) -> list[Sequence[Scalar]]:
+        """Return the values of each name; raise ValueError if they make too many URLs."""
+        values: list[Sequence[Scalar]] = [
+            one.values(parameters) if isinstance(one, Range) else one for one in self.each.values()
+        ]
+        if (count := math.prod(map(len, values))) > MAX_START_URLS:
+            raise ValueError(f"these are {count:,} URLs; the maximum is {MAX_START_URLS:,}")
+        return values
 
     def unknown_name(self, parameters: Mapping[str, Any]) -> str | None:
         """Return a name that is neither a parameter nor in `each`; None if there is none."""
@@ -139,31 +119,13 @@ class Start(StrictModel):
 
     def urls(self, parameters: Mapping[str, Any]) -> Iterator[str]:
         """Yield every URL, the last name first; raise ValueError if there are too many."""
-        self._check_count(parameters)
-        for values in _combinations(tuple(self.each.values()), parameters):
+        for values in product(*self._values(parameters)):
             named = dict(zip(self.each, values, strict=True))
             yield fill(self.url, {**parameters, **named}, in_url=True)
 
 
-def _combinations(
-    sets: tuple[Range | tuple[Scalar, ...], ...], parameters: Mapping[str, Any]
-) -> Iterator[tuple[Scalar, ...]]:
-    """Yield every combination without holding a range in memory, as itertools.product would."""
-    if not sets:
-        yield ()
-        return
-    first = sets[0].values(parameters) if isinstance(sets[0], Range) else sets[0]
-    for value in first:
-        for others in _combinations(sets[1:], parameters):
-            yield (value, *others)
-
-
 def _as_links(value: Any) -> Any:
     return {"links": [value]} if isinstance(value, str) else value
-
-
-def _as_start(value: Any) -> Any:
-    return {"url": value} if isinstance(value, str) else value
 
 
 def _as_sequence(value: Any) -> Any:
@@ -240,7 +202,7 @@ class HtmlManifest(Manifest):
 
     manifest: Literal["html"] = "html"
     start: Annotated[
-        tuple[Annotated[Start, BeforeValidator(_as_start)], ...], BeforeValidator(_as_sequence)
+        tuple[Annotated[Start, short_for("url")], ...], BeforeValidator(_as_sequence)
     ] = ()
     """Start URLs: index pages, or without `items` the pages of the items themselves."""
     items: Annotated[Items, BeforeValidator(_as_links)] | None = None
@@ -253,7 +215,7 @@ class HtmlManifest(Manifest):
         tuple[Annotated[Follow, BeforeValidator(_as_links)], ...], BeforeValidator(_as_sequence)
     ] = ()
     pages: Pagination | None = None
-    most_pages: int = Field(default=_DEFAULT_MAX_PAGES, ge=1)
+    most_pages: int = Field(default=10_000, ge=1)
     """Maximum number of index pages per run."""
     fields: Fields = Field(min_length=1)
     may_be_empty: bool = False

@@ -15,7 +15,6 @@ from longline.config.identity import Headers
 from longline.config.strict_model import StrictModel, by_kind, invalid
 from longline.http.browser.manifest import Selector
 from longline.sources.html.places import (
-    Finder,
     PageScope,
     Place,
     Scope,
@@ -70,11 +69,14 @@ class CountedPages(Pages):
     def templates(self) -> tuple[str, ...]:
         return (self.url,) if self.url else ()
 
-    def _check_page_url(self, name: str) -> None:
+    @model_validator(mode="after")
+    def _check_page_url(self) -> Self:
+        name = "page" if isinstance(self, NumberedPages) else "offset"
         if self.url is not None and self.param is not None:
             raise invalid("url and param exclude each other; write one of them")
         if self.url is not None and name not in names_in(self.url):
             raise invalid(f"url must contain {{{name}}}, for example {{start}}?{name}={{{name}}}")
+        return self
 
 
 def _check_last(value: int | str) -> int | str:
@@ -91,11 +93,6 @@ class NumberedPages(CountedPages):
     last: Annotated[int | str, AfterValidator(_check_last)] | None = None
     """Number of the last page, or the selector of elements with page numbers."""
 
-    @model_validator(mode="after")
-    def _check_page(self) -> Self:
-        self._check_page_url("page")
-        return self
-
 
 class OffsetPages(CountedPages):
     """Pages by the number of entries before them; the list's own URL is the first page."""
@@ -106,11 +103,6 @@ class OffsetPages(CountedPages):
     first: int = 0
     last: Annotated[int, Field(ge=0)] | None = None
     """Offset of the last page."""
-
-    @model_validator(mode="after")
-    def _check_offset(self) -> Self:
-        self._check_page_url("offset")
-        return self
 
 
 class MorePages(Pages):
@@ -131,10 +123,6 @@ class MorePages(Pages):
     """In a JSON response, the records themselves; fields read them with `path`."""
     cursor: JsonPath | None = None
     """In a JSON response, the next cursor; the list ends where it is missing."""
-    cursor_css: Selectors | None = None
-    """In an HTML response, the next cursor."""
-    first_cursor: Selectors | None = None
-    """On the list's own page, the first cursor; default: an empty one."""
     headers: Headers = Field(default_factory=dict)
     """Headers of these requests only, such as X-Requested-With."""
 
@@ -143,7 +131,6 @@ class MorePages(Pages):
 
     @property
     def is_json(self) -> bool:
-        """Whether responses are JSON."""
         return any(one is not None for one in (self.links, self.html, self.records, self.cursor))
 
     @model_validator(mode="after")
@@ -151,8 +138,8 @@ class MorePages(Pages):
         variables = {"page", "offset", "cursor"} & set(names_in(self.url))
         if not variables:
             raise invalid("url must contain {page}, {offset} or {cursor}, or it never changes")
-        if "cursor" in variables and not (self.cursor or self.cursor_css):
-            raise invalid("{cursor} in url needs cursor or cursor_css: where the next one is")
+        if "cursor" in variables and not self.cursor:
+            raise invalid("{cursor} in url needs cursor: the path of the next one in the response")
         forms = [name for name in ("links", "html", "records") if getattr(self, name) is not None]
         if len(forms) > 1:
             raise invalid(f"{' and '.join(forms)} exclude each other; write one of them")
@@ -220,20 +207,17 @@ class Pager:
     """The next page of the last page's rel=next, if the selector did not find it."""
 
     def first(self, url: str) -> PageStep:
-        """Return the first page of a list."""
         return PageStep(url)
 
-    def after(self, url: str, step: PageStep, read: ReadPage) -> PageStep | None:
+    def after(self, _url: str, _step: PageStep, _read: ReadPage) -> PageStep | None:
         """Return the page after this one; None when it was the last."""
-        del url, step, read
         return None
 
-    def missing_pages(self, step: PageStep, *, is_read: bool) -> str | None:
+    def missing_pages(self, _step: PageStep, *, is_read: bool) -> str | None:  # noqa: ARG002  # an interface
         """Return why a list that ended here is incomplete; None when nothing says so.
 
-        `step` is the last page, or one that does not exist (not `is_read`).
+        The step is the last page, or one that does not exist (not `is_read`).
         """
-        del step, is_read
         return None
 
 
@@ -266,28 +250,26 @@ class _NextPager(Pager):
         return PageStep(url)
 
     def after(self, url: str, step: PageStep, read: ReadPage) -> PageStep | None:
-        here = {step.url, read.scope.url}
+        scope = read.scope
+        here = {step.url, scope.url}
         usual = {url, *here, *self._previous}
         self._read |= {url, *here}
         self._previous = here
-        link = _first_value(self._finders, read.scope)
-        following = absolute_url(read.scope.base, link) if link else None
+        whole = Scope(scope, scope.tree, scope.url)
+        found = (finder.first(whole) for finder in self._finders)
+        link = next((str(value) for value in found if value is not None), None)
+        following = absolute_url(scope.base, link) if link else None
         self._loop = following if following in self._read - usual else None
-        self.unmatched_next = None if link else self._rel_next(read.scope)
+        node = scope.tree.css_first("a[rel~=next][href], link[rel~=next][href]")
+        named = absolute_url(scope.base, (node and node.attributes.get("href")) or "")
+        is_unmatched = node is not None and not link and named not in self._read
+        self.unmatched_next = named if is_unmatched else None
         if following is None or following in self._read:
             return None
         return PageStep(following, step.count + 1)
 
-    def missing_pages(self, step: PageStep, *, is_read: bool) -> str | None:
-        del step, is_read
+    def missing_pages(self, _step: PageStep, *, is_read: bool) -> str | None:  # noqa: ARG002  # an interface
         return f"the next link leads back to {self._loop}" if self._loop else None
-
-    def _rel_next(self, scope: PageScope) -> str | None:
-        """Return the unread page that a page names with rel=next."""
-        node = scope.tree.css_first("a[rel~=next][href], link[rel~=next][href]")
-        href = node.attributes.get("href") if node is not None else None
-        url = absolute_url(scope.base, href or "") if node is not None else None
-        return url if url not in self._read else None
 
 
 class _CountedPager(Pager):
@@ -345,43 +327,27 @@ class _MorePager(Pager):
         self._pages = pages
         self._parameters = parameters
         self._names = set(names_in(pages.url))
-        self._first_cursor = make_finders([Place(css=pages.first_cursor)])
-        self._cursor = make_finders([Place(css=pages.cursor_css)])
 
     def after(self, url: str, step: PageStep, read: ReadPage) -> PageStep | None:
         # The list's own page may be an empty shell that only its scripts fill.
         if read.is_last and step.is_more:
             return None
-        value = self._value_after(step)
-        cursor = self._cursor_after(step, read)
-        if "cursor" in self._names and (cursor is None or (cursor == step.cursor and step.is_more)):
-            return None
+        is_offset = "offset" in self._names
+        increment = self._pages.size if is_offset else 1
+        value = step.value + increment
+        if not step.is_more:
+            first = increment if is_offset else 2
+            value = first if self._pages.first is None else self._pages.first
+        cursor = ""
+        if step.is_more and self._pages.cursor is not None:
+            found = find(self._pages.cursor, read.response)
+            is_scalar = isinstance(found, str | int) and not isinstance(found, bool)
+            cursor = str(found) if is_scalar and found else ""
+            if not cursor or cursor == step.cursor:
+                return None
         values = {"start": url, "cursor": cursor, "page": value, "offset": value}
         following = fill(self._pages.url, {**self._parameters, **values}, in_url=True)
         return PageStep(following, step.count + 1, value, cursor, is_more=True)
-
-    def _value_after(self, step: PageStep) -> int:
-        increment = self._pages.size if "offset" in self._names else 1
-        if step.is_more:
-            return step.value + increment
-        first = increment if "offset" in self._names else 2
-        return first if self._pages.first is None else self._pages.first
-
-    def _cursor_after(self, step: PageStep, read: ReadPage) -> str | None:
-        if not step.is_more:
-            found = _first_value(self._first_cursor, read.scope) if self._first_cursor else ""
-        elif self._pages.cursor is not None:
-            found = find(self._pages.cursor, read.response)
-        else:
-            found = _first_value(self._cursor, read.scope)
-        is_scalar = isinstance(found, str | int) and not isinstance(found, bool)
-        return str(found) if is_scalar and (found or not step.is_more) else None
-
-
-def _first_value(finders: tuple[Finder, ...], scope: PageScope) -> str | None:
-    here = Scope(scope, scope.tree, scope.url)
-    found = (finder.first(here) for finder in finders)
-    return next((str(value) for value in found if value is not None), None)
 
 
 def _with_parameter(url: str, name: str, value: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property, lru_cache
-from typing import Annotated, Any, Protocol, Self
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Self
 from urllib.parse import urljoin, urlsplit
 
 from jmespath.exceptions import JMESPathError
@@ -22,7 +24,7 @@ from longline.config.expressions import (
     compile_path,
     user_pattern,
 )
-from longline.config.strict_model import StrictModel, invalid
+from longline.config.strict_model import StrictModel, invalid, one_or_several
 from longline.http.css import Selectors as CssSelectors
 from longline.http.errors import BadAnswer, BadCertificate, PrivateAddress, UnknownHost
 from longline.http.messages import Page, without_userinfo
@@ -42,6 +44,7 @@ _SCHEMA_TYPE = re.compile(r"[A-Za-z]\w*")
 _PROPERTY = re.compile(r"[\w.-]+(?::[\w.-]+)+")
 _JSON_LD = 'script[type*="ld+json" i]'
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
+_EMPTY_PAGE = LexborHTMLParser("<p>")
 NodeReader = Callable[[LexborNode], str | None]
 
 
@@ -51,15 +54,10 @@ def split_selector(text: str) -> tuple[str, str | None]:
     return (text[: found.start()].strip(), found[1]) if found else (text.strip(), None)
 
 
-@lru_cache(maxsize=1)
-def _empty_page() -> LexborHTMLParser:
-    return LexborHTMLParser("<p>")
-
-
 def check_css(text: str) -> str:
     """Return a CSS selector if it is valid; raise PydanticCustomError if it is not."""
     try:
-        _empty_page().css(text)
+        _EMPTY_PAGE.css(text)
     except SelectolaxError:
         raise invalid(
             f"{text!r} is not a supported CSS selector; write for example h1.title, "
@@ -77,11 +75,6 @@ def check_selector(text: str) -> str:
         for step in steps:
             check_css(step)
     return text.strip()
-
-
-def one_or_several(value: Any) -> Any:
-    """Accept one text as a list of one."""
-    return [value] if isinstance(value, str) else value
 
 
 Css = Annotated[str, AfterValidator(check_css)]
@@ -147,13 +140,8 @@ class PageScope:
         self.url = page.url
         self.tree = page.tree if tree is None else tree
         self.selectors = page.selectors if tree is None else CssSelectors(tree)
-        self._page = page
+        self.page = page
         self._scripts: dict[tuple[str, UserPattern | None], list[Any]] = {}
-
-    @property
-    def text_problem(self) -> str | None:
-        """What is doubtful about the decoding of the page; None if nothing."""
-        return self._page.text_problem
 
     @cached_property
     def base(self) -> str:
@@ -165,45 +153,51 @@ class PageScope:
     @cached_property
     def json_ld(self) -> list[dict[str, Any]]:
         """Every object of the page's JSON-LD, outer ones first."""
-        roots = (root for node in self.tree.css(_JSON_LD) for root in read_json_ld(node.text()))
-        return [found for root in roots for found in _nested_objects(root)]
+        objects: list[dict[str, Any]] = []
+        for node in self.tree.css(_JSON_LD):
+            waiting = deque(read_json_ld(node.text()))
+            while waiting:
+                value = waiting.popleft()
+                if isinstance(value, dict):
+                    objects.append(value)
+                    waiting.extend(value.values())
+                elif isinstance(value, list):
+                    waiting.extend(value)
+        return objects
 
     @cached_property
     def microdata(self) -> Microdata:
-        """The page's microdata."""
         return Microdata(self.tree, self.base)
 
     @cached_property
     def open_graph(self) -> dict[str, list[str]]:
-        """The page's Open Graph properties that are not empty."""
         return open_graph_of(self.tree)
 
     def scripts(self, css: str, after: UserPattern | None) -> list[Any]:
         """Return the JSON of each matching script, from the end of the match of `after`."""
         key = (css, after)
         if key not in self._scripts:
-            texts = (node.text() for node in self.selectors.all(self.tree, css))
-            found = (_json_in_script(text, after) for text in texts)
-            self._scripts[key] = [value for value in found if value is not None]
+            self._scripts[key] = []
+            for node in self.selectors.all(self.tree, css):
+                text = node.text()
+                start = after.search(text) if after is not None else None
+                if after is not None and start is None:
+                    continue
+                rest = text[start.end() if start else 0 :].lstrip()
+                with contextlib.suppress(json.JSONDecodeError, RecursionError):
+                    value = replace_surrogates(LENIENT.raw_decode(rest)[0], text)
+                    self._scripts[key] += [value] if value is not None else []
         return self._scripts[key]
 
 
+@dataclass(slots=True)
 class Scope:
     """Where fields are read: a node or a JSON record of a page; `url` is that of the item."""
 
-    __slots__ = ("node", "page", "record", "url")
-
-    def __init__(
-        self,
-        page: PageScope,
-        node: LexborNode | LexborHTMLParser,
-        url: str,
-        record: Any = None,
-    ) -> None:
-        self.page = page
-        self.node = node
-        self.url = url
-        self.record = record
+    page: PageScope
+    node: LexborNode | LexborHTMLParser
+    url: str
+    record: Any = None
 
 
 def whole_page(page: Page) -> Scope:
@@ -212,40 +206,17 @@ def whole_page(page: Page) -> Scope:
     return Scope(scope, scope.tree, page.url)
 
 
-def _json_in_script(text: str, after: UserPattern | None) -> Any:
-    start = 0
-    if after is not None:
-        found = after.search(text)
-        if not found:
-            return None
-        start = found.end()
-    try:
-        return replace_surrogates(LENIENT.raw_decode(text[start:].lstrip())[0], text)
-    except (json.JSONDecodeError, RecursionError):
-        return None
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """Finds a value in one place.
 
-
-def _nested_objects(root: Any) -> Iterator[dict[str, Any]]:
-    waiting = deque([root])
-    while waiting:
-        value = waiting.popleft()
-        if isinstance(value, dict):
-            yield value
-            waiting.extend(value.values())
-        elif isinstance(value, list):
-            waiting.extend(value)
-
-
-class Finder(Protocol):
-    """Finds a value in one place; `origin` describes the place."""
+    `origin` describes the place. `first` returns the first value there, None when there is none or
+    it is empty; `all` returns all values there that are not empty.
+    """
 
     origin: str
-
-    def first(self, scope: Scope) -> Any:
-        """Return the first value there; None when there is none or it is empty."""
-
-    def all(self, scope: Scope) -> list[Any]:
-        """Return all values there that are not empty."""
+    first: Callable[[Scope], Any]
+    all: Callable[[Scope], list[Any]]
 
 
 def make_finders(places: Iterable[Place]) -> tuple[Finder, ...]:
@@ -255,19 +226,24 @@ def make_finders(places: Iterable[Place]) -> tuple[Finder, ...]:
 
 def _finders_of(place: Place) -> Iterator[Finder]:
     for selector in place.css or ():
-        yield _CssFinder(selector)
+        yield _css_finder(selector)
     if place.open_graph is not None:
-        yield _OpenGraphFinder(place.open_graph)
+        yield _open_graph_finder(place.open_graph)
     if place.json_ld is not None:
         yield _typed_finder("json-ld", lambda scope: scope.page.json_ld, place.json_ld, place.path)
     elif place.microdata is not None:
         yield _typed_finder("microdata", _microdata_in, place.microdata, place.path)
     elif place.script is not None or place.after is not None:
-        yield _script_finder(place.script or ANY_SCRIPT, place.after, place.path)
+        css, after = place.script or ANY_SCRIPT, place.after
+        pattern = user_pattern(after) if after is not None else None
+        origin = " ".join(part for part in ("script", css, after, place.path) if part)
+        yield _json_finder(
+            lambda scope: scope.page.scripts(css, pattern), place.path or "@", origin
+        )
     elif place.path is not None:
-        yield _JsonFinder(lambda scope: (scope.record,), place.path, f"path {place.path}")
+        yield _json_finder(lambda scope: (scope.record,), place.path, f"path {place.path}")
     if place.url is not None:
-        yield _UrlFinder(place.url)
+        yield _url_finder(place.url)
 
 
 def select_nodes(
@@ -291,19 +267,14 @@ def select_following(
     steps = css.split("+")[1:]
     for number, step in enumerate(steps):
         tag, _, inner = step.strip().partition(" ")
-        here = _next_element(here)
+        here = here.next if here is not None else None
+        while here is not None and not here.is_element_node:
+            here = here.next
         if here is None or here.mem_id not in {one.mem_id for one in select(here, tag)}:
             return []
         if inner:
             return select(here, inner) if number == len(steps) - 1 else []
     return [here] if here is not None else []
-
-
-def _next_element(node: LexborNode | None) -> LexborNode | None:
-    following = node.next if node is not None else None
-    while following is not None and not following.is_element_node:
-        following = following.next
-    return following
 
 
 def node_reader(attribute: str | None) -> NodeReader:
@@ -320,81 +291,60 @@ def node_reader(attribute: str | None) -> NodeReader:
     return read_attribute
 
 
-class _CssFinder:
-    """Finds elements by a CSS selector."""
+def _css_finder(selector: str) -> Finder:
+    css, attribute = split_selector(selector)
+    read = node_reader(attribute)
+    is_plain = bool(css) and not css.startswith("+")
 
-    __slots__ = ("_css", "_read", "origin")
-
-    def __init__(self, selector: str) -> None:
-        self._css, attribute = split_selector(selector)
-        self._read = node_reader(attribute)
-        self.origin = f"css {selector}"
-
-    def first(self, scope: Scope) -> Any:
-        if not self._css or self._css.startswith("+"):
-            node = next(iter(select_nodes(scope.page, scope.node, self._css)), None)
+    def first(scope: Scope) -> Any:
+        if is_plain:
+            node = scope.page.selectors.first(scope.node, css)
         else:
-            node = scope.page.selectors.first(scope.node, self._css)
-        return (self._read(node) or None) if node is not None else None
+            node = next(iter(select_nodes(scope.page, scope.node, css)), None)
+        return (read(node) or None) if node is not None else None
 
-    def all(self, scope: Scope) -> list[Any]:
-        nodes = select_nodes(scope.page, scope.node, self._css)
-        return [value for node in nodes if (value := self._read(node))]
+    def find_all(scope: Scope) -> list[Any]:
+        nodes = select_nodes(scope.page, scope.node, css)
+        return [value for node in nodes if (value := read(node))]
+
+    return Finder(f"css {selector}", first, find_all)
 
 
-class _JsonFinder:
-    """Applies a path to JSON objects; the first object with a result is used."""
+def _json_finder(roots: Callable[[Scope], Iterable[Any]], path: str, origin: str) -> Finder:
+    """Return the finder of a path in JSON objects; the first object with a result is used."""
+    expression = compile_path(path)
 
-    def __init__(self, roots: Callable[[Scope], Iterable[Any]], path: str, origin: str) -> None:
-        self._roots = roots
-        self._path = compile_path(path)
-        self.origin = origin
-
-    def first(self, scope: Scope) -> Any:
-        return next(self._results(scope), None)
-
-    def all(self, scope: Scope) -> list[Any]:
-        lists = (value if isinstance(value, list) else [value] for value in self._results(scope))
-        return [one for values in lists for one in values if one not in _EMPTY]
-
-    def _results(self, scope: Scope) -> Iterator[Any]:
-        for root in self._roots(scope):
+    def results(scope: Scope) -> Iterator[Any]:
+        for root in roots(scope):
             try:
-                value = self._path.search(root)
+                value = expression.search(root)
             except JMESPathError:
                 continue  # a function in the path does not accept this value
             if value not in _EMPTY:
                 yield value
 
+    def find_all(scope: Scope) -> list[Any]:
+        lists = (value if isinstance(value, list) else [value] for value in results(scope))
+        return [one for values in lists for one in values if one not in _EMPTY]
 
-class _OpenGraphFinder:
-    """Finds an Open Graph property of the page."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self.origin = f"open-graph {name}"
-
-    def first(self, scope: Scope) -> Any:
-        return next(iter(self.all(scope)), None)
-
-    def all(self, scope: Scope) -> list[Any]:
-        return scope.page.open_graph.get(self._name, [])
+    return Finder(origin, lambda scope: next(results(scope), None), find_all)
 
 
-class _UrlFinder:
-    """Matches a pattern in the item's URL."""
+def _open_graph_finder(name: str) -> Finder:
+    def find_all(scope: Scope) -> list[Any]:
+        return scope.page.open_graph.get(name, [])
 
-    def __init__(self, pattern: str) -> None:
-        self._pattern = user_pattern(pattern)
-        self.origin = f"address {pattern}"
+    return Finder(f"open-graph {name}", lambda scope: next(iter(find_all(scope)), None), find_all)
 
-    def first(self, scope: Scope) -> Any:
-        found = self._pattern.search(scope.url)
-        return self._pattern.first_group(found) if found else None
 
-    def all(self, scope: Scope) -> list[Any]:
-        group = self._pattern.first_group
-        return [value for m in self._pattern.finditer(scope.url) if (value := group(m))]
+def _url_finder(text: str) -> Finder:
+    pattern = user_pattern(text)
+
+    def find_all(scope: Scope) -> list[Any]:
+        groups = (pattern.first_group(found) for found in pattern.finditer(scope.url))
+        return [value for value in groups if value]
+
+    return Finder(f"address {text}", lambda scope: next(iter(find_all(scope)), None), find_all)
 
 
 def _microdata_in(scope: Scope) -> Iterable[dict[str, Any]]:
@@ -407,27 +357,19 @@ def _typed_finder(
     objects: Callable[[Scope], Iterable[dict[str, Any]]],
     text: str,
     path: str | None,
-) -> _JsonFinder:
+) -> Finder:
     """Return the finder of a schema.org type and a path in objects of that type."""
     kind, _, rest = text.partition(".")
 
     def roots(scope: Scope) -> Iterator[Any]:
-        return (one for one in objects(scope) if _has_type(one, kind))
+        for found in objects(scope):
+            types = found.get("@type")
+            named = types if isinstance(types, list) else [types]
+            if any(isinstance(one, str) and re.split(r"[/:#]", one)[-1] == kind for one in named):
+                yield found
 
     origin = f"{name} {text}" + (f" {path}" if path else "")
-    return _JsonFinder(roots, path or rest or "@", origin)
-
-
-def _has_type(found: dict[str, Any], kind: str) -> bool:
-    types = found.get("@type")
-    named = types if isinstance(types, list) else [types]
-    return any(isinstance(one, str) and re.split(r"[/:#]", one)[-1] == kind for one in named)
-
-
-def _script_finder(css: str, after: str | None, path: str | None) -> _JsonFinder:
-    pattern = user_pattern(after) if after is not None else None
-    origin = " ".join(part for part in ("script", css, after, path) if part)
-    return _JsonFinder(lambda scope: scope.page.scripts(css, pattern), path or "@", origin)
+    return _json_finder(roots, path or rest or "@", origin)
 
 
 BROKEN_LINK_ERRORS = (BadAnswer, BadCertificate, PrivateAddress, UnknownHost)
@@ -475,16 +417,13 @@ class Links:
         seen: set[str] = set()
         for css, name, read in self._selectors:
             for found in select_nodes(scope, scope.tree if node is None else node, css):
-                link = read(found) or (None if name else _inner_link(found))
+                link = read(found)
+                # A heading or a card may have its link inside.
+                if not link and not name and (inner := found.css_first("a[href]")) is not None:
+                    link = inner.attributes.get("href")
                 url = absolute_url(scope.base, link) if link else None
                 if url is not None and url not in seen:
                     seen.add(url)
                     yield found, url
             if seen:
                 return
-
-
-def _inner_link(node: LexborNode) -> str | None:
-    """Return the link inside a heading or a card that is not a link itself."""
-    link = node.css_first("a[href]")
-    return link.attributes.get("href") if link is not None else None

@@ -22,7 +22,7 @@ from longline.http.messages import Clicks, Page
 from longline.sources.base import Options, Source, Visit, layer
 from longline.sources.html.fields import AnyReader, Reading, make_readers, read_fields
 from longline.sources.html.items import ELEMENT, FoundItems, ItemFinder, KeyConflicts
-from longline.sources.html.manifest import Follow, HtmlManifest
+from longline.sources.html.manifest import HtmlManifest
 from longline.sources.html.pagination import (
     ClickPages,
     MorePages,
@@ -85,7 +85,7 @@ class IndexDiscovery:
         self._pager = make_pager(manifest.pages, parameters)
         self._max_pages = manifest.pages.most_pages if manifest.pages else 1
         self._has_one_start = len(manifest.start) == 1 and not manifest.start[0].each
-        self._follow_rules = [_FollowRule(one) for one in manifest.follow]
+        self._follow_links = [Links(one.links) for one in manifest.follow]
         cursor = visit.cursor or {}
         self._keys = KeyConflicts(cursor.get("marks"))
         self._start = int(cursor.get("start", 0))
@@ -100,11 +100,16 @@ class IndexDiscovery:
 
     async def run(self) -> AsyncIterator[Item | Cursor]:
         """Yield items as they are found, and a cursor after each index page."""
+        pages = self._manifest.pages
         for url in islice(start_urls(self._manifest, self._parameters), self._start, None):
             if not self._pending and self._is_new(url):
                 self._pending.append((url, 0))
             while self._pending:
-                async with aclosing(self._read_list(*self._pending[0])) as found:
+                if isinstance(pages, ClickPages):
+                    stream = self._clicked_list(pages, *self._pending[0])
+                else:
+                    stream = self._paged_list(*self._pending[0])
+                async with aclosing(stream) as found:
                     async for one in found:
                         yield one
                 if self._is_cut:
@@ -115,7 +120,6 @@ class IndexDiscovery:
                     yield self._cursor()
             self._start += 1
             yield self._cursor()
-        pages = self._manifest.pages
         if isinstance(pages, ClickPages) and not (self._clicked_lists or self._visit.cuts):
             self._visit.warn(
                 f"`pages: {{click: {pages.click}}}` led to no second page: either every list has "
@@ -126,12 +130,6 @@ class IndexDiscovery:
                 "the second page of every list repeats its first: either there is only one page, "
                 "or the site ignores the way `pages` requests the next one"
             )
-
-    def _read_list(self, url: str, depth: int) -> AsyncGenerator[Item | Cursor, None]:
-        pages = self._manifest.pages
-        if isinstance(pages, ClickPages):
-            return self._clicked_list(pages, url, depth)
-        return self._paged_list(url, depth)
 
     async def _clicked_list(
         self, pages: ClickPages, url: str, depth: int
@@ -167,23 +165,19 @@ class IndexDiscovery:
                 if is_last:
                     break
             count = step.count + len(clicked.shown)
-            if is_last or not self._has_more_clicks(url, count, clicked.end):
+            end = "last" if is_last else clicked.end
+            if end == "more" and count > self._max_pages:
+                end = f"it has more than most_pages ({self._max_pages}) pages"
+            if end in ("last", "same"):
                 return
-            if clicked.has_address:
-                step = PageStep(clicked.shown[-1].url, count, 1)
-            else:
-                step = PageStep(step.url, count, step.value + len(clicked.shown))
-            self._step = step
+            if end != "more":
+                self._visit.cut(f"{url} ended after {count - 1} pages: {end}")
+                return
+            clicks_made = 1 if clicked.has_address else step.value + len(clicked.shown)
+            opened = clicked.shown[-1].url if clicked.has_address else step.url
+            self._step = step = PageStep(opened, count, clicks_made)
             size = min(size * 2, _MAX_CLICKS)
             yield self._cursor()
-
-    def _has_more_clicks(self, url: str, count: int, end: str) -> bool:
-        """Return whether to click for page `count`; report pages that cannot be reached."""
-        if end == "more" and count > self._max_pages:
-            self._visit.cut(f"{url} has more than most_pages ({self._max_pages}) pages")
-        elif end not in ("more", "last", "same"):
-            self._visit.cut(f"{url} ended after {count - 1} pages: {end}")
-        return end == "more" and count <= self._max_pages
 
     async def _paged_list(self, url: str, depth: int) -> AsyncGenerator[Item | Cursor, None]:
         step: PageStep | None = self._step or self._pager.first(url)
@@ -198,7 +192,7 @@ class IndexDiscovery:
                 return
             scope, response, found = await self._find_items(step, page)
             await off_loop(len(page.body), self._follow, scope, depth)
-            while chunk := await off_loop(len(page.body), found.next_chunk, _CHUNK):
+            while chunk := await off_loop(len(page.body), _next_chunk, found.items):
                 for item in self._keys.resolve(chunk):
                     yield item
             self._report(found, page.url)
@@ -251,11 +245,13 @@ class IndexDiscovery:
         pages = self._manifest.pages
         if step.is_more and isinstance(pages, MorePages):
             return await off_loop(len(page.body), self._items_of_more, page, pages)
-        scope, found = await off_loop(len(page.body), self._items_of_page, page)
+        scope = await off_loop(len(page.body), PageScope, page)
+        found = await off_loop(len(page.body), self._finder.on_page, scope)
         if self._manifest.transport == "auto" and await off_loop(len(page.body), found.is_empty):
             # Scripts may add what the page itself lacks.
             page = await self._fetch_step(step, rendered=True)
-            scope, found = await off_loop(len(page.body), self._items_of_page, page)
+            scope = await off_loop(len(page.body), PageScope, page)
+            found = await off_loop(len(page.body), self._finder.on_page, scope)
         self._check_lost_items(page, found)
         return scope, None, found
 
@@ -277,10 +273,6 @@ class IndexDiscovery:
             self._visit.cut(problem)
         else:
             self._visit.warn(problem)
-
-    def _items_of_page(self, page: Page) -> tuple[PageScope, FoundItems]:
-        scope = PageScope(page)
-        return scope, self._finder.on_page(scope)
 
     def _items_of_more(self, page: Page, pages: MorePages) -> tuple[PageScope, Any, FoundItems]:
         if not pages.is_json:
@@ -309,19 +301,22 @@ class IndexDiscovery:
         return found
 
     def _follow(self, scope: PageScope, depth: int) -> None:
-        for rule in self._follow_rules:
-            if depth >= rule.depth:
-                is_new = (_url_hash(url) not in self._known for url in rule.urls(scope))
-                if not rule.is_depth_set and any(is_new):
+        """Add the links to more index pages on the host of this page."""
+        host = urlsplit(scope.url).netloc
+        for rule, links in zip(self._manifest.follow, self._follow_links, strict=True):
+            match = user_pattern(rule.match or "")
+            urls = (url for _, url in links.find(scope) if urlsplit(url).netloc == host)
+            for url in filter(match.search, urls):
+                if depth < rule.depth:
+                    if self._is_new(url):
+                        self._pending.append((url, depth + 1))
+                elif "depth" not in rule.model_fields_set and _url_hash(url) not in self._known:
                     reason = f"there are links to more index pages beyond a depth of {rule.depth}"
                     self._visit.cut(f"{reason}; set `depth` in `follow`")
-                continue
-            for url in rule.urls(scope):
-                if self._is_new(url):
-                    self._pending.append((url, depth + 1))
+                    break
 
     def _is_new(self, url: str) -> bool:
-        if not self._follow_rules:
+        if not self._follow_links:
             return True
         mark = _url_hash(url)
         is_new = mark not in self._known
@@ -375,25 +370,6 @@ class IndexDiscovery:
             self._visit.note("discovery", text)
 
 
-class _FollowRule:
-    """Which links lead to more index pages."""
-
-    def __init__(self, follow: Follow) -> None:
-        self._links = Links(follow.links)
-        self._match = user_pattern(follow.match) if follow.match is not None else None
-        self.depth = follow.depth
-        self.is_depth_set = "depth" in follow.model_fields_set
-
-    def urls(self, scope: PageScope) -> Iterator[str]:
-        """Yield the matching links of a page on its own host."""
-        host = urlsplit(scope.url).netloc
-        for _, url in self._links.find(scope):
-            if urlsplit(url).netloc != host:
-                continue
-            if self._match is None or self._match.search(url):
-                yield url
-
-
 class _Freshness:
     """Detects the end of a list: pages without new items."""
 
@@ -411,6 +387,10 @@ class _Freshness:
         self._previous = candidates
         self._seen.update(candidates)
         return not candidates or self.is_repeated or self._stale_pages >= _MAX_STALE_PAGES
+
+
+def _next_chunk(items: Iterator[Item]) -> list[Item]:
+    return list(islice(items, _CHUNK))
 
 
 def _url_hash(url: str) -> str:
@@ -487,15 +467,14 @@ class HtmlSource(Source):
         return read_fields(self._readers, whole_page(page))
 
     async def _read(self, visit: Visit) -> Reading:
-        if self.transport == "browser":
-            return await self._read_rendered(visit)
-        reading = self.read(await visit.fetch(visit.item.url))
-        if self.transport == "auto" and self._lacks_fields(reading):
-            # Scripts may add what the page itself lacks.
-            return await self._read_rendered(visit)
-        return reading
-
-    async def _read_rendered(self, visit: Visit) -> Reading:
+        if self.transport != "browser":
+            reading = self.read(await visit.fetch(visit.item.url))
+            # Scripts may add what the page itself lacks: a required field, or else all fields.
+            is_lacking = reading.problem is not None
+            if not self._required:
+                is_lacking = all(value is None for value in reading.fields.values())
+            if self.transport != "auto" or not is_lacking:
+                return reading
         page = await visit.fetch(visit.item.url, rendered=True)
         if isinstance(page, BrowserPage) and page.led_away:
             visit.warn(
@@ -503,12 +482,6 @@ class HtmlSource(Source):
                 "read there; write `replaces: true` at the action if that is intended"
             )
         return self.read(page)
-
-    def _lacks_fields(self, reading: Reading) -> bool:
-        """Return whether a required field is missing; without any, whether all are empty."""
-        if self._required:
-            return reading.problem is not None
-        return all(value is None for value in reading.fields.values())
 
     def _stream(self, visit: Visit) -> Any:
         manifest, parameters = self.manifest, self.options.model_dump()
