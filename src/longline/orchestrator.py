@@ -30,9 +30,8 @@ from longline.core.errors import (
     Unexpected,
     UnknownJob,
 )
-from longline.core.model import OPEN_STATES, Item, ItemState, Job, JobState
+from longline.core.model import OPEN_STATES, Item, ItemState, Job, JobState, Outcome
 from longline.core.output import html_table
-from longline.engine.extractor import Extraction
 from longline.engine.progress import SiteProgress, is_over, progress_of
 from longline.engine.report import (
     BatchResult,
@@ -211,7 +210,7 @@ class Orchestrator:
 
     # ------------------------------------------------------------ single items and lists
 
-    async def extract(self, key: str, url: str) -> Extraction:
+    async def extract(self, key: str, url: str) -> Outcome:
         """Run one item through every layer and return all that was found; store nothing."""
         async with open_collector(
             self._settings,

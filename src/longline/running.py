@@ -14,7 +14,7 @@ from longline.config.settings import Settings
 from longline.core.clock import Clock
 from longline.core.logging import log_context
 from longline.core.model import OPEN_STATES, Job, JobState
-from longline.engine.extractor import tell_finished
+from longline.engine.extractor import notify_finished
 from longline.engine.local import LocalEngine
 from longline.engine.progress import ProgressTracker
 from longline.engine.report import JobReport
@@ -118,7 +118,7 @@ class JobRun:
             report = await self._run(engine, tracker, watch, start)
             if report.progress.state is JobState.COMPLETE and spec.limit is None:
                 ended = await context.store.jobs.get(self._job.id)
-                problem = await tell_finished(context.store, collector, ended, context.clock)
+                problem = await notify_finished(context.store, collector, ended, context.clock)
                 if problem:
                     _LOG.warning(problem)
             if fetching.budgets and report.progress.state not in OPEN_STATES:

@@ -138,7 +138,7 @@ class Scraper:
         store = self._longline.store
         rows = await store.records.list(RecordQuery(job=report.job))
         items = [{"key": row["key"], "url": row["url"], **row["data"]} for row in rows]
-        unlucky = await store.failures.unlucky(FailureQuery(report.job))
+        unlucky = await store.failures.failed_items(FailureQuery(report.job))
         errors = [f"{one.key}: {one.reason}" for one in unlucky if one.state in _BAD]
         if report.state is JobState.COMPLETE:
             return ScrapeResult.succeeded(items, report.as_dict())

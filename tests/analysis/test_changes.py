@@ -17,13 +17,13 @@ from longline.sources.base import Options, Source, Visit, layer
 from longline.sources.loader import read_job_file
 from longline.storage.events import event_row
 from longline.storage.jobs import NewJob
-from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.quarantine import ReprocessedItem
 from longline.storage.queue.queue import Claim
 from longline.storage.store import Store, open_store
 from tests.analysis.two_runs import FAILED, FILTERED, GONE, STEP, UNPAID, WRONG, Runs, keys, outcome
 from tests.scripted_site import ScriptedSite
+from tests.storage.given import attempt, complete
 from tests.virtual import VirtualClock
 
 
@@ -137,7 +137,7 @@ async def test_a_run_that_was_given_its_items_cannot_tell(store: Store, run: Run
     await store.jobs.start(job.id, run.at + 11)
     (lease,) = await store.queue.lease(Claim(job.id, "me", 1, run.at + 11, run.at + 60))
     changed = outcome("shop", lease.item, {"price": 5})
-    await store.queue.finish(Completion(lease, changed, run.at + 12))
+    await complete(store, attempt(lease, changed, run.at + 12))
     await store.jobs.finish(job.id, run.at + 13)
 
     found = await compare_runs(store)
@@ -207,7 +207,7 @@ async def test_a_replay_that_stores_nothing_says_nothing_new(store: Store, run: 
     (held,) = await store.quarantine.held(older)
     mended = ReprocessedItem(held, outcome("shop", held.item, {"price": 3}))
 
-    ends = await store.quarantine.settle([mended], run.at + 60)
+    ends = await store.quarantine.complete([mended], run.at + 60)
     after = await compare_runs(store, "shop", older, newer)
 
     assert ends == [ItemState.SKIPPED]

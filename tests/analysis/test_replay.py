@@ -346,7 +346,7 @@ async def test_who_was_killed_after_the_last_item_only_ends_the_job(
         job = await store.jobs.get(report.job)
         record = Outcome(OutcomeAction.SKIP, reason="not wanted")
         held = await store.quarantine.held(job.id)
-        await store.quarantine.settle([ReprocessedItem(one, record) for one in held], clock.now())
+        await store.quarantine.complete([ReprocessedItem(one, record) for one in held], clock.now())
 
         result = await replayed(store, report, "Mended")
         ended = await store.jobs.get(report.job)

@@ -12,10 +12,10 @@ from longline.analysis.changes import ChangeKind, RunChanges
 from longline.core.errors import FailureKind
 from longline.core.model import Item, Job, Outcome, OutcomeAction, Record
 from longline.storage.jobs import NewJob
-from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Claim
 from longline.storage.store import Store
+from tests.storage.given import attempt, complete
 from tests.virtual import EPOCH
 
 FAILED = Outcome(OutcomeAction.FAIL, kind=FailureKind.SERVER, reason="it answered 500")
@@ -53,8 +53,8 @@ class Runs:
         for lease in await self.store.queue.lease(Claim(job.id, "me", 99, self.at, self.at + 60)):
             if (end := things[lease.item.key]) is not None:
                 self.at += 1
-                await self.store.queue.finish(
-                    Completion(lease, outcome(source, lease.item, end), self.at)
+                await complete(
+                    self.store, attempt(lease, outcome(source, lease.item, end), self.at)
                 )
         if is_finished:
             await self.store.jobs.finish(job.id, self.at)

@@ -13,7 +13,7 @@ import pytest
 from longline.config.settings import Settings
 from longline.core.errors import BadOption, UnknownJob
 from longline.engine.owner import this_run
-from longline.storage.queue.tasks import Task, TaskClaim, TaskKind
+from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.store import open_store
 from tests.cli.terminal import Terminal
 from tests.servers import RedisServer
@@ -41,7 +41,7 @@ def take(home: Path, output: Path, owner: str) -> None:
         now = time.time()
         ready = asyncio.run(store.tasks.ready(now))
         (order,) = [one for one in ready if one.what["output"] == str(output)]
-        asyncio.run(store.tasks.take(TaskClaim(order, owner, now, now + 20)))
+        asyncio.run(store.tasks.claim(order, owner, now, now + 20))
 
 
 def orders(longline: Terminal, job: str) -> dict[str, dict[str, Any]]:

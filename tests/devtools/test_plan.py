@@ -12,7 +12,7 @@ import pytest
 from longline.config.settings import load_settings
 from longline.core.clock import Clock, SystemClock
 from longline.core.errors import DiscoveryFailed
-from longline.core.model import Item, JobState, Outcome, OutcomeAction, Usage
+from longline.core.model import Item, JobState, Outcome, OutcomeAction
 from longline.devtools.plan import (
     MAX_SAMPLES,
     MIN_SAMPLES,
@@ -25,7 +25,6 @@ from longline.devtools.plan import (
     uncertainty,
 )
 from longline.devtools.session import Exchange, open_session, session_spec
-from longline.engine.extractor import Extraction
 from longline.http.messages import Page, Request
 from longline.orchestrator import Orchestrator
 from longline.sandbox.templates.generated import GeneratedShelf
@@ -188,7 +187,8 @@ def costing(requests: Sequence[int], host: str = "a.test") -> list[Sample]:
     outcome = Outcome(OutcomeAction.STORE)
     return [
         Sample(
-            Extraction(ITEMS[0], outcome, {}, {}, Usage(), 0.0),
+            ITEMS[0],
+            outcome,
             [Exchange(Request(f"https://{host}/"), PAGE, 0.0, 0.0, count)],
         )
         for count in requests
@@ -265,9 +265,8 @@ def tried(costs: Mapping[str, int]) -> Iterator[int]:
     """Yield what the items cost that a plan would try."""
     samples: list[Sample] = []
     for item in spread_items([Item(key, f"https://a.test/{key}") for key in costs], MAX_SAMPLES):
-        extraction = Extraction(item, Outcome(OutcomeAction.STORE), {}, {}, Usage(), 0.0)
         exchange = Exchange(Request(item.url), _PAGE, 0.0, 0.0, costs[item.key])
-        samples.append(Sample(extraction, [exchange]))
+        samples.append(Sample(item, Outcome(OutcomeAction.STORE), [exchange]))
         yield costs[item.key]
         if is_precise(samples, len(costs), lambda _domain: 2.0):
             return

@@ -18,11 +18,11 @@ from longline.distributed.processes import Drain, Reports
 from longline.distributed.worker import ChildWorker
 from longline.drift.monitor import DriftMonitor
 from longline.storage.jobs import NewJob
-from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.store import Store, open_store
 from tests.distributed.cluster_home import PAGES, GatedSite
 from tests.servers import RedisServer
+from tests.storage.given import LeasedOutcome
 
 pytestmark = pytest.mark.real_time
 AT_ONCE = 12
@@ -71,7 +71,7 @@ async def offered(store: Store, site: str, count: int) -> tuple[Job, int]:
     await store.jobs.start(job.id, now, engine="celery")
     items = [Item(str(number), f"{site}/item/{number}") for number in range(count)]
     await store.queue.add(Discovered(job.id, items, now, is_last=True))
-    return job, (await store.chunks.offer(job.id, now, size=2))[0]
+    return job, (await store.chunks.publish(job.id, now, size=2))[0]
 
 
 async def test_messages_about_a_job_that_is_gone_do_nothing(
@@ -82,7 +82,7 @@ async def test_messages_about_a_job_that_is_gone_do_nothing(
 
     assert said == []
     with pytest.raises(UnknownJob, match="gone"):
-        await store.chunks.standing("gone")
+        await store.chunks.status("gone")
 
 
 async def test_an_error_in_the_work_on_a_job_gives_back_all_of_it_that_was_in_hand(
@@ -93,9 +93,9 @@ async def test_an_error_in_the_work_on_a_job_gives_back_all_of_it_that_was_in_ha
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job, chunk = await offered(store, half_open_site.url, 40)
-    committed: list[Completion] = []
+    committed: list[LeasedOutcome] = []
 
-    def broken(_drift: DriftMonitor, finish: Completion, _state: ItemState | None) -> None:
+    def broken(_drift: DriftMonitor, finish: LeasedOutcome, _state: ItemState | None) -> None:
         committed.append(finish)
         if len(committed) == AT_ONCE:  # more than one chunk has; others wait at the gate
             raise ZeroDivisionError

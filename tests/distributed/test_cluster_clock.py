@@ -9,7 +9,7 @@ import pytest
 
 from longline.core.clock import SharedClock
 from longline.core.errors import StoreGone, UnknownJob
-from longline.engine.runtime import beside
+from longline.engine.runtime import in_background
 
 HOUR = 3600.0
 
@@ -44,7 +44,7 @@ async def test_a_clock_shows_the_time_of_the_database() -> None:
 async def test_a_clock_is_set_while_something_is_done_for_long() -> None:
     clock, database = SharedClock(), Database()
 
-    async with beside(clock.keep_following(database)):
+    async with in_background(clock.keep_following(database)):
         database.ahead = 5.0  # it has drifted since
         await asyncio.sleep(2 * HOUR)
 
@@ -55,7 +55,7 @@ async def test_a_clock_is_set_while_something_is_done_for_long() -> None:
 async def test_nobody_is_asked_the_time_when_the_work_is_done() -> None:
     clock, database = SharedClock(), Database()
 
-    async with beside(clock.keep_following(database)):
+    async with in_background(clock.keep_following(database)):
         pass
     await asyncio.sleep(2 * HOUR)
 
@@ -67,7 +67,7 @@ async def test_a_database_that_is_away_leaves_the_clock_as_it_was() -> None:
     await clock.follow(database)
     database.is_gone = True
 
-    async with beside(clock.keep_following(database)):
+    async with in_background(clock.keep_following(database)):
         await asyncio.sleep(HOUR)
 
     assert clock.now() == pytest.approx(time.time() + HOUR, abs=1)
@@ -96,5 +96,5 @@ async def test_what_is_done_meanwhile_fails_as_it_would_by_itself() -> None:
     clock = SharedClock()
 
     with pytest.raises(UnknownJob):
-        async with beside(clock.keep_following(Database())):
+        async with in_background(clock.keep_following(Database())):
             raise UnknownJob("job")

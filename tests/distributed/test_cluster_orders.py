@@ -22,7 +22,7 @@ from longline.export.export import ExportRequest
 from longline.export.tasks import export_task
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.tasks import Task, TaskClaim, TaskKind
+from longline.storage.queue.tasks import Task, TaskKind
 from tests.distributed.cluster_home import GatedSite, Home, home_running, until
 from tests.distributed.test_sweeper import a_dead_child
 
@@ -141,7 +141,7 @@ async def test_an_export_of_a_killed_worker_is_written_by_another(
     file, now = tmp_path / "records.jsonl", time.time()
     order = an_export(collected, file)
     await home.store.tasks.place(order)
-    taken = await home.store.tasks.take(TaskClaim(order, a_dead_child(), now, now + 900))
+    taken = await home.store.tasks.claim(order, a_dead_child(), now, now + 900)
     assert taken is not None
 
     await is_written(file)

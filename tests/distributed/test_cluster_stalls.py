@@ -19,13 +19,13 @@ from longline.distributed.client import Stalls, open_cluster
 from longline.distributed.registry import Presence, Presences
 from longline.engine.discovery import WAITED
 from longline.storage.jobs import NewJob
-from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Claim
 from longline.storage.store import Store, open_store
 from tests.engine.chunk_process import starter
 from tests.scripted_site import ScriptedSite
 from tests.servers import RedisServer
+from tests.storage.given import attempt, complete
 from tests.virtual import VirtualClock
 
 OWNER = "vm~12ab:77:1.00:word:70:1.00"
@@ -65,9 +65,7 @@ async def in_hand(store: Store, job: Job, clock: Clock, count: int) -> list[Leas
 
 
 async def end(store: Store, lease: Lease, clock: VirtualClock) -> None:
-    await store.queue.finish(
-        Completion(lease, Outcome(OutcomeAction.SKIP, reason="gone"), clock.now())
-    )
+    await complete(store, attempt(lease, Outcome(OutcomeAction.SKIP, reason="gone"), clock.now()))
 
 
 def named(text: str) -> set[str]:

@@ -16,7 +16,7 @@ from longline.distributed.task_runner import TaskRunner
 from longline.distributed.worker import Multiplexer
 from longline.engine.runtime import Runtime
 from longline.storage.jobs import NewJob
-from longline.storage.queue.chunks import Take, Taken
+from longline.storage.queue.chunks import Chunk, ChunkClaim
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Reclaim
 from longline.storage.store import Store, open_store
@@ -35,11 +35,11 @@ class Hands:
         self.taken: list[tuple[str, bool]] = []
         self.ended: list[str] = []
 
-    async def work(self, taken: Taken, _seconds: float) -> None:
+    async def work(self, taken: Chunk, _seconds: float) -> None:
         (lease,) = taken.leases
         self.taken.append((lease.item.key, taken.is_alone))
         await self._clock.sleep(60)
-        await self._store.chunks.finish(taken.chunk, taken.owner, self._clock.now())
+        await self._store.chunks.complete([(taken.id, taken.owner)], self._clock.now())
 
     async def end(self, job: str) -> None:
         self.ended.append(job)
@@ -93,7 +93,7 @@ async def found(store: Store, clock: VirtualClock, key: str) -> Job:
     await store.jobs.start(job.id, clock.now(), engine="celery")
     items = [Item(key, f"http://{key}.test/")]
     await store.queue.add(Discovered(job.id, items, clock.now(), is_last=True))
-    await store.chunks.offer(job.id, clock.now(), size=1)
+    await store.chunks.publish(job.id, clock.now(), size=1)
     return job
 
 
@@ -103,9 +103,9 @@ async def suspect(store: Store, clock: VirtualClock) -> Job:
     now = clock.now()
     job = await found(store, clock, "suspect")
     (chunk,) = await store.chunks.unanswered(job.id, now + 1)
-    await store.chunks.take(Take(chunk, "the dead", now, now + 20, 1))
+    await store.chunks.claim(chunk, ChunkClaim("the dead", now, now + 20, 1))
     await store.queue.reclaim(Reclaim(job.id, now, killed=["the dead"]))
-    await store.chunks.offer(job.id, now, size=1)
+    await store.chunks.publish(job.id, now, size=1)
     return job
 
 

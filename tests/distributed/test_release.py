@@ -13,7 +13,7 @@ from longline.distributed.processes import Reports
 from longline.distributed.worker import release_after_error, release_of
 from longline.engine.owner import this_child
 from longline.storage.jobs import NewJob
-from longline.storage.queue.chunks import Take, Taken
+from longline.storage.queue.chunks import Chunk, ChunkClaim
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.store import Store, open_store
 from tests.virtual import VirtualClock
@@ -43,11 +43,11 @@ async def a_job(store: Store, clock: VirtualClock, count: int) -> Job:
     return job
 
 
-async def in_hand(store: Store, job: Job, clock: VirtualClock, owner: str) -> Taken:
+async def in_hand(store: Store, job: Job, clock: VirtualClock, owner: str) -> Chunk:
     now = clock.now()
-    await store.chunks.offer(job.id, now, size=2)
+    await store.chunks.publish(job.id, now, size=2)
     chunk = (await store.chunks.unanswered(job.id, now + 1))[0]
-    taken = await store.chunks.take(Take(chunk, owner, now, now + 20, 2))
+    taken = await store.chunks.claim(chunk, ChunkClaim(owner, now, now + 20, 2))
     assert taken is not None
     return taken
 

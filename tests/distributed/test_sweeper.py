@@ -16,7 +16,7 @@ from longline.distributed.sweeper import Children, Sweeper
 from longline.engine.owner import process_of, this_host
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.tasks import Task, TaskClaim, TaskKind
+from longline.storage.queue.tasks import Task, TaskKind
 from tests.distributed.cluster_home import Home
 from tests.servers import RedisServer
 from tests.virtual import VirtualClock
@@ -170,7 +170,7 @@ async def test_an_order_that_nobody_holds_is_told_of_until_somebody_comes(
     await sweeper.sweep()
     again = (await home.messages.waiting())[OUTPUT]
     home.forget_messages(OUTPUT)
-    await home.store.tasks.take(TaskClaim(order, "somebody", clock.now(), clock.now() + 60))
+    await home.store.tasks.claim(order, "somebody", clock.now(), clock.now() + 60)
     await clock.sleep(6)
     await sweeper.sweep()
 
@@ -200,9 +200,9 @@ async def _die_discovering(
 ) -> None:
     now, owner = clock.now(), a_dead_child()
     children = Children(os.getpid(), in_flight={process_of(owner) or 0: in_flight})
-    before = await home.store.chunks.standing(job.id)
+    before = await home.store.chunks.status(job.id)
     await home.store.jobs.take_discovery(
-        job.id, owner, at=now, until=now + 20, dead=[before.finder or ""]
+        job.id, owner, at=now, until=now + 20, dead=[before.discoverer or ""]
     )
     if leader is not None:
         await leader.sweep(Children(parent=1))  # before whoever knows more

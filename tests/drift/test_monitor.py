@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,12 +15,12 @@ from longline.core.model import Item, ItemState, Job, JobState, Outcome, Outcome
 from longline.drift.monitor import NOTICED, UNJUDGED, DriftMonitor, accept_profile
 from longline.storage.jobs import NewJob
 from longline.storage.profiles import DriftResult
-from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.quarantine import ReprocessedItem
 from longline.storage.queue.queue import Claim
 from longline.storage.store import Store, open_store
 from tests.sample_sources import PageOptions, PageSource
+from tests.storage.given import LeasedOutcome, attempt
 from tests.virtual import VirtualClock
 
 WRONG = Outcome(OutcomeAction.QUARANTINE, kind=FailureKind.INVALID, reason="text: is missing")
@@ -52,10 +51,10 @@ async def committed(
 
 async def finishes(
     store: Store, job: Job, rows: list[dict[str, Any]], at: float
-) -> list[Completion]:
+) -> list[LeasedOutcome]:
     leases = await store.queue.lease(Claim(job.id, "me", len(rows), at, at + 20))
     return [
-        Completion(lease, Outcome(OutcomeAction.STORE, record=made(lease.item, rows)), at + number)
+        attempt(lease, Outcome(OutcomeAction.STORE, record=made(lease.item, rows)), at + number)
         for number, lease in enumerate(leases)
     ]
 
@@ -90,8 +89,8 @@ async def test_what_is_told_is_noticed_and_written_down(
     await drifting.begin(job)
     items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(150)]
     await store.queue.add(Discovered(job.id, items, clock.now(), is_last=True))
-    for finish in await finishes(store, job, rows(100, 50), clock.now()):
-        drifting.on_commit(finish, ItemState.STORED)
+    for lease, outcome in await finishes(store, job, rows(100, 50), clock.now()):
+        drifting.on_commit(lease, outcome, ItemState.STORED)
 
     await drifting.check()
 
@@ -107,8 +106,8 @@ async def test_what_was_parked_or_lost_says_nothing(
     await drifting.begin(job)
     items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(150)]
     await store.queue.add(Discovered(job.id, items, clock.now(), is_last=True))
-    for finish in await finishes(store, job, rows(100, 50), clock.now()):
-        drifting.on_commit(finish, None)
+    for lease, outcome in await finishes(store, job, rows(100, 50), clock.now()):
+        drifting.on_commit(lease, outcome, None)
 
     await drifting.check()
 
@@ -321,7 +320,7 @@ async def test_what_is_accepted_is_not_told_when_the_job_is_judged_anew(
     await accept_profile(store, job.id, clock.now())
 
     await drifting.begin(job)
-    await store.quarantine.end(job.id, clock.now(), await drifting.result())
+    await store.quarantine.finish(job.id, clock.now(), await drifting.result())
 
     kept, again = await store.profiles.find(job.id), await store.jobs.get(job.id)
     assert told.drift != ()
@@ -339,13 +338,13 @@ async def test_what_is_mended_later_is_judged_where_it_stands_in_the_list(
     await store.queue.add(Discovered(job.id, items, clock.now(), is_last=True))
     await store.queue.complete_all(
         [
-            replace(one, outcome=WRONG) if made(one.lease.item, data).data["text"] is None else one
+            (one[0], WRONG) if made(one[0].item, data).data["text"] is None else one
             for one in await finishes(store, job, data, clock.now())
         ]
     )
     held = await store.quarantine.held(job.id)
     mended = [Outcome(OutcomeAction.STORE, record=made(one.item, data)) for one in held]
-    await store.quarantine.settle(list(map(ReprocessedItem, held, mended)), clock.now() + 9_999)
+    await store.quarantine.complete(list(map(ReprocessedItem, held, mended)), clock.now() + 9_999)
 
     await drifting.begin(job)
     ending = await drifting.result()

@@ -13,13 +13,13 @@ from aiohttp import web
 from longline.config.job_spec import make_spec
 from longline.config.settings import Settings
 from longline.core.model import ItemState, Job, JobState
-from longline.distributed.worker import More, run_chunk
+from longline.distributed.worker import ChunkFeed, NextClaim
 from longline.engine.extractor import Collector
 from longline.engine.job_engine import JobEngine
 from longline.engine.runtime import RunOptions, Runtime
 from longline.engine.worker import WorkEnd
 from longline.storage.jobs import NewJob
-from longline.storage.queue.chunks import Take, Taken
+from longline.storage.queue.chunks import Chunk, ChunkClaim
 from longline.storage.store import Store
 from longline.wiring import open_collector
 from tests.scripted_site import ScriptedSite
@@ -52,22 +52,23 @@ class Process:
         return await self.engine.discover(self.offer, owner=f"finder {next(self._names)}")
 
     async def offer(self) -> None:
-        await self.store.chunks.offer(self.job.id, self.clock.now(), size=SIZE)
+        await self.store.chunks.publish(self.job.id, self.clock.now(), size=SIZE)
 
-    async def take(self, owner: str = "me", size: int = SIZE) -> Taken | None:
+    async def take(self, owner: str = "me", size: int = SIZE) -> Chunk | None:
         """Take the next chunk, as a message would have it."""
         now = self.clock.now()
         await self.offer()
         chunks = await self.store.chunks.unanswered(self.job.id, now + 1)
         if not chunks:
             return None
-        return await self.store.chunks.take(Take(chunks[0], owner, now, now + 20, size))
+        return await self.store.chunks.claim(chunks[0], ChunkClaim(owner, now, now + 20, size))
 
-    async def run_chunk(self, taken: Taken, *, seconds: float, more: More | None = None) -> WorkEnd:
+    async def run_chunk(
+        self, taken: Chunk, *, seconds: float, more: NextClaim | None = None
+    ) -> WorkEnd:
         """Work on a chunk, and on those that `more` asks for."""
-        return await run_chunk(
-            self.engine, taken, store=self.store, clock=self.clock, seconds=seconds, more=more
-        )
+        feed = ChunkFeed(self.store, self.clock, taken, more)
+        return await self.engine.work(taken.leases, feed=feed, seconds=seconds)
 
     async def work_off(self) -> list[tuple[int, int]]:
         """Work on chunks until nothing is due; say of each what came of it."""

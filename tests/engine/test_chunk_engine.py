@@ -10,14 +10,14 @@ from aiohttp import web
 from longline.config.settings import Settings
 from longline.core.errors import DiscoveryFailed, StoreError, StoreFull
 from longline.core.model import ItemState, JobState
-from longline.engine.pause_policy import rest_or_pause
+from longline.engine.pause_policy import pause_if_stuck
 from longline.engine.runtime import RunOptions
-from longline.storage.queue.completion import Completion
 from longline.storage.queue.queue import Reclaim
 from longline.storage.store import open_store
 from tests.engine.chunk_process import LONG, Begin, slow, starter
 from tests.scripted_site import ScriptedSite
 from tests.servers import PostgresServer
+from tests.storage.given import LeasedOutcome
 from tests.virtual import VirtualClock
 
 PLAIN = RunOptions()
@@ -228,7 +228,7 @@ async def test_a_database_that_takes_no_more_ends_the_chunk_and_loses_nothing(
         taken = await process.take()
         assert taken is not None
 
-        async def full(_finishes: list[Completion]) -> None:
+        async def full(_finishes: list[LeasedOutcome]) -> None:
             raise StoreFull(process.store.address)
 
         with monkeypatch.context() as broken:
@@ -269,12 +269,12 @@ async def test_a_finder_that_is_to_end_leaves_the_rest_to_the_next(
     async with begun(fails_at=8) as process:
         asyncio.get_running_loop().call_later(5, process.engine.stop, "drained")
         failure = await process.discover()
-        standing = await process.store.chunks.standing(process.job.id)
+        standing = await process.store.chunks.status(process.job.id)
         at = process.clock.now()
         total = sum((await process.counts()).values())
 
     assert (failure, total) == (None, 8)
-    assert standing.lacks_finder(at)
+    assert standing.needs_discoverer(at)
 
 
 async def test_discovery_that_finds_nothing_fails_the_job(
@@ -299,7 +299,7 @@ async def test_discovery_that_fails_on_the_way_pauses_the_job_when_the_rest_is_d
         failure = await process.discover()
         before, _ = await process.state()
         ends = await process.work_off()
-        told = await rest_or_pause(process.store, process.job.id, process.clock.now(), PLAIN)
+        told = await pause_if_stuck(process.store, process.job.id, process.clock.now(), PLAIN)
         after, reason = await process.state()
 
     assert before is JobState.RUNNING

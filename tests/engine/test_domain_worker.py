@@ -11,7 +11,7 @@ import pytest
 from longline.core.model import ItemState, Lease
 from longline.engine.runtime import RunOptions
 from longline.engine.worker import DomainWorker, StopSignal, WorkEnd
-from longline.storage.queue.chunks import TakeMore, Turn
+from longline.storage.queue.chunks import ChunkClaim
 from tests.engine.chunk_process import LONG, Begin, Process, slow
 from tests.scripted_site import ScriptedSite
 
@@ -36,11 +36,14 @@ class Taking:
         self.emptied |= dict.fromkeys(emptied, now)
         self.wishes.append(wanted)
         await asyncio.sleep(self.seconds)
-        await process.store.chunks.offer(process.job.id, now, size=1, most=4 * ITEMS)
+        await process.store.chunks.publish(process.job.id, now, size=1, most=4 * ITEMS)
         domain = process.collector.source.options.site.removeprefix("http://")
-        then = TakeMore(f"turn {len(self.wishes)}", now, now + LONG, self.size, now, domain=domain)
-        turn = Turn(process.job.id, [], then, -(-wanted // self.size))
-        taken = await process.store.chunks.turn(turn) if wanted else []
+        then = ChunkClaim(f"turn {len(self.wishes)}", now, now + LONG, self.size)
+        taken = []
+        if wanted:
+            count = -(-wanted // self.size)
+            job = process.job.id
+            taken = await process.store.chunks.claim_next(job, domain, then, count=count)
         self.most_leased = max(self.most_leased, (await process.counts()).get(ItemState.LEASED, 0))
         return [lease for one in taken for lease in one.leases]
 
@@ -56,7 +59,7 @@ async def work(process: Process, taking: Taking, size: int) -> WorkEnd:
         leases=taken.leases,
         room=asyncio.Semaphore(WIDTH),
         stop=StopSignal(),
-        on_commit=lambda _finish, _state: None,
+        on_commit=lambda _lease, _outcome, _state: None,
         feed=taking,
     ).run(LONG)
 

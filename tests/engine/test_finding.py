@@ -1,4 +1,4 @@
-"""Discovery in chunks: soon, many at a time, and nothing lost when somebody fails."""
+"""Discovery in batchs: soon, many at a time, and nothing lost when somebody fails."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from longline.core.errors import StoreFull
 from longline.core.model import Cursor, Item
-from longline.engine.discovery import LARGEST_CHUNK, Chunk, find_in_chunks
+from longline.engine.discovery import LARGEST_BATCH, Batch, discover_batches
 from tests.virtual import VirtualClock
 
 
@@ -21,54 +21,54 @@ async def stream(count: int, error: Exception | None = None) -> AsyncIterator[It
 
 
 class Taker:
-    """Takes chunks, as many as it wants."""
+    """Takes batchs, as many as it wants."""
 
     def __init__(self, *, most: int = 100) -> None:
-        self.chunks: list[Chunk] = []
+        self.batchs: list[Batch] = []
         self._most = most
 
-    async def __call__(self, chunk: Chunk) -> bool:
-        self.chunks.append(chunk)
-        return len(self.chunks) < self._most
+    async def __call__(self, batch: Batch) -> bool:
+        self.batchs.append(batch)
+        return len(self.batchs) < self._most
 
     @property
     def keys(self) -> list[str]:
-        return [item.key for chunk in self.chunks for item in chunk.items]
+        return [item.key for batch in self.batchs for item in batch.items]
 
 
-async def test_all_items_come_in_order_and_each_chunk_with_its_cursor() -> None:
+async def test_all_items_come_in_order_and_each_batch_with_its_cursor() -> None:
     taker = Taker()
 
-    await find_in_chunks(stream(450), taker)
+    await discover_batches(stream(450), taker)
 
     assert taker.keys == [str(number) for number in range(450)]
-    assert max(len(chunk.items) for chunk in taker.chunks) == LARGEST_CHUNK
-    assert taker.chunks[-1].cursor == Cursor({"next": 450})
+    assert max(len(batch.items) for batch in taker.batchs) == LARGEST_BATCH
+    assert taker.batchs[-1].cursor == Cursor({"next": 450})
 
 
 async def test_what_a_failing_source_had_found_is_handed_over_first() -> None:
     taker = Taker()
 
     with pytest.raises(ZeroDivisionError):
-        await find_in_chunks(stream(7, ZeroDivisionError()), taker)
+        await discover_batches(stream(7, ZeroDivisionError()), taker)
 
     assert len(taker.keys) == 7
 
 
 async def test_a_full_store_is_told_as_itself() -> None:
-    async def full(_chunk: Chunk) -> bool:
+    async def full(_batch: Batch) -> bool:
         raise StoreFull("somewhere")
 
     with pytest.raises(StoreFull):
-        await find_in_chunks(stream(7), full)
+        await discover_batches(stream(7), full)
 
 
 async def test_nobody_is_asked_for_more_than_is_wanted() -> None:
     taker = Taker(most=1)
 
-    await find_in_chunks(stream(100_000), taker)
+    await discover_batches(stream(100_000), taker)
 
-    assert len(taker.chunks) == 1
+    assert len(taker.batchs) == 1
 
 
 async def test_items_do_not_wait_for_a_slow_next_one(clock: VirtualClock) -> None:
@@ -79,11 +79,11 @@ async def test_items_do_not_wait_for_a_slow_next_one(clock: VirtualClock) -> Non
         await clock.sleep(60)
         yield Item("2", "http://x/")
 
-    async def note(_chunk: Chunk) -> bool:
+    async def note(_batch: Batch) -> bool:
         moments.append(clock.now())
         return True
 
     started = clock.now()
-    await find_in_chunks(slow(), note)
+    await discover_batches(slow(), note)
 
     assert moments[0] - started < 1

@@ -10,7 +10,7 @@ import pytest
 from longline.core.model import Job, OutcomeAction
 from longline.engine.owner import dead_among, is_abandoned, this_host, this_run
 from longline.storage.store import Store, open_store
-from tests.storage.given import ended, leased, queued
+from tests.storage.given import complete, ended, leased, queued
 from tests.virtual import EPOCH
 
 DEAD = f"{this_host()}:999999999:1.00"
@@ -66,7 +66,7 @@ async def test_a_job_that_waits_for_parked_items_is_given_the_benefit_of_the_dou
 ) -> None:
     job = await queued(store, "1")
     (lease,) = await leased(store, job)
-    await store.queue.finish(ended(lease, OutcomeAction.DEFER, due=EPOCH + 60))
+    await complete(store, ended(lease, OutcomeAction.DEFER, due=EPOCH + 60))
 
     assert not await is_left_alone(store, job, EPOCH + 30)
     assert await is_left_alone(store, job, EPOCH + 90)

@@ -16,7 +16,7 @@ LIMIT = 20.0
 
 
 async def attempts(process: Process) -> list[tuple[str, str, int]]:
-    found = await process.store.failures.unlucky(FailureQuery(process.job.id))
+    found = await process.store.failures.failed_items(FailureQuery(process.job.id))
     return [(one["kind"], one["step"], one["tries"]) for row in found for one in row.attempts]
 
 
@@ -29,7 +29,7 @@ async def test_an_item_that_takes_too_long_three_times_fails_and_the_job_ends(
         await process.discover()
         ends = [await process.work_for(LIMIT) for _ in range(3)]
         counts = await process.counts()
-        (item,) = await process.store.failures.unlucky(FailureQuery(process.job.id))
+        (item,) = await process.store.failures.failed_items(FailureQuery(process.job.id))
         noted = await attempts(process)
         spent = await process.store.events.statistics(process.job.id)
         state = await process.engine.finish()

@@ -10,7 +10,7 @@ import pytest
 from longline.core.errors import FailureKind
 from longline.core.model import OVERRAN, ItemState
 from longline.sources.base import Visit, layer
-from longline.storage.queue.chunks import TakeMore
+from longline.storage.queue.chunks import ChunkClaim
 from longline.storage.queue.queue import Reclaim
 from tests.engine.chunk_process import Begin, slow
 from tests.engine.test_overrunning import LIMIT, attempts
@@ -156,9 +156,9 @@ async def test_chunks_that_are_done_meanwhile_are_not_held_to_be_lost(
         taken = await process.take("first")
         assert taken is not None
 
-        async def more() -> TakeMore:
+        async def more() -> ChunkClaim:
             now = process.clock.now()
-            return TakeMore("second", now, now + 20, 4, before=now)
+            return ChunkClaim("second", now, now + 20, 4, before=now)
 
         async def sweep() -> None:
             while True:

@@ -9,14 +9,13 @@ import pytest
 
 from longline.core.errors import FailureKind
 from longline.core.model import Item, ItemState, Job, JobState, Lease, Outcome, OutcomeAction
-from longline.engine.pause_policy import rest_or_pause
+from longline.engine.pause_policy import pause_if_stuck
 from longline.engine.runtime import RunOptions
 from longline.storage.events import event_row
 from longline.storage.queue.chunks import DISCOVERY_FAILED
-from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.store import Store, open_store
-from tests.storage.given import leased, queued, stored
+from tests.storage.given import LeasedOutcome, attempt, complete, leased, queued, stored
 from tests.virtual import EPOCH
 
 PLAIN = RunOptions(patience=900)
@@ -33,17 +32,17 @@ async def parked(
 ) -> None:
     """Park the next item of a job."""
     (lease,) = await leased(store, job)
-    await store.queue.finish(later(lease, until, kind))
+    await complete(store, later(lease, until, kind))
 
 
-def later(lease: Lease, until: float, kind: FailureKind) -> Completion:
+def later(lease: Lease, until: float, kind: FailureKind) -> LeasedOutcome:
     outcome = Outcome(OutcomeAction.DEFER, kind=kind, reason="shop.test blocks us", due=until)
-    return Completion(lease, outcome, EPOCH + 1)
+    return attempt(lease, outcome, EPOCH + 1)
 
 
 async def told(store: Store, job: Job, options: RunOptions = PLAIN, *, after: float = 60) -> str:
     """Return what a job is paused for, and its state."""
-    reason = await rest_or_pause(store, job.id, EPOCH + after, options)
+    reason = await pause_if_stuck(store, job.id, EPOCH + after, options)
     row = await store.jobs.get(job.id)
     assert row.reason == reason
     return f"{row.state}: {reason}"
@@ -92,7 +91,7 @@ async def test_a_site_that_does_not_answer_for_long_pauses_its_job(
 ) -> None:
     job = await queued(store, "1", "2", is_last=True)
     (lease,) = await leased(store, job)
-    await store.queue.finish(stored(lease))  # at the first second
+    await complete(store, stored(lease))  # at the first second
     await parked(store, job, until=EPOCH + 2000)
 
     assert (await told(store, job, after=after)).startswith(state)
@@ -133,22 +132,22 @@ async def test_failed_discovery_ends_a_job_when_nothing_is_left_to_do(
 
 async def test_nobody_is_told_to_discover_again_what_has_failed_in_this_run(store: Store) -> None:
     job = await queued(store, "1")
-    before = await store.chunks.standing(job.id)
+    before = await store.chunks.status(job.id)
     event = event_row(job.id, EPOCH, DISCOVERY_FAILED, reason="no way", is_fatal=True)
     await store.events.append(event)
-    failed = await store.chunks.standing(job.id)
+    failed = await store.chunks.status(job.id)
     await store.jobs.start(job.id, EPOCH + 10, engine="celery")
-    resumed = await store.chunks.standing(job.id)
+    resumed = await store.chunks.status(job.id)
 
-    assert [one.lacks_finder(EPOCH) for one in (before, failed, resumed)] == [True, False, True]
+    assert [one.needs_discoverer(EPOCH) for one in (before, failed, resumed)] == [True, False, True]
 
 
 async def test_a_finder_that_is_dead_or_silent_is_replaced(store: Store) -> None:
     job = await queued(store, "1")
     await store.jobs.take_discovery(job.id, "me", at=EPOCH, until=EPOCH + 20, dead=[])
 
-    standing = await store.chunks.standing(job.id)
+    standing = await store.chunks.status(job.id)
 
-    assert not standing.lacks_finder(EPOCH + 19)
-    assert standing.lacks_finder(EPOCH + 19, dead=["me"])
-    assert standing.lacks_finder(EPOCH + 21)
+    assert not standing.needs_discoverer(EPOCH + 19)
+    assert standing.needs_discoverer(EPOCH + 19, dead=["me"])
+    assert standing.needs_discoverer(EPOCH + 21)

@@ -16,7 +16,7 @@ from longline.engine.watch import Checkpoints, Watch
 from longline.storage.database import Database, open_database
 from longline.storage.queue.queue import JobCounts, Queue
 from longline.storage.store import Store
-from tests.storage.given import leased, queued, stored
+from tests.storage.given import complete, leased, queued, stored
 from tests.virtual import VirtualClock
 
 
@@ -107,7 +107,7 @@ async def test_a_big_job_is_shown_as_it_was_until_it_is_counted_again(
     job = await queued(store, "a", "b")
     pictures = Pictures(store)
     first = await pictures.of(job)
-    await store.queue.finish(stored((await leased(store, job))[0]))
+    await complete(store, stored((await leased(store, job))[0]))
 
     max_in_flight = await pictures.of(job)
     await clock.sleep(60)
@@ -123,7 +123,7 @@ async def test_a_big_job_that_has_ended_is_counted_at_once(
     job = await queued(store, "a", is_last=True)
     pictures = Pictures(store)
     await pictures.of(await store.jobs.get(job.id))
-    await store.queue.finish(stored((await leased(store, job))[0]))
+    await complete(store, stored((await leased(store, job))[0]))
     await store.jobs.finish(job.id, clock.now())
 
     ended = await pictures.of(await store.jobs.get(job.id))

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from longline.core.errors import FailureKind
 from longline.core.model import Cursor, Item, ItemState, JobState
-from longline.engine.pause_policy import GRACE, rest_or_pause
+from longline.engine.pause_policy import GRACE, pause_if_stuck
 from longline.engine.runtime import RunOptions
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Options, Source, Visit, layer
@@ -209,7 +209,7 @@ async def test_a_chunk_is_handed_back_at_the_time_limit_and_the_job_ends(
         started = clock.now()
         end = await process.run_chunk(taken, seconds=LONG)
         seconds = clock.now() - started
-        await rest_or_pause(process.store, process.job.id, clock.now(), options)
+        await pause_if_stuck(process.store, process.job.id, clock.now(), options)
         state = await process.engine.finish()
 
     assert (end.finished, end.handed_back) == (0, 4)

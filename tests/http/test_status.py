@@ -71,7 +71,7 @@ async def test_failures_show_no_status_for_an_item_without_an_answer(
         "tests.sample_sources:PageSource", options, transport=web, **spec
     ) as orchestrator:
         report = await orchestrator.execute()
-        items = await orchestrator.store.failures.unlucky(FailureQuery(report.job))
+        items = await orchestrator.store.failures.failed_items(FailureQuery(report.job))
 
     assert [one.status for one in items] == [None]
     assert {attempt["status"] for one in items for attempt in one.attempts} == {None}

@@ -218,7 +218,7 @@ async def run(site: RawSite, home: Path, clock: VirtualClock) -> tuple[Outcomes,
     ) as orchestrator:
         report = await orchestrator.execute()
         rows = await orchestrator.store.queue.finished(report.job)
-        unlucky = await orchestrator.store.failures.unlucky(FailureQuery(report.job))
+        unlucky = await orchestrator.store.failures.failed_items(FailureQuery(report.job))
     kinds = {one.kind for one in unlucky}
     kinds |= {attempt["kind"] for one in unlucky for attempt in one.attempts}
     return {row["key"]: row["state"] for row in rows}, kinds

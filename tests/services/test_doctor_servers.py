@@ -300,7 +300,7 @@ async def test_workers_that_take_nothing_are_a_problem(
         job = await store.jobs.create(NewJob("shop", {}, {}, long_ago))
         await store.jobs.start(job.id, long_ago, engine="celery")
         await store.queue.add(Discovered(job.id, [Item("a", "https://shop.test")], long_ago))
-        await store.chunks.offer(job.id, long_ago, size=5)
+        await store.chunks.publish(job.id, long_ago, size=5)
 
     with registered(redis_server, "idle-worker"):
         first, second = examine(at, {"workers": workers})

@@ -13,8 +13,8 @@ from aiohttp import web
 from longline.config.auth import Auth
 from longline.config.documents import parse_document
 from longline.core.clock import Clock
-from longline.core.model import Cursor, Item, Usage
-from longline.engine.extractor import Collector, Extraction
+from longline.core.model import Cursor, Item, Outcome, Usage
+from longline.engine.extractor import Collector
 from longline.http.chain import ClientIdentity, Policies, build_chain
 from longline.http.transport import HttpOptions, HttpTransport
 from longline.limits.breaker import CircuitBreaker
@@ -110,7 +110,7 @@ class Bench:
         _, collector = self.open(text, **options)
         return await self.discover(collector, cursor)
 
-    async def run(self, text: str, **options: Any) -> list[Extraction]:
+    async def run(self, text: str, **options: Any) -> list[Outcome]:
         """Run discovery and then each item."""
         _, collector = self.open(text, **options)
         items = await self.discover(collector)
@@ -119,7 +119,7 @@ class Bench:
     async def records(self, text: str, **options: Any) -> list[dict[str, Any]]:
         """Return the data of the records of a run in which nothing failed."""
         found = await self.run(text, **options)
-        assert [one.outcome.reason for one in found if not one.is_success] == []
+        assert [one.reason for one in found if not one.is_success] == []
         return [dict(one.record.data) for one in found if one.record]
 
     async def discover(

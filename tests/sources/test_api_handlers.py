@@ -191,8 +191,8 @@ async def test_a_rule_may_skip_an_item_by_its_detail(api: ApiSite, bench: Bench)
 """
     extractions = await bench.run(listing("", detail))
 
-    assert extractions[0].outcome.action is OutcomeAction.SKIP
-    assert "a draft" in str(extractions[0].outcome.reason)
+    assert extractions[0].action is OutcomeAction.SKIP
+    assert "a draft" in str(extractions[0].reason)
 
 
 async def test_a_long_wait_for_a_detail_parks_the_item(api: ApiSite, bench: Bench) -> None:
@@ -203,8 +203,8 @@ async def test_a_long_wait_for_a_detail_parks_the_item(api: ApiSite, bench: Benc
 """
     extractions = await bench.run(listing("", detail))
 
-    assert extractions[0].outcome.action is OutcomeAction.DEFER
-    assert not extractions[0].outcome.is_for_domain
+    assert extractions[0].action is OutcomeAction.DEFER
+    assert not extractions[0].is_for_domain
 
 
 async def test_what_is_skipped_below_a_record_is_empty_with_a_note(

@@ -96,10 +96,11 @@ async def test_a_value_cannot_lead_elsewhere(api: ApiSite, bench: Bench) -> None
 
     found = await bench.run(text)
 
-    assert found[0].outcome.action is OutcomeAction.QUARANTINE
-    assert "{parent.id}" in str(found[0].outcome.reason)
-    assert "'..'" in str(found[0].outcome.reason)
-    assert found[1].item.url == f"{api.url}/products/a%2F..%2Fb%3Fc"
+    assert found[0].action is OutcomeAction.QUARANTINE
+    assert "{parent.id}" in str(found[0].reason)
+    assert "'..'" in str(found[0].reason)
+    assert found[1].record is not None
+    assert found[1].record.url == f"{api.url}/products/a%2F..%2Fb%3Fc"
 
 
 async def test_bad_bytes_in_json_are_replaced_and_noted(api: ApiSite, bench: Bench) -> None:
@@ -126,8 +127,8 @@ async def test_a_record_is_kept_whole_without_fields(api: ApiSite, bench: Bench)
 
     found = await bench.run(listing())
 
-    assert found[0].item.key == "5"
     assert found[0].record is not None
+    assert found[0].record.key == "5"
     assert found[0].record.data == {"id": 5, "deep": {"list": [1, None]}}
     assert found[0].record.provenance["id"] == f"record {api.url}/products"
     assert api.paths == ["/products"]
@@ -187,8 +188,8 @@ async def test_a_record_without_a_required_field_is_quarantined(
 
     found = await bench.run(listing(fields))
 
-    assert found[0].outcome.action is OutcomeAction.QUARANTINE
-    assert problem in str(found[0].outcome.reason)
+    assert found[0].action is OutcomeAction.QUARANTINE
+    assert problem in str(found[0].reason)
 
 
 @pytest.mark.parametrize("odd", [{"name": "x"}, {"id": None}, {"id": ""}, {"id": [1]}, "text"])
@@ -199,11 +200,11 @@ async def test_a_record_without_a_key_is_quarantined_and_does_not_end_the_list(
 
     lost, kept = await bench.run(listing())
 
-    assert (lost.outcome.action, kept.outcome.action) == (
+    assert (lost.action, kept.action) == (
         OutcomeAction.QUARANTINE,
         OutcomeAction.STORE,
     )
-    assert "'id'" in str(lost.outcome.reason)
+    assert "'id'" in str(lost.reason)
 
 
 async def test_a_key_may_have_several_parts_and_a_record_its_own_address(
@@ -249,7 +250,7 @@ async def test_an_item_that_no_list_gave_is_quarantined(api: ApiSite, bench: Ben
 
     found = await collector.collect(Item("1", f"{api.url}/products"))
 
-    assert found.outcome.action is OutcomeAction.QUARANTINE
+    assert found.action is OutcomeAction.QUARANTINE
     assert api.asked == []
 
 
@@ -292,7 +293,7 @@ async def test_a_record_is_completed_by_its_detail_and_by_what_is_embedded(
     }
     assert found[0].record.provenance["text"] == f"ask_product {api.url}/products/1 path text"
     assert found[0].record.provenance["name"] == f"record {api.url}/products path name"
-    assert found[0].item.url == f"{api.url}/products/1"
+    assert found[0].record.url == f"{api.url}/products/1"
 
 
 async def test_a_record_whose_detail_has_gone_is_skipped(api: ApiSite, bench: Bench) -> None:
@@ -300,7 +301,7 @@ async def test_a_record_whose_detail_has_gone_is_skipped(api: ApiSite, bench: Be
 
     found = await bench.run(listing(DETAILED.strip()))
 
-    assert found[0].outcome.action is OutcomeAction.SKIP
+    assert found[0].action is OutcomeAction.SKIP
 
 
 async def test_an_optional_part_that_fails_leaves_an_empty_field_and_a_note(
@@ -326,9 +327,9 @@ async def test_a_detail_that_is_a_list_of_several_is_refused(api: ApiSite, bench
 
     found = await bench.run(listing(DETAILED.strip()))
 
-    assert found[0].outcome.action is OutcomeAction.QUARANTINE
-    assert "'product'" in str(found[0].outcome.reason)
-    assert "2" in str(found[0].outcome.reason).partition("'product'")[2]
+    assert found[0].action is OutcomeAction.QUARANTINE
+    assert "'product'" in str(found[0].reason)
+    assert "2" in str(found[0].reason).partition("'product'")[2]
 
 
 # ---------------------------------------------------------------- parents and children
@@ -398,8 +399,8 @@ async def test_a_parent_that_lacks_what_its_children_need_is_quarantined(
 
     found = await bench.run(listing("collect: false") + child)
 
-    assert found[0].outcome.action is OutcomeAction.QUARANTINE
-    assert "{parent.id}" in str(found[0].outcome.reason)
+    assert found[0].action is OutcomeAction.QUARANTINE
+    assert "{parent.id}" in str(found[0].reason)
 
 
 async def test_an_error_among_many_lists_comes_as_itself(api: ApiSite, bench: Bench) -> None:

@@ -17,11 +17,11 @@ from longline.storage.database import Database
 from longline.storage.enrichment import Question, QuestionOutcome, QuestionRequest
 from longline.storage.matches import BlockedRecord, MatchBatch, RecordPair
 from longline.storage.profiles import DriftResult
-from longline.storage.queue.chunks import Take
+from longline.storage.queue.chunks import ChunkClaim
 from longline.storage.schema import metadata
 from longline.storage.store import Store
 from tests.limit_backends import SqliteStates
-from tests.storage.given import ended, leased, queued, stored
+from tests.storage.given import complete, ended, leased, queued, stored
 from tests.virtual import EPOCH
 
 ODD = {"price": 1.50, "z": 1, "a": [None, True, 1e-7, 10**18, "ü😀"], "q": "\\u0000"}
@@ -44,15 +44,15 @@ async def _run(store: Store) -> None:
     failure = Failure(
         EPOCH, "https://shop.test/a", FailureKind.SERVER, "oops", "retried", 0.25, 503
     )
-    await store.queue.finish(stored(first, usage=Usage(requests=2, failures=[failure])))
-    await store.queue.finish(stored(second))
+    await complete(store, stored(first, usage=Usage(requests=2, failures=[failure])))
+    await complete(store, stored(second))
     why: dict[str, Any] = {"kind": FailureKind.INVALID, "reason": "no price", "raw": {"seen": "ü"}}
-    await store.queue.finish(ended(third, OutcomeAction.QUARANTINE, **why))
-    (chunk,) = await store.chunks.offer(job.id, EPOCH, size=2)
-    taken = await store.chunks.take(Take(chunk, "me", EPOCH, EPOCH + 20, 2))
+    await complete(store, ended(third, OutcomeAction.QUARANTINE, **why))
+    (chunk,) = await store.chunks.publish(job.id, EPOCH, size=2)
+    taken = await store.chunks.claim(chunk, ChunkClaim("me", EPOCH, EPOCH + 20, 2))
     assert taken is not None
-    await store.queue.finish(ended(taken.leases[0], OutcomeAction.SKIP, reason="sold"))
-    await store.chunks.finish(chunk, "me", EPOCH + 3)
+    await complete(store, ended(taken.leases[0], OutcomeAction.SKIP, reason="sold"))
+    await store.chunks.complete([(chunk, "me")], EPOCH + 3)
     await store.records.update("a", ODD, at=EPOCH + 9)
     await store.jobs.finish(job.id, EPOCH + 5, DriftResult({"records": 2}))
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, inspect
 
+from longline.core.errors import LeaseLost
 from longline.core.model import (
     Item,
+    ItemState,
     Job,
     Lease,
     Note,
@@ -17,9 +20,9 @@ from longline.core.model import (
     Quality,
     QualityPart,
     Record,
+    Usage,
 )
 from longline.storage.jobs import NewJob
-from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Claim
 from longline.storage.store import Store
@@ -71,15 +74,44 @@ async def leased(
     return await store.queue.lease(Claim(job.id, owner, count, at, at + 20))
 
 
-def stored(lease: Lease, **values: Any) -> Completion:
-    """Return the end of a try that made a record."""
+LeasedOutcome = tuple[Lease, Outcome]
+
+
+def attempt(
+    lease: Lease,
+    outcome: Outcome,
+    at: float,
+    seconds: float = 0.0,
+    usage: Usage | None = None,
+    *,
+    found: Sequence[Item] = (),
+) -> LeasedOutcome:
+    """Return a lease and the outcome of an attempt that ended at `at`."""
+    usage = usage or Usage()
+    return lease, replace(outcome, at=at, seconds=seconds, usage=usage, found=found)
+
+
+def stored(lease: Lease, **values: Any) -> LeasedOutcome:
+    """Return the outcome of an attempt that made a record."""
     outcome = Outcome(OutcomeAction.STORE, record=record(lease.item.key))
-    return Completion(lease, outcome, EPOCH + 1, **values)
+    return attempt(lease, outcome, EPOCH + 1, **values)
 
 
-def ended(lease: Lease, verdict: OutcomeAction, **outcome: Any) -> Completion:
-    """Return the end of a try that made none."""
-    return Completion(lease, Outcome(verdict, **outcome), EPOCH + 1)
+def ended(lease: Lease, action: OutcomeAction, **values: Any) -> LeasedOutcome:
+    """Return the outcome of an attempt that made no record."""
+    return attempt(lease, Outcome(action, **values), EPOCH + 1)
+
+
+async def complete(store: Store, one: LeasedOutcome) -> ItemState:
+    """Commit one outcome.
+
+    Raises:
+        LeaseLost: the token is outdated.
+    """
+    (end,) = await store.queue.complete_all([one])
+    if isinstance(end, LeaseLost):
+        raise end
+    return end
 
 
 def tables_of(connection: Connection) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from longline.core.model import ItemState
 from longline.storage.database import Database, open_database
 from longline.storage.query import RecordQuery
 from longline.storage.store import Store, open_store
-from tests.storage.given import leased, queued, record, stored
+from tests.storage.given import complete, leased, queued, record, stored
 from tests.virtual import EPOCH
 
 LARGE = {"title": "x" * 20_000}
@@ -83,7 +83,7 @@ async def test_once_there_is_room_again_work_goes_on(database: Database, store: 
     await grow_by(database, pages=None)
 
     assert any(isinstance(answer, StoreFull) for answer in full)
-    assert await store.queue.finish(stored(lease)) == ItemState.STORED
+    assert await complete(store, stored(lease)) == ItemState.STORED
 
 
 async def test_a_lock_held_for_too_long_is_reported(hasty: Store, lock: sqlite3.Connection) -> None:

@@ -11,7 +11,7 @@ from longline.core.errors import UnknownJob
 from longline.core.model import Job, JobState, OutcomeAction
 from longline.storage.jobs import NewJob
 from longline.storage.store import Store, open_store
-from tests.storage.given import ended, leased, new_job, queued, stored
+from tests.storage.given import complete, ended, leased, new_job, queued, stored
 from tests.virtual import EPOCH
 
 
@@ -25,7 +25,7 @@ async def worked_off(store: Store, verdicts: str) -> Job:
     by_letter = {"x": OutcomeAction.SKIP, "f": OutcomeAction.FAIL, "q": OutcomeAction.QUARANTINE}
     for letter, lease in zip(verdicts, await leased(store, job, 99), strict=True):
         verdict = by_letter.get(letter)
-        await store.queue.finish(ended(lease, verdict) if verdict else stored(lease))
+        await complete(store, ended(lease, verdict) if verdict else stored(lease))
     return job
 
 
@@ -235,7 +235,7 @@ async def test_of_many_who_finish_a_job_one_does(store: Store, address: str) -> 
 async def test_a_job_is_not_finished_while_discovery_goes_on(store: Store) -> None:
     job = await queued(store, "a")
     (lease,) = await leased(store, job)
-    await store.queue.finish(stored(lease))
+    await complete(store, stored(lease))
 
     assert await store.jobs.finish(job.id, EPOCH) is None
     assert (await store.jobs.get(job.id)).state == JobState.RUNNING
@@ -244,7 +244,7 @@ async def test_a_job_is_not_finished_while_discovery_goes_on(store: Store) -> No
 async def test_a_job_is_not_finished_while_an_item_is_leased(store: Store) -> None:
     job = await queued(store, "a", "b", is_last=True)
     first, _ = await leased(store, job, 2)
-    await store.queue.finish(stored(first))
+    await complete(store, stored(first))
 
     assert await store.jobs.finish(job.id, EPOCH) is None
 
@@ -252,7 +252,7 @@ async def test_a_job_is_not_finished_while_an_item_is_leased(store: Store) -> No
 async def test_a_job_is_not_finished_while_an_item_is_parked(store: Store) -> None:
     job = await queued(store, "a", is_last=True)
     (lease,) = await leased(store, job)
-    await store.queue.finish(ended(lease, OutcomeAction.DEFER, due=EPOCH + 60))
+    await complete(store, ended(lease, OutcomeAction.DEFER, due=EPOCH + 60))
 
     assert await store.jobs.finish(job.id, EPOCH) is None
 

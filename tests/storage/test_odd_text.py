@@ -5,11 +5,10 @@ from __future__ import annotations
 from longline.core.errors import FailureKind
 from longline.core.model import Failure, Item, ItemState, JobState, Outcome, OutcomeAction, Usage
 from longline.storage.events import event_row
-from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.failures import FailureQuery
 from longline.storage.store import Store
-from tests.storage.given import leased, new_job, queued, record
+from tests.storage.given import attempt, complete, leased, new_job, queued, record
 from tests.virtual import EPOCH
 
 HALF, KEPT = "https://shop.test/\ud83d", "https://shop.test/\\ud83d"
@@ -30,9 +29,9 @@ async def test_a_failed_request_of_such_an_address_is_in_the_ledger(store: Store
     (lease,) = await leased(store, job)
     outcome = Outcome(OutcomeAction.FAIL, kind=FailureKind.NETWORK, reason="no answer")
 
-    state = await store.queue.finish(Completion(lease, outcome, EPOCH, usage=an_account()))
+    state = await complete(store, attempt(lease, outcome, EPOCH, usage=an_account()))
 
-    (unlucky,) = await store.failures.unlucky(FailureQuery(job.id))
+    (unlucky,) = await store.failures.failed_items(FailureQuery(job.id))
     (told,) = await store.events.list(job.id, kind="request.odd")
     assert state is ItemState.FAILED
     assert [(one["url"], one["reason"]) for one in unlucky.attempts] == [(KEPT, f"{KEPT} failed")]
@@ -44,7 +43,7 @@ async def test_a_record_next_to_such_a_request_is_quarantined_alone(store: Store
     (lease,) = await leased(store, job)
     outcome = Outcome(OutcomeAction.STORE, record=record("a", {"title": HALF}))
 
-    state = await store.queue.finish(Completion(lease, outcome, EPOCH, usage=an_account()))
+    state = await complete(store, attempt(lease, outcome, EPOCH, usage=an_account()))
 
     assert state is ItemState.QUARANTINED
 

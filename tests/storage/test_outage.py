@@ -18,7 +18,7 @@ from longline.storage.query import RecordQuery
 from longline.storage.store import Store, open_store
 from tests.servers import PostgresServer, postgres_running
 from tests.storage.cutting_proxy import Cut, CuttingProxy, proxy_to
-from tests.storage.given import leased, new_job, queued, record, stored
+from tests.storage.given import complete, leased, new_job, queued, record, stored
 from tests.virtual import EPOCH
 
 pytestmark = pytest.mark.real_time
@@ -68,7 +68,7 @@ def reborn(server: PostgresServer) -> None:
 async def work_off(store: Store, job: Any, done: asyncio.Queue[str]) -> None:
     while leases := await leased(store, job, 3):
         ends = [stored(lease, usage=Usage(requests=1)) for lease in leases]
-        states = await asyncio.gather(*(store.queue.finish(end) for end in ends))
+        states = await asyncio.gather(*(complete(store, end) for end in ends))
         for state in states:
             done.put_nowait(state)
 

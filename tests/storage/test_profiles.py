@@ -9,9 +9,8 @@ import pytest
 from longline.core.errors import FailureKind
 from longline.core.model import Job, JobState, Outcome, OutcomeAction
 from longline.storage.profiles import DriftResult, Profiles
-from longline.storage.queue.completion import Completion
 from longline.storage.store import Store
-from tests.storage.given import leased, queued, record
+from tests.storage.given import attempt, leased, queued, record
 from tests.virtual import EPOCH
 
 
@@ -106,7 +105,7 @@ async def committed(store: Store, count: int) -> Job:
     keys = [f"{number:04}" for number in range(count + count // 10)]
     job = await queued(store, *keys, is_last=True)
     finishes = [
-        Completion(
+        attempt(
             lease,
             Outcome(OutcomeAction.QUARANTINE, kind=FailureKind.INVALID, reason="price: missing")
             if lease.item.key >= f"{count:04}"
@@ -177,7 +176,7 @@ async def test_a_profile_of_nothing_does_not_replace_one_that_has_records(
     drift = {"price": "price is gone"}
     await store.jobs.finish(job.id, EPOCH, DriftResult({"records": 5, "drift": drift}, ("gone",)))
 
-    await store.quarantine.end(job.id, EPOCH + 9, DriftResult({"records": 0}))
+    await store.quarantine.finish(job.id, EPOCH + 9, DriftResult({"records": 0}))
 
     kept, ended = await profiles.find(job.id), await store.jobs.get(job.id)
     assert kept is not None

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from longline.core.errors import UnknownRecord
-from longline.core.model import Quality
+from longline.core.model import Outcome, OutcomeAction, Quality
 from longline.storage.query import RecordQuery
 from longline.storage.store import Store
-from tests.storage.given import leased, queued, record, stored
+from tests.storage.given import attempt, complete, leased, queued, record, stored
 from tests.virtual import EPOCH
 
 
@@ -94,17 +94,15 @@ async def test_records_that_change_together_each_keep_their_own_time(store: Stor
     job = await queued(store, "a", "b")
     leases = await leased(store, job, 2)
     for_each = (
-        replace(
-            stored(lease, seconds=1.0),
-            outcome=replace(
-                stored(lease).outcome, record=record(lease.item.key, {}, fingerprint="second")
-            ),
-            at=EPOCH + 10 + number,
+        attempt(
+            lease,
+            Outcome(OutcomeAction.STORE, record(lease.item.key, {}, fingerprint="second")),
+            EPOCH + 10 + number,
         )
         for number, lease in enumerate(leases)
     )
 
-    await asyncio.gather(*(store.queue.finish(finish) for finish in for_each))
+    await asyncio.gather(*(complete(store, finish) for finish in for_each))
 
     ends = [(await store.records.versions(key))[0]["until"] for key in "ab"]
     assert ends == [EPOCH + 10, EPOCH + 11]
@@ -114,13 +112,12 @@ async def test_the_same_key_twice_in_one_transaction_is_two_versions(store: Stor
     job = await queued(store, "a")
     other = await queued(store, "a")
     (lease,), (again,) = await leased(store, job), await leased(store, other)
-    changed = replace(
-        stored(again).outcome, record=record("a", {"title": "Cap"}, fingerprint="second")
-    )
+    cap = record("a", {"title": "Cap"}, fingerprint="second")
+    changed = Outcome(OutcomeAction.STORE, cap)
 
     states = await asyncio.gather(
-        store.queue.finish(stored(lease)),
-        store.queue.finish(replace(stored(again), outcome=changed)),
+        complete(store, stored(lease)),
+        complete(store, attempt(again, changed, EPOCH + 1)),
     )
 
     assert list(states) == ["stored", "stored"]

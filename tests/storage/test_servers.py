@@ -27,7 +27,7 @@ from longline.storage.query import RecordQuery
 from longline.storage.schema import metadata, plumbing
 from longline.storage.store import Store, open_store
 from tests.servers import PostgresServer
-from tests.storage.given import ended, leased, queued, record, tables_of
+from tests.storage.given import complete, ended, leased, queued, record, tables_of
 from tests.virtual import EPOCH
 
 OPEN = "import sys; from longline.storage.store import open_store; open_store(sys.argv[1]).close()"
@@ -212,7 +212,7 @@ def test_the_rows_of_a_snapshot_stay_on_the_server_until_they_are_fetched(
 async def test_characters_that_text_cannot_hold_are_replaced(store: Store) -> None:
     job = await queued(store, "a")
     (lease,) = await leased(store, job)
-    await store.queue.finish(ended(lease, OutcomeAction.FAIL, reason="a \x00 in it"))
+    await complete(store, ended(lease, OutcomeAction.FAIL, reason="a \x00 in it"))
     await store.records.create(record("a", {"title": "a \x00 in it"}), at=EPOCH)
 
     (item,) = await store.queue.finished(job.id)

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from longline.core.model import Item, ItemState, Job, JobState, OutcomeAction
-from longline.storage.queue.chunks import ChunkProgress, Take, TakeMore, Taken, Turn
+from longline.storage.queue.chunks import Chunk, ChunkClaim, ChunkProgress
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Reclaim
 from longline.storage.store import Store, open_store
-from tests.storage.given import ended, item, leased, new_job, queued, stored
+from tests.storage.given import complete, ended, item, leased, new_job, queued, stored
 from tests.virtual import EPOCH
 
 TEN = [str(number) for number in range(10)]
@@ -37,11 +37,11 @@ async def running(store: Store, *found: Item) -> Job:
 
 async def take(
     store: Store, chunk: int, owner: str = "me", *, at: float = EPOCH, size: int = 4
-) -> Taken | None:
-    return await store.chunks.take(Take(chunk, owner, at, at + 20, size))
+) -> Chunk | None:
+    return await store.chunks.claim(chunk, ChunkClaim(owner, at, at + 20, size))
 
 
-def keys(taken: Taken | None) -> list[str]:
+def keys(taken: Chunk | None) -> list[str]:
     return [lease.item.key for lease in taken.leases] if taken else []
 
 
@@ -52,17 +52,17 @@ async def died(store: Store, job: Job, owner: str) -> None:
 async def test_all_that_is_due_is_offered_and_nothing_twice(store: Store) -> None:
     job = await queued(store, *TEN)
 
-    offered = await store.chunks.offer(job.id, EPOCH, size=4)
+    offered = await store.chunks.publish(job.id, EPOCH, size=4)
 
     assert len(set(offered)) == 3
-    assert await store.chunks.offer(job.id, EPOCH, size=4) == []
+    assert await store.chunks.publish(job.id, EPOCH, size=4) == []
 
 
 async def test_each_domain_is_offered_for_itself(store: Store) -> None:
     elsewhere = [Item(f"b{number}", f"https://b.test/{number}") for number in range(2)]
     job = await running(store, *map(item, "123"), *elsewhere)
 
-    assert len(await store.chunks.offer(job.id, EPOCH, size=10)) == 2
+    assert len(await store.chunks.publish(job.id, EPOCH, size=10)) == 2
 
 
 async def test_no_more_than_the_most_are_open_and_half_of_them_gone_are_made_up_for(
@@ -70,11 +70,11 @@ async def test_no_more_than_the_most_are_open_and_half_of_them_gone_are_made_up_
 ) -> None:
     job = await queued(store, *TEN)
 
-    first = await store.chunks.offer(job.id, EPOCH, size=1, most=4)
+    first = await store.chunks.publish(job.id, EPOCH, size=1, most=4)
     await take(store, first[0], size=1)
-    second = await store.chunks.offer(job.id, EPOCH, size=1, most=4)
+    second = await store.chunks.publish(job.id, EPOCH, size=1, most=4)
     await take(store, first[1], size=1)
-    third = await store.chunks.offer(job.id, EPOCH, size=1, most=4)
+    third = await store.chunks.publish(job.id, EPOCH, size=1, most=4)
 
     assert (len(first), len(second), len(third)) == (4, 0, 2)
 
@@ -82,34 +82,34 @@ async def test_no_more_than_the_most_are_open_and_half_of_them_gone_are_made_up_
 async def test_what_is_parked_is_offered_when_it_is_due(store: Store) -> None:
     job = await queued(store, "1")
     (lease,) = await leased(store, job)
-    await store.queue.finish(ended(lease, OutcomeAction.DEFER, due=EPOCH + 60))
+    await complete(store, ended(lease, OutcomeAction.DEFER, due=EPOCH + 60))
 
-    assert await store.chunks.offer(job.id, EPOCH + 59, size=4) == []
-    assert len(await store.chunks.offer(job.id, EPOCH + 60, size=4)) == 1
+    assert await store.chunks.publish(job.id, EPOCH + 59, size=4) == []
+    assert len(await store.chunks.publish(job.id, EPOCH + 60, size=4)) == 1
 
 
 async def test_nothing_of_a_paused_job_is_offered_or_taken(store: Store) -> None:
     job = await queued(store, *TEN)
-    chunk, *_ = await store.chunks.offer(job.id, EPOCH, size=4)
+    chunk, *_ = await store.chunks.publish(job.id, EPOCH, size=4)
     await store.jobs.halt(job.id, EPOCH, "stopped")
 
-    assert await store.chunks.offer(job.id, EPOCH, size=4) == []
+    assert await store.chunks.publish(job.id, EPOCH, size=4) == []
     assert await take(store, chunk) is None
     assert await store.chunks.unanswered(job.id, EPOCH + 60) == []
 
 
 async def test_a_resumed_job_is_offered_anew(store: Store) -> None:
     job = await queued(store, *TEN)
-    await store.chunks.offer(job.id, EPOCH, size=4)
+    await store.chunks.publish(job.id, EPOCH, size=4)
     await store.jobs.halt(job.id, EPOCH, "stopped")
     await store.jobs.start(job.id, EPOCH, engine="celery")
 
-    assert len(await store.chunks.offer(job.id, EPOCH, size=4)) == 3
+    assert len(await store.chunks.publish(job.id, EPOCH, size=4)) == 3
 
 
 async def test_a_message_that_nobody_answers_is_known(store: Store) -> None:
     job = await queued(store, *TEN)
-    first, second, third = await store.chunks.offer(job.id, EPOCH, size=4)
+    first, second, third = await store.chunks.publish(job.id, EPOCH, size=4)
     await store.chunks.sent([first, second], EPOCH + 1)
     await store.chunks.sent([second], EPOCH + 9)
     await take(store, third)
@@ -120,7 +120,7 @@ async def test_a_message_that_nobody_answers_is_known(store: Store) -> None:
 
 async def test_the_items_of_the_highest_priority_are_taken_first(store: Store) -> None:
     job = await running(store, item("low"), item("high", 5), item("middle", 2))
-    (chunk,) = await store.chunks.offer(job.id, EPOCH, size=4)
+    (chunk,) = await store.chunks.publish(job.id, EPOCH, size=4)
 
     assert keys(await take(store, chunk, size=2)) == ["high", "middle"]
 
@@ -128,7 +128,7 @@ async def test_the_items_of_the_highest_priority_are_taken_first(store: Store) -
 async def test_a_chunk_is_of_one_domain(store: Store) -> None:
     elsewhere = [Item(f"b{number}", f"https://b.test/{number}") for number in range(3)]
     job = await running(store, *map(item, "123"), *elsewhere)
-    first, second = await store.chunks.offer(job.id, EPOCH, size=4)
+    first, second = await store.chunks.publish(job.id, EPOCH, size=4)
 
     taken = [keys(await take(store, chunk)) for chunk in (first, second)]
 
@@ -137,45 +137,45 @@ async def test_a_chunk_is_of_one_domain(store: Store) -> None:
 
 async def test_who_has_something_to_do_takes_more_of_other_domains_alone(store: Store) -> None:
     job = await running(store, item("1"), Item("b", "https://b.test/b"))
-    await store.chunks.offer(job.id, EPOCH, size=4)
-    wish = TakeMore(
+    await store.chunks.publish(job.id, EPOCH, size=4)
+    wish = ChunkClaim(
         "me", EPOCH, EPOCH + 20, 4, before=EPOCH, busy=frozenset({(job.id, "shop.test")})
     )
 
-    assert keys(await store.chunks.take_more(wish)) == ["b"]
-    assert await store.chunks.take_more(replace(wish, owner="me again")) is None
+    assert keys(await store.chunks.claim_any(wish)) == ["b"]
+    assert await store.chunks.claim_any(replace(wish, owner="me again")) is None
 
 
 async def test_what_was_offered_only_just_now_is_left_to_the_idle(store: Store) -> None:
     job = await running(store, item("1"))
-    await store.chunks.offer(job.id, EPOCH, size=4)
+    await store.chunks.publish(job.id, EPOCH, size=4)
 
-    wish = TakeMore("me", EPOCH, EPOCH + 20, 4, before=EPOCH - 0.4)
+    wish = ChunkClaim("me", EPOCH, EPOCH + 20, 4, before=EPOCH - 0.4)
 
-    assert await store.chunks.take_more(wish) is None
+    assert await store.chunks.claim_any(wish) is None
 
 
 async def test_a_turn_ends_one_chunk_and_takes_the_next(store: Store) -> None:
     job = await queued(store, *TEN)
-    first, *_ = await store.chunks.offer(job.id, EPOCH, size=4)
+    first, *_ = await store.chunks.publish(job.id, EPOCH, size=4)
     await take(store, first, "me")
-    then = TakeMore("next", EPOCH, EPOCH + 20, 4, before=EPOCH, domain="shop.test")
+    then = ChunkClaim("next", EPOCH, EPOCH + 20, 4, before=EPOCH)
 
-    (another,) = await store.chunks.turn(Turn(job.id, [(first, "me")], then))
+    (another,) = await store.chunks.claim_next(job.id, "shop.test", then, done=[(first, "me")])
 
     assert len(keys(another)) == 4
     assert (await store.chunks.progress(job.id)).completed == 1
-    assert not await store.chunks.finish(first, "me", EPOCH)
+    assert not await store.chunks.complete([(first, "me")], EPOCH)
 
 
 async def test_a_turn_takes_several_and_leaves_offered_what_has_no_items(store: Store) -> None:
     job = await queued(store, *TEN)
-    offered = await store.chunks.offer(job.id, EPOCH, size=2)
-    then = TakeMore("me", EPOCH, EPOCH + 20, 4, before=EPOCH, domain="shop.test")
+    offered = await store.chunks.publish(job.id, EPOCH, size=2)
+    then = ChunkClaim("me", EPOCH, EPOCH + 20, 4, before=EPOCH)
 
-    taken = await store.chunks.turn(Turn(job.id, [], then, count=4))
+    taken = await store.chunks.claim_next(job.id, "shop.test", then, count=4)
 
-    assert [(one.chunk, len(keys(one))) for one in taken] == list(
+    assert [(one.id, len(keys(one))) for one in taken] == list(
         zip(offered[:3], [4, 4, 2], strict=True)
     )
     assert sorted(key for one in taken for key in keys(one)) == TEN
@@ -184,7 +184,7 @@ async def test_a_turn_takes_several_and_leaves_offered_what_has_no_items(store: 
 
 async def test_a_chunk_is_taken_once(store: Store, other: Store) -> None:
     job = await queued(store, *TEN)
-    chunk, *_ = await store.chunks.offer(job.id, EPOCH, size=4)
+    chunk, *_ = await store.chunks.publish(job.id, EPOCH, size=4)
 
     both = await asyncio.gather(take(store, chunk), take(other, chunk, "you"))
 
@@ -193,7 +193,7 @@ async def test_a_chunk_is_taken_once(store: Store, other: Store) -> None:
 
 async def test_two_who_take_at_once_share_nothing(store: Store, other: Store) -> None:
     job = await queued(store, *TEN)
-    first, second, third = await store.chunks.offer(job.id, EPOCH, size=4)
+    first, second, third = await store.chunks.publish(job.id, EPOCH, size=4)
 
     taken = await asyncio.gather(
         take(store, first), take(other, second, "you"), take(store, third, "me again")
@@ -206,7 +206,7 @@ async def test_two_who_offer_at_once_offer_once(store: Store, other: Store) -> N
     job = await queued(store, *TEN)
 
     both = await asyncio.gather(
-        store.chunks.offer(job.id, EPOCH, size=2), other.chunks.offer(job.id, EPOCH, size=2)
+        store.chunks.publish(job.id, EPOCH, size=2), other.chunks.publish(job.id, EPOCH, size=2)
     )
 
     assert sorted(len(one) for one in both) == [0, 5]
@@ -214,7 +214,7 @@ async def test_two_who_offer_at_once_offer_once(store: Store, other: Store) -> N
 
 async def test_a_chunk_with_nothing_left_to_do_is_used_up(store: Store) -> None:
     job = await queued(store, "1")
-    (chunk,) = await store.chunks.offer(job.id, EPOCH, size=4)
+    (chunk,) = await store.chunks.publish(job.id, EPOCH, size=4)
     await leased(store, job)
 
     assert await take(store, chunk) is None
@@ -224,31 +224,31 @@ async def test_a_chunk_with_nothing_left_to_do_is_used_up(store: Store) -> None:
 
 async def test_progress_counts_chunks_by_where_they_stand(store: Store) -> None:
     job = await queued(store, *TEN)
-    first, second, _ = await store.chunks.offer(job.id, EPOCH, size=4)
+    first, second, _ = await store.chunks.publish(job.id, EPOCH, size=4)
     await take(store, first)
     await take(store, second)
 
-    assert await store.chunks.finish(first, "me", EPOCH)
+    assert await store.chunks.complete([(first, "me")], EPOCH)
     assert await store.chunks.progress(job.id) == ChunkProgress(3, 1, 1, 1)
 
 
 async def test_only_its_owner_ends_a_chunk_and_only_once(store: Store) -> None:
     job = await queued(store, "1")
-    (chunk,) = await store.chunks.offer(job.id, EPOCH, size=4)
+    (chunk,) = await store.chunks.publish(job.id, EPOCH, size=4)
     await take(store, chunk)
 
-    assert not await store.chunks.finish(chunk, "you", EPOCH)
-    assert await store.chunks.finish(chunk, "me", EPOCH)
-    assert not await store.chunks.finish(chunk, "me", EPOCH)
+    assert not await store.chunks.complete([(chunk, "you")], EPOCH)
+    assert await store.chunks.complete([(chunk, "me")], EPOCH)
+    assert not await store.chunks.complete([(chunk, "me")], EPOCH)
 
 
 async def test_suspects_come_last_and_alone(store: Store) -> None:
     job = await queued(store, *TEN)
-    first, *_ = await store.chunks.offer(job.id, EPOCH, size=4)
+    first, *_ = await store.chunks.publish(job.id, EPOCH, size=4)
     suspects = keys(await take(store, first))
     await died(store, job, "me")
 
-    new = await store.chunks.offer(job.id, EPOCH, size=4)
+    new = await store.chunks.publish(job.id, EPOCH, size=4)
     unanswered = await store.chunks.unanswered(job.id, EPOCH + 60)
     taken = [await take(store, chunk, f"me {chunk}") for chunk in unanswered]
 
@@ -262,16 +262,16 @@ async def test_a_suspect_that_waits_for_long_is_taken_alone_by_whoever_says_so(
     store: Store,
 ) -> None:
     job = await queued(store, "1")
-    (chunk,) = await store.chunks.offer(job.id, EPOCH, size=4)
+    (chunk,) = await store.chunks.publish(job.id, EPOCH, size=4)
     await take(store, chunk)
     await died(store, job, "me")
-    await store.chunks.offer(job.id, EPOCH, size=4)
+    await store.chunks.publish(job.id, EPOCH, size=4)
     later = EPOCH + 90
-    wish = TakeMore("me too", later, later + 20, 4, before=later)
+    wish = ChunkClaim("me too", later, later + 20, 4, before=later)
 
-    unsaid = await store.chunks.take_more(wish)
-    too_soon = await store.chunks.take_more(replace(wish, suspects_before=EPOCH - 1))
-    taken = await store.chunks.take_more(replace(wish, suspects_before=EPOCH))
+    unsaid = await store.chunks.claim_any(wish)
+    too_soon = await store.chunks.claim_any(replace(wish, suspects_before=EPOCH - 1))
+    taken = await store.chunks.claim_any(replace(wish, suspects_before=EPOCH))
 
     assert (unsaid, too_soon) == (None, None)
     assert keys(taken) == ["1"]
@@ -281,13 +281,13 @@ async def test_a_suspect_that_waits_for_long_is_taken_alone_by_whoever_says_so(
 
 async def test_suspects_wait_for_what_is_not_suspected(store: Store) -> None:
     job = await queued(store, "1", "2")
-    (chunk,) = await store.chunks.offer(job.id, EPOCH, size=1, most=1)
+    (chunk,) = await store.chunks.publish(job.id, EPOCH, size=1, most=1)
     await take(store, chunk, size=1)
     await died(store, job, "me")
-    await store.chunks.offer(job.id, EPOCH, size=4)
+    await store.chunks.publish(job.id, EPOCH, size=4)
 
-    wish = TakeMore("me too", EPOCH, EPOCH + 20, 4, before=EPOCH, suspects_before=EPOCH)
-    taken = await store.chunks.take_more(wish)
+    wish = ChunkClaim("me too", EPOCH, EPOCH + 20, 4, before=EPOCH, suspects_before=EPOCH)
+    taken = await store.chunks.claim_any(wish)
 
     assert keys(taken) == ["2"]
     assert taken is not None
@@ -297,15 +297,15 @@ async def test_suspects_wait_for_what_is_not_suspected(store: Store) -> None:
 async def test_a_parked_domain_waits_as_a_whole_but_nobody_shorter(store: Store) -> None:
     job = await queued(store, "1", "2", "3")
     (lease,) = await leased(store, job)
-    await store.queue.finish(ended(lease, OutcomeAction.DEFER, due=EPOCH + 900))
+    await complete(store, ended(lease, OutcomeAction.DEFER, due=EPOCH + 900))
 
     parked = await store.queue.park(
         job.id, "shop.test", EPOCH + 60, kind="blocked", reason="shop.test blocks us"
     )
 
     assert parked == 2
-    assert await store.chunks.offer(job.id, EPOCH + 59, size=4) == []
-    (chunk,) = await store.chunks.offer(job.id, EPOCH + 60, size=4)
+    assert await store.chunks.publish(job.id, EPOCH + 59, size=4) == []
+    (chunk,) = await store.chunks.publish(job.id, EPOCH + 60, size=4)
     others = {"1", "2", "3"} - {lease.item.key}  # which comes first of its equals is open
     assert set(keys(await take(store, chunk, at=EPOCH + 60))) == others
 
@@ -313,7 +313,7 @@ async def test_a_parked_domain_waits_as_a_whole_but_nobody_shorter(store: Store)
 async def test_two_who_finish_a_job_at_once_finish_it_once(store: Store, other: Store) -> None:
     job = await queued(store, "1", is_last=True)
     (lease,) = await leased(store, job)
-    await store.queue.finish(stored(lease))
+    await complete(store, stored(lease))
 
     ends = await asyncio.gather(store.jobs.finish(job.id, EPOCH), other.jobs.finish(job.id, EPOCH))
 

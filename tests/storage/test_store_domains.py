@@ -9,7 +9,7 @@ from longline.core.model import Item, Job, OutcomeAction
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Claim, Waiting
 from longline.storage.store import Store
-from tests.storage.given import ended, new_job
+from tests.storage.given import complete, ended, new_job
 from tests.virtual import EPOCH
 
 
@@ -76,7 +76,7 @@ async def test_what_waits_is_told_by_domain_with_the_ban_that_holds_it(store: St
     for lease in await store.queue.lease(claim(job, 1)):
         kind = FailureKind.BLOCKED
         end = ended(lease, OutcomeAction.DEFER, kind=kind, reason="banned", due=EPOCH + 900)
-        await store.queue.finish(end)
+        await complete(store, end)
 
     assert await store.queue.waiting(job.id) == {
         "a.test": Waiting(1, EPOCH + 900, "banned"),

@@ -10,10 +10,9 @@ import pytest
 from longline.core.errors import FailureKind, LeaseLost
 from longline.core.model import ItemState, Job, Outcome, OutcomeAction, Record, Usage
 from longline.pipeline.material import Material, unpack_material
-from longline.storage.queue.completion import Completion
 from longline.storage.queue.queue import Reclaim, Reclaimed
 from longline.storage.store import Store
-from tests.storage.given import ended, item, leased, queued, record, stored
+from tests.storage.given import attempt, complete, ended, item, leased, queued, record, stored
 from tests.virtual import EPOCH
 
 _ENDS = {OutcomeAction.QUARANTINE: "quarantined", OutcomeAction.FAIL: "failed"}
@@ -36,8 +35,8 @@ async def test_of_a_stale_lease_nothing_is_committed(store: Store) -> None:
     before = await everything(store, job)
 
     with pytest.raises(LeaseLost) as told:
-        await store.queue.finish(
-            stored(stale, found=[item("b")], usage=Usage(requests=1), seconds=1.0)
+        await complete(
+            store, stored(stale, found=[item("b")], usage=Usage(requests=1), seconds=1.0)
         )
 
     assert (told.value.key, told.value.token) == ("a", 1)
@@ -52,7 +51,7 @@ async def test_a_lease_that_was_taken_back_is_stale_before_anybody_has_it_again(
     await store.queue.reclaim(Reclaim(job.id, EPOCH + 21))
 
     with pytest.raises(LeaseLost):
-        await store.queue.finish(stored(stale))
+        await complete(store, stored(stale))
 
     assert (await store.queue.counts(job.id))[ItemState.QUEUED] == 1
 
@@ -64,7 +63,7 @@ async def test_a_stale_lease_does_not_disturb_the_valid_one_beside_it(store: Sto
     valid, other = await leased(store, job, 2, owner="quick", at=EPOCH + 21)
 
     answers = await asyncio.gather(
-        *(store.queue.finish(stored(lease)) for lease in (stale, valid, other)),
+        *(complete(store, stored(lease)) for lease in (stale, valid, other)),
         return_exceptions=True,
     )
 
@@ -79,7 +78,7 @@ async def test_a_lease_can_be_used_once_even_within_one_transaction(store: Store
     finish = stored(lease, usage=Usage(requests=1))
 
     answers = await asyncio.gather(
-        *(store.queue.finish(finish) for _ in range(3)), return_exceptions=True
+        *(complete(store, finish) for _ in range(3)), return_exceptions=True
     )
 
     assert [type(answer) for answer in answers] == [ItemState, LeaseLost, LeaseLost]
@@ -95,7 +94,7 @@ async def test_a_released_item_goes_back_as_if_never_tried(store: Store) -> None
 
     (again,) = await leased(store, job, 5)
     assert (again.item.key, again.tries, again.token) == ("a", 1, 2)
-    assert await store.queue.finish(stored(second)) == ItemState.STORED
+    assert await complete(store, stored(second)) == ItemState.STORED
 
 
 async def test_a_stale_release_does_not_take_the_item_from_its_new_holder(store: Store) -> None:
@@ -106,7 +105,7 @@ async def test_a_stale_release_does_not_take_the_item_from_its_new_holder(store:
 
     await store.queue.release([stale])
 
-    assert await store.queue.finish(stored(valid)) == ItemState.STORED
+    assert await complete(store, stored(valid)) == ItemState.STORED
 
 
 async def test_a_released_lease_can_commit_nothing(store: Store) -> None:
@@ -115,7 +114,7 @@ async def test_a_released_lease_can_commit_nothing(store: Store) -> None:
     await store.queue.release([lease])
 
     with pytest.raises(LeaseLost):
-        await store.queue.finish(stored(lease))
+        await complete(store, stored(lease))
 
 
 async def test_an_expired_lease_is_taken_back_and_a_living_one_is_not(store: Store) -> None:
@@ -140,7 +139,7 @@ async def test_a_worker_that_renews_keeps_its_items(store: Store) -> None:
     freed = await store.queue.reclaim(Reclaim(job.id, EPOCH + 30))
 
     assert freed.items == 1
-    assert await store.queue.finish(stored(mine[0])) == ItemState.STORED
+    assert await complete(store, stored(mine[0])) == ItemState.STORED
 
 
 async def test_what_a_dead_owner_held_is_taken_back_at_once(store: Store) -> None:
@@ -197,7 +196,7 @@ async def test_what_no_database_can_hold_is_quarantined_alone(
     odd, good = await leased(store, job, 2)
 
     states = await asyncio.gather(
-        store.queue.finish(Completion(odd, outcome, EPOCH)), store.queue.finish(stored(good))
+        complete(store, attempt(odd, outcome, EPOCH)), complete(store, stored(good))
     )
 
     assert list(states) == [ItemState.QUARANTINED, ItemState.STORED]
@@ -216,9 +215,7 @@ async def test_what_a_try_was_made_of_is_kept_whole_and_changes_no_reason(
     (lease,) = await leased(store, job)
     raw = Material({"page": {"odd": value}}).as_raw()
 
-    await store.queue.finish(
-        Completion(lease, Outcome(verdict, reason="its price", raw=raw), EPOCH)
-    )
+    await complete(store, attempt(lease, Outcome(verdict, reason="its price", raw=raw), EPOCH))
 
     (held,) = await store.quarantine.held(job.id)
     assert (held.state.value, held.reason) == (_ENDS[verdict], "its price")
@@ -231,9 +228,7 @@ async def test_a_changed_record_that_is_no_data_keeps_the_one_before(store: Stor
     await store.records.create(record("a"), at=EPOCH)
     odd = record("a", {"image": b"\xff"}, fingerprint="second")
 
-    state = await store.queue.finish(
-        Completion(lease, Outcome(OutcomeAction.STORE, record=odd), EPOCH)
-    )
+    state = await complete(store, attempt(lease, Outcome(OutcomeAction.STORE, record=odd), EPOCH))
 
     (row,) = await store.queue.finished(job.id)
     assert (state, row["kind"]) == (ItemState.QUARANTINED, FailureKind.INVALID)
@@ -246,7 +241,7 @@ async def test_data_with_keys_that_are_no_text_is_stored(store: Store) -> None:
     (lease,) = await leased(store, job)
     sizes: Record = record("a", {"sizes": {42: "L", True: "yes"}})
 
-    await store.queue.finish(Completion(lease, Outcome(OutcomeAction.STORE, record=sizes), EPOCH))
+    await complete(store, attempt(lease, Outcome(OutcomeAction.STORE, record=sizes), EPOCH))
 
     assert (await store.records.get("a"))["data"] == {"sizes": {"42": "L", "true": "yes"}}
 
@@ -257,6 +252,6 @@ async def test_a_lost_lease_is_lost_for_every_verdict(store: Store) -> None:
     await store.queue.reclaim(Reclaim(job.id, EPOCH + 21))
 
     with pytest.raises(LeaseLost):
-        await store.queue.finish(ended(stale, OutcomeAction.DEFER, due=EPOCH + 60))
+        await complete(store, ended(stale, OutcomeAction.DEFER, due=EPOCH + 60))
 
     assert await store.queue.next_due(job.id) == 0.0

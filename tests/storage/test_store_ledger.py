@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from longline.core.errors import FailureKind
-from longline.core.model import Failure, ItemState, Job, JobState, OutcomeAction, Usage
+from longline.core.model import Failure, ItemState, Job, JobState, Outcome, OutcomeAction, Usage
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.failures import FailureQuery
 from longline.storage.store import Store
-from tests.storage.given import ended, leased, queued, stored
+from tests.storage.given import attempt, complete, ended, leased, queued, stored
 from tests.virtual import EPOCH
 
 URL = "https://shop.test/a"
@@ -26,27 +24,23 @@ async def failed_by(store: Store, *kinds: FailureKind) -> Job:
     for lease in await leased(store, job, 10):
         kind = next((one for one in kinds if lease.item.key.startswith(one)), None)
         if kind is None:
-            await store.queue.finish(stored(lease))
+            await complete(store, stored(lease))
             continue
         usage = Usage(
             requests=2,
             status=500,
             failures=[failure(kind, "retried after 1 s", 500), failure(kind, status=500)],
         )
-        end = ended(lease, OutcomeAction.FAIL, kind=kind, reason="no")
-        await store.queue.finish(_with(end, usage))
+        failed = Outcome(OutcomeAction.FAIL, kind=kind, reason="no")
+        await complete(store, attempt(lease, failed, EPOCH + 1, 1.5, usage))
     await store.jobs.finish(job.id, EPOCH + 2)
     return job
-
-
-def _with(finish: Any, usage: Usage) -> Any:
-    return type(finish)(finish.lease, finish.outcome, finish.at, 1.5, usage)
 
 
 async def test_every_failed_attempt_is_kept_with_its_item(store: Store) -> None:
     job = await failed_by(store, FailureKind.TIMEOUT)
 
-    (one,) = await store.failures.unlucky(FailureQuery(job.id))
+    (one,) = await store.failures.failed_items(FailureQuery(job.id))
 
     assert (one.key, one.state, one.kind) == ("timeout-0", "failed", "timeout")
     assert (one.tries, one.requests, one.status, one.seconds) == (1, 2, 500, 1.5)
@@ -57,9 +51,9 @@ async def test_every_failed_attempt_is_kept_with_its_item(store: Store) -> None:
 async def test_failures_are_found_by_kind_state_and_key(store: Store) -> None:
     job = await failed_by(store, FailureKind.TIMEOUT, FailureKind.SERVER)
 
-    by_kind = await store.failures.unlucky(FailureQuery(job.id, kind=FailureKind.SERVER))
-    by_state = await store.failures.unlucky(FailureQuery(job.id, state=ItemState.QUARANTINED))
-    by_key = await store.failures.unlucky(FailureQuery(job.id, key="timeout-0"))
+    by_kind = await store.failures.failed_items(FailureQuery(job.id, kind=FailureKind.SERVER))
+    by_state = await store.failures.failed_items(FailureQuery(job.id, state=ItemState.QUARANTINED))
+    by_key = await store.failures.failed_items(FailureQuery(job.id, key="timeout-0"))
 
     assert [one.key for one in by_kind] == ["server-1"]
     assert by_state == []
@@ -95,11 +89,18 @@ async def test_an_item_that_is_queued_again_begins_anew_but_keeps_its_past(store
     await store.failures.requeue(FailureQuery(job.id), EPOCH + 3)
 
     (lease,) = await leased(store, job, at=EPOCH + 4)
-    await store.queue.finish(
-        _with(ended(lease, OutcomeAction.FAIL, kind=FailureKind.SERVER), Usage(requests=3))
+    await complete(
+        store,
+        attempt(
+            lease,
+            Outcome(OutcomeAction.FAIL, kind=FailureKind.SERVER),
+            EPOCH,
+            1.5,
+            Usage(requests=3),
+        ),
     )
 
-    (one,) = await store.failures.unlucky(FailureQuery(job.id))
+    (one,) = await store.failures.failed_items(FailureQuery(job.id))
     assert lease.tries == 1
     assert one.requests == 5
     assert len(one.attempts) == 2
@@ -120,7 +121,7 @@ async def test_what_a_link_tells_becomes_an_event_of_the_item(store: Store) -> N
     usage = Usage()
     usage.add_event("breaker.opened", domain="shop.test")
 
-    await store.queue.finish(_with(stored(lease), usage))
+    await complete(store, stored(lease, usage=usage))
 
     (event,) = await store.events.list(job.id, kind="breaker.opened")
     assert (event.key, event.data) == ("a", {"domain": "shop.test"})
@@ -133,8 +134,8 @@ async def test_a_job_with_items_over_budget_is_partial_and_says_so(
     job = await queued(store, "a", "b", is_last=True)
     first, second = await leased(store, job, 2)
     reason = "not asked: the budget of 1 requests is spent"
-    await store.queue.finish(stored(first))
-    await store.queue.finish(ended(second, verdict, kind=FailureKind.BUDGET, reason=reason))
+    await complete(store, stored(first))
+    await complete(store, ended(second, verdict, kind=FailureKind.BUDGET, reason=reason))
 
     state = await store.jobs.finish(job.id, EPOCH + 2)
 
@@ -151,7 +152,7 @@ async def test_discovery_that_a_budget_has_ended_goes_on(
     cut = Discovered(job.id, [], EPOCH, cursor={"next": 2}, is_last=True, shortfall="cut short")
     await store.queue.add(cut)
     (lease,) = await leased(store, job)
-    await store.queue.finish(stored(lease))
+    await complete(store, stored(lease))
     await store.jobs.finish(job.id, EPOCH + 1)
 
     done = await store.failures.requeue(FailureQuery(job.id, kind=kind), EPOCH + 2)
@@ -167,9 +168,7 @@ async def test_a_job_that_is_running_goes_on_running_when_items_are_queued_again
 ) -> None:
     job = await queued(store, "a", "b")
     (lease,) = await leased(store, job)
-    await store.queue.finish(
-        ended(lease, OutcomeAction.FAIL, kind=FailureKind.TIMEOUT, reason="late")
-    )
+    await complete(store, ended(lease, OutcomeAction.FAIL, kind=FailureKind.TIMEOUT, reason="late"))
 
     await store.failures.requeue(FailureQuery(job.id), EPOCH + 2)
 

@@ -15,20 +15,20 @@ from sqlalchemy import Connection, Engine, event
 from longline.storage.database import Database
 from longline.storage.queue.queue import Reclaim
 from longline.storage.store import Store
-from tests.storage.given import leased, queued, stored
+from tests.storage.given import complete, leased, queued, stored
 from tests.virtual import EPOCH
 
 Statement = tuple[str, Any]
 ASKED: dict[str, Callable[[Store, str], Awaitable[Any]]] = {
     "is it over": lambda store, job: store.jobs.is_over(job),
-    "where does it stand": lambda store, job: store.chunks.standing(job),
+    "where does it stand": lambda store, job: store.chunks.status(job),
     "what is due": lambda store, job: store.queue.is_due(job, EPOCH),
     "what waits": lambda store, job: store.queue.waiting(job),
-    "what can be offered": lambda store, job: store.chunks.offer(job, EPOCH, size=5),
+    "what can be offered": lambda store, job: store.chunks.publish(job, EPOCH, size=5),
     "who holds it": lambda store, job: store.chunks.owners(job),
     "what the dead held": lambda store, job: store.queue.reclaim(Reclaim(job, EPOCH)),
-    "which jobs are over": lambda store, _: store.chunks.over(),
-    "when one was finished": lambda store, job: store.chunks.last_finish(job),
+    "which jobs are over": lambda store, _: store.chunks.finished_jobs(),
+    "when one was finished": lambda store, job: store.chunks.last_completion(job),
 }
 NARROW = ("state=?", "kind=?", "ix_items_finished")
 """What a step says that reads a part of a job's items or events, and not all of them."""
@@ -68,7 +68,7 @@ async def test_an_answer_about_a_running_job_needs_none_of_its_finished_items(
 ) -> None:
     job = await queued(store, "a", "b", is_last=True)
     await store.jobs.start(job.id, EPOCH, engine="celery")
-    await store.queue.finish(stored((await leased(store, job))[0]))
+    await complete(store, stored((await leased(store, job))[0]))
 
     with listening() as heard:
         await ASKED[asked](store, job.id)
@@ -83,7 +83,7 @@ async def test_the_item_that_was_finished_last_is_found_by_its_index(
     store: Store, database: Database
 ) -> None:
     job = await queued(store, "a", "b", is_last=True)
-    await store.queue.finish(stored((await leased(store, job))[0]))
+    await complete(store, stored((await leased(store, job))[0]))
 
     with listening() as heard:
         found = await store.queue.progress([job.id])

@@ -12,7 +12,7 @@ from longline.storage.database import Database, open_database
 from longline.storage.events import event_row
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.tasks import Task, TaskClaim, TaskKind
+from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.store import Store
 from tests.storage.given import queued
 from tests.virtual import EPOCH
@@ -22,8 +22,10 @@ def an_export(job: Job, *, is_after_end: bool = False, output: str = "/tmp/a.csv
     return Task(job.id, TaskKind.EXPORT, EPOCH, {"output": output}, is_after_end=is_after_end)
 
 
-def claim(order: Task, owner: str = "one", at: float = EPOCH, **said: list[str]) -> TaskClaim:
-    return TaskClaim(order, owner, at, at + 20, **said)
+async def claim(
+    store: Store, task: Task, owner: str = "one", at: float = EPOCH, **owners: list[str]
+) -> Task | None:
+    return await store.tasks.claim(task, owner, at, at + 20, **owners)
 
 
 async def kinds(store: Store, job: Job) -> list[str]:
@@ -34,9 +36,7 @@ async def test_an_order_has_one_owner(store: Store) -> None:
     order = an_export(await queued(store))
     await store.tasks.place(order)
 
-    taken = await asyncio.gather(
-        *(store.tasks.take(claim(order, name)) for name in ("one", "two", "three"))
-    )
+    taken = await asyncio.gather(*(claim(store, order, name) for name in ("one", "two", "three")))
 
     assert [one is None for one in taken].count(False) == 1
 
@@ -53,10 +53,10 @@ async def test_an_order_that_is_placed_twice_is_one(store: Store) -> None:
 async def test_an_order_that_is_done_is_gone_and_told_of(store: Store) -> None:
     job = await queued(store)
     await store.tasks.place(an_export(job))
-    taken = await store.tasks.take(claim(an_export(job)))
+    taken = await claim(store, an_export(job))
     assert taken is not None
 
-    assert await store.tasks.done(taken, event_row(job.id, EPOCH, "export.written"))
+    assert await store.tasks.complete(taken, event_row(job.id, EPOCH, "export.written"))
 
     assert await store.tasks.ready(EPOCH) == []
     assert (await kinds(store, job))[-1] == "export.written"
@@ -65,12 +65,12 @@ async def test_an_order_that_is_done_is_gone_and_told_of(store: Store) -> None:
 async def test_whoever_lost_an_order_neither_drops_nor_keeps_it(store: Store) -> None:
     job = await queued(store)
     await store.tasks.place(an_export(job))
-    first = await store.tasks.take(claim(an_export(job), "one"))
+    first = await claim(store, an_export(job), "one")
     assert first is not None
-    second = await store.tasks.take(claim(an_export(job), "two", EPOCH + 21))
+    second = await claim(store, an_export(job), "two", EPOCH + 21)
 
-    assert not await store.tasks.keep(first, EPOCH + 100)
-    assert not await store.tasks.done(first, event_row(job.id, EPOCH, "export.written"))
+    assert not await store.tasks.renew(first, EPOCH + 100)
+    assert not await store.tasks.complete(first, event_row(job.id, EPOCH, "export.written"))
 
     assert second is not None
     assert await store.tasks.ready(EPOCH) == [second]
@@ -80,20 +80,20 @@ async def test_whoever_lost_an_order_neither_drops_nor_keeps_it(store: Store) ->
 async def test_an_order_is_kept_by_signs_of_life(store: Store) -> None:
     order = an_export(await queued(store))
     await store.tasks.place(order)
-    first = await store.tasks.take(claim(order, "one"))
+    first = await claim(store, order, "one")
     assert first is not None
 
-    assert await store.tasks.keep(first, EPOCH + 40)
+    assert await store.tasks.renew(first, EPOCH + 40)
 
-    assert await store.tasks.take(claim(order, "two", EPOCH + 21)) is None
+    assert await claim(store, order, "two", EPOCH + 21) is None
 
 
 async def test_an_order_of_a_dead_owner_is_taken_at_once(store: Store) -> None:
     order = an_export(await queued(store))
     await store.tasks.place(order)
-    await store.tasks.take(claim(order, "one"))
+    await claim(store, order, "one")
 
-    taken = await store.tasks.take(claim(order, "two", dead=["one"]))
+    taken = await claim(store, order, "two", dead=["one"])
 
     assert taken is not None
     assert (taken.owner, taken.deaths) == ("two", 0)
@@ -103,11 +103,11 @@ async def test_an_order_that_kills_three_workers_is_given_up(store: Store) -> No
     job = await queued(store)
     order = an_export(job)
     await store.tasks.place(order)
-    await store.tasks.take(claim(order, "one"))
-    await store.tasks.take(claim(order, "two", dead=["one"], killed=["one"]))
-    await store.tasks.take(claim(order, "three", dead=["two"], killed=["two"]))
+    await claim(store, order, "one")
+    await claim(store, order, "two", dead=["one"], killed=["one"])
+    await claim(store, order, "three", dead=["two"], killed=["two"])
 
-    taken = await store.tasks.take(claim(order, "four", dead=["three"], killed=["three"]))
+    taken = await claim(store, order, "four", dead=["three"], killed=["three"])
 
     assert taken is None
     assert await store.tasks.ready(EPOCH) == []
@@ -156,7 +156,7 @@ async def test_the_orders_of_a_job_are_told_whether_it_is_time_or_not(store: Sto
     for order in (late, early, an_export(other)):
         await store.tasks.place(order)
 
-    assert await store.tasks.of(job.id) == [early, late]
+    assert await store.tasks.of_job(job.id) == [early, late]
 
 
 async def test_an_order_that_is_dropped_is_carried_out_by_nobody(store: Store) -> None:
@@ -165,7 +165,7 @@ async def test_an_order_that_is_dropped_is_carried_out_by_nobody(store: Store) -
 
     assert await store.tasks.drop(an_export(job), EPOCH, [])
 
-    assert await store.tasks.take(claim(an_export(job))) is None
+    assert await claim(store, an_export(job)) is None
     last = (await store.events.list(job.id))[-1]
     assert (last.kind, last.data) == ("export.dropped", {"output": "/tmp/a.csv"})  # noqa: S108
 
@@ -173,23 +173,23 @@ async def test_an_order_that_is_dropped_is_carried_out_by_nobody(store: Store) -
 async def test_an_order_that_somebody_is_at_is_not_dropped(store: Store) -> None:
     job = await queued(store)
     await store.tasks.place(an_export(job))
-    taken = await store.tasks.take(claim(an_export(job), "one"))
+    taken = await claim(store, an_export(job), "one")
 
     assert not await store.tasks.drop(an_export(job), EPOCH + 1, [])
 
-    assert await store.tasks.of(job.id) == [taken]
+    assert await store.tasks.of_job(job.id) == [taken]
     assert "export.dropped" not in await kinds(store, job)
 
 
 async def test_an_order_of_a_dead_owner_can_be_dropped(store: Store) -> None:
     job = await queued(store)
     await store.tasks.place(an_export(job))
-    first = await store.tasks.take(claim(an_export(job), "one"))
+    first = await claim(store, an_export(job), "one")
     assert first is not None
 
     assert await store.tasks.drop(an_export(job), EPOCH + 1, ["one"])
 
-    assert not await store.tasks.done(first, event_row(job.id, EPOCH, "export.written"))
+    assert not await store.tasks.complete(first, event_row(job.id, EPOCH, "export.written"))
 
 
 async def test_an_order_that_is_done_cannot_be_dropped(store: Store) -> None:

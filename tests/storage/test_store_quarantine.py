@@ -10,7 +10,6 @@ from longline.core.errors import BadOption, FailureKind, LeaseLost
 from longline.core.model import Item, ItemState, Job, JobState, Outcome, OutcomeAction
 from longline.storage.database import Database
 from longline.storage.profiles import DriftResult
-from longline.storage.queue.completion import Completion
 from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.quarantine import (
     REPLAY_UNFINISHED,
@@ -19,7 +18,7 @@ from longline.storage.queue.quarantine import (
     ReprocessedItem,
 )
 from longline.storage.store import Store
-from tests.storage.given import leased, new_job, queued, record
+from tests.storage.given import attempt, complete, leased, new_job, queued, record
 from tests.virtual import EPOCH
 
 LATER = EPOCH + 60
@@ -43,7 +42,7 @@ async def held_job(
             reason=reason.format(lease.item.key),
             raw={"page": {"n": lease.item.key}},
         )
-        await store.queue.finish(Completion(lease, outcome, at, seconds=2.5))
+        await complete(store, attempt(lease, outcome, at, seconds=2.5))
     await store.jobs.finish(job.id, at)
     return await store.jobs.get(job.id)
 
@@ -102,8 +101,8 @@ async def test_what_is_mended_is_stored_with_its_event_and_its_figures(
     held = await quarantine.held(job.id)
     before = await store.events.statistics(job.id)
 
-    ends = await quarantine.settle([mended(one) for one in held], LATER)
-    await quarantine.end(job.id, LATER, DriftResult({"records": 2}))
+    ends = await quarantine.complete([mended(one) for one in held], LATER)
+    await quarantine.finish(job.id, LATER, DriftResult({"records": 2}))
 
     assert ends == [ItemState.STORED, ItemState.STORED]
     assert (await store.jobs.get(job.id)).state is JobState.COMPLETE
@@ -123,7 +122,7 @@ async def test_an_item_that_was_found_again_under_another_key_has_that_key(
     held = (await quarantine.held(job.id))[0]
     again = replace(held, item=Item("c", "https://shop.test/c", data={"n": "\x00c"}))
 
-    ends = await quarantine.settle([mended(again)], LATER)
+    ends = await quarantine.complete([mended(again)], LATER)
 
     row = (await store.queue.rows(job.id))[0]
     assert ends == [ItemState.STORED]
@@ -138,7 +137,7 @@ async def test_a_mended_record_was_seen_when_its_page_was(
     job = await held_job(store, "a")
     (held,) = await quarantine.held(job.id)
 
-    await quarantine.settle([mended(held)], LATER)
+    await quarantine.complete([mended(held)], LATER)
 
     row = await store.records.get("a")
     assert (row["seen_at"], row["first_seen_at"], row["changed_at"]) == (EPOCH, EPOCH, LATER)
@@ -151,7 +150,7 @@ async def test_a_mended_record_keeps_a_later_sighting_of_the_same_job(
     await store.records.create(record("a"), at=EPOCH + 30, job=job.id)
     (held,) = await quarantine.held(job.id)
 
-    ends = await quarantine.settle([mended(held)], LATER)
+    ends = await quarantine.complete([mended(held)], LATER)
 
     row = await store.records.get("a")
     assert ends == [ItemState.UNCHANGED]
@@ -166,8 +165,8 @@ async def test_of_two_jobs_in_quarantine_the_newer_one_counts_whichever_is_mende
     (old,) = await quarantine.held(older.id)
     (new,) = await quarantine.held(newer.id)
 
-    await quarantine.settle([mended(old)], LATER)
-    ends = await quarantine.settle([mended(new, {"title": "newer"})], LATER + 1)
+    await quarantine.complete([mended(old)], LATER)
+    ends = await quarantine.complete([mended(new, {"title": "newer"})], LATER + 1)
 
     row = await store.records.get("a")
     assert ends == [ItemState.STORED]
@@ -179,9 +178,9 @@ async def test_what_was_settled_once_is_not_settled_again(
 ) -> None:
     job = await held_job(store, "a", "b")
     first, second = await quarantine.held(job.id)
-    await quarantine.settle([mended(first)], LATER)
+    await quarantine.complete([mended(first)], LATER)
 
-    ends = await quarantine.settle([mended(first), mended(second)], LATER)
+    ends = await quarantine.complete([mended(first), mended(second)], LATER)
 
     assert isinstance(ends[0], LeaseLost)
     assert ends[1] is ItemState.STORED
@@ -195,7 +194,7 @@ async def test_what_is_queued_again_meanwhile_is_left_alone(
     (held,) = await quarantine.held(job.id)
     await store.failures.requeue(FailureQuery(job.id), LATER)
 
-    (end,) = await quarantine.settle([mended(held)], LATER)
+    (end,) = await quarantine.complete([mended(held)], LATER)
 
     assert isinstance(end, LeaseLost)
     assert (await store.queue.counts(job.id))[ItemState.QUEUED] == 1
@@ -207,14 +206,12 @@ async def test_an_old_lease_cannot_commit_after_a_replay(
 ) -> None:
     job = await queued(store, "a", is_last=True)
     (lease,) = await leased(store, job)
-    await store.queue.finish(Completion(lease, Outcome(OutcomeAction.QUARANTINE, raw={}), EPOCH))
+    await complete(store, attempt(lease, Outcome(OutcomeAction.QUARANTINE, raw={}), EPOCH))
     (held,) = await quarantine.held(job.id)
-    await quarantine.settle([mended(held)], LATER)
+    await quarantine.complete([mended(held)], LATER)
 
     with pytest.raises(LeaseLost):
-        await store.queue.finish(
-            Completion(lease, Outcome(OutcomeAction.FAIL, reason="late"), LATER)
-        )
+        await complete(store, attempt(lease, Outcome(OutcomeAction.FAIL, reason="late"), LATER))
 
 
 async def test_what_cannot_be_stored_takes_nobody_along(
@@ -224,7 +221,7 @@ async def test_what_cannot_be_stored_takes_nobody_along(
     first, second = await quarantine.held(job.id)
     odd = Outcome(OutcomeAction.STORE, record=record("a", {"title": "\ud800"}), raw={"page": {}})
 
-    ends = await quarantine.settle([ReprocessedItem(first, odd), mended(second)], LATER)
+    ends = await quarantine.complete([ReprocessedItem(first, odd), mended(second)], LATER)
 
     assert ends == [ItemState.QUARANTINED, ItemState.STORED]
     held = await quarantine.get(job.id, "a")
@@ -236,10 +233,10 @@ async def test_a_job_at_work_is_neither_marked_nor_ended(
 ) -> None:
     job = await queued(store, "a", is_last=True)
     (lease,) = await leased(store, job)
-    await store.queue.finish(Completion(lease, Outcome(OutcomeAction.QUARANTINE, raw={}), EPOCH))
+    await complete(store, attempt(lease, Outcome(OutcomeAction.QUARANTINE, raw={}), EPOCH))
 
-    await quarantine.settle([mended(one) for one in await quarantine.held(job.id)], LATER)
-    await quarantine.end(job.id, LATER, DriftResult({"records": 1}))
+    await quarantine.complete([mended(one) for one in await quarantine.held(job.id)], LATER)
+    await quarantine.finish(job.id, LATER, DriftResult({"records": 1}))
 
     found = await store.jobs.get(job.id)
     assert (found.state, found.reason) == (JobState.RUNNING, None)
@@ -251,11 +248,11 @@ async def test_a_job_that_gave_up_with_items_to_collect_is_not_opened_by_a_repla
 ) -> None:
     job = await queued(store, "a", "b", is_last=True)
     (lease,) = await leased(store, job)
-    await store.queue.finish(Completion(lease, Outcome(OutcomeAction.QUARANTINE, raw={}), EPOCH))
+    await complete(store, attempt(lease, Outcome(OutcomeAction.QUARANTINE, raw={}), EPOCH))
     await store.jobs.fail(job.id, EPOCH, "closed")
 
-    await quarantine.settle([mended(one) for one in await quarantine.held(job.id)], LATER)
-    await quarantine.end(job.id, LATER, DriftResult({"records": 1}))
+    await quarantine.complete([mended(one) for one in await quarantine.held(job.id)], LATER)
+    await quarantine.finish(job.id, LATER, DriftResult({"records": 1}))
 
     found = await store.jobs.get(job.id)
     assert (found.state, found.reason) == (JobState.FAILED, "closed")
@@ -267,7 +264,7 @@ async def test_a_job_stays_ended_between_the_items_and_its_new_end(
     job = await held_job(store, "a", "b")
     first, _ = await quarantine.held(job.id)
 
-    await quarantine.settle([mended(first)], LATER)
+    await quarantine.complete([mended(first)], LATER)
 
     found = await store.jobs.get(job.id)
     assert (found.state, found.reason) == (JobState.PARTIAL, REPLAY_UNFINISHED)
@@ -282,7 +279,7 @@ async def test_what_stays_in_quarantine_is_as_old_as_before(
     (held,) = await quarantine.held(job.id)
     stays = Outcome(OutcomeAction.QUARANTINE, kind=FailureKind.INVALID, reason="no price", raw={})
 
-    await quarantine.settle([ReprocessedItem(held, stays)], LATER)
+    await quarantine.complete([ReprocessedItem(held, stays)], LATER)
 
     after = await quarantine.get(job.id, "a")
     assert (after.reason, after.finished_at) == ("no price", held.finished_at)
@@ -290,16 +287,16 @@ async def test_what_stays_in_quarantine_is_as_old_as_before(
 
 async def test_what_is_foreseen_is_what_comes_of_it(store: Store, quarantine: Quarantine) -> None:
     before = await held_job(store, "b")
-    await quarantine.settle([mended(one) for one in await quarantine.held(before.id)], EPOCH)
+    await quarantine.complete([mended(one) for one in await quarantine.held(before.id)], EPOCH)
     job = await held_job(store, "a", "b", "c")
     later = await held_job(store, "a", at=EPOCH + 30)
-    await quarantine.settle([mended(one) for one in await quarantine.held(later.id)], LATER)
+    await quarantine.complete([mended(one) for one in await quarantine.held(later.id)], LATER)
     tries = [mended(one) for one in await quarantine.held(job.id)]
 
-    foreseen = await quarantine.foresee(tries)
+    foreseen = await quarantine.preview(tries)
 
     assert foreseen == [ItemState.SKIPPED, ItemState.UNCHANGED, ItemState.STORED]
-    assert await quarantine.settle(tries, LATER) == foreseen
+    assert await quarantine.complete(tries, LATER) == foreseen
 
 
 async def test_a_failure_is_held_only_when_something_was_kept_of_it(
@@ -311,7 +308,7 @@ async def test_a_failure_is_held_only_when_something_was_kept_of_it(
         OutcomeAction.FAIL, kind=FailureKind.BUG, reason="KeyError: 'x'", raw={"page": {}}
     )
     gone = Outcome(OutcomeAction.FAIL, kind=FailureKind.TIMEOUT, reason="too late")
-    await store.queue.complete_all([Completion(one, bug, EPOCH), Completion(other, gone, EPOCH)])
+    await store.queue.complete_all([attempt(one, bug, EPOCH), attempt(other, gone, EPOCH)])
 
     held = await quarantine.held(job.id)
 

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from dataclasses import replace
 
 import pytest
 from sqlalchemy import Connection
 
 from longline.core.errors import LeaseLost, StoreUnreachable
-from longline.core.model import Item, ItemState, OutcomeAction, Usage
+from longline.core.model import Item, ItemState, Outcome, OutcomeAction, Usage
 from longline.storage.database import Database
-from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Claim
 from longline.storage.store import Store, open_store
-from tests.storage.given import ended, item, leased, new_job, queued, record, stored
+from tests.storage.given import (
+    attempt,
+    complete,
+    ended,
+    item,
+    leased,
+    new_job,
+    queued,
+    record,
+    stored,
+)
 from tests.virtual import EPOCH
 
 
@@ -119,7 +127,7 @@ async def test_a_lease_holds_all_of_its_item(store: Store) -> None:
 async def test_a_parked_item_is_not_leased_before_it_is_due(store: Store) -> None:
     job = await queued(store, "a")
     (lease,) = await leased(store, job)
-    await store.queue.finish(ended(lease, OutcomeAction.DEFER, due=EPOCH + 100))
+    await complete(store, ended(lease, OutcomeAction.DEFER, due=EPOCH + 100))
 
     early = await keys_leased(store, job.id, 5, EPOCH + 99)
     due = await store.queue.next_due(job.id)
@@ -133,7 +141,7 @@ async def test_a_parked_item_is_not_leased_before_it_is_due(store: Store) -> Non
 async def test_a_parked_item_that_is_due_does_not_overtake_fresh_ones(store: Store) -> None:
     job = await queued(store, "a", "b")
     (lease,) = await leased(store, job)
-    await store.queue.finish(ended(lease, OutcomeAction.DEFER, due=EPOCH + 1))
+    await complete(store, ended(lease, OutcomeAction.DEFER, due=EPOCH + 1))
 
     assert await keys_leased(store, job.id, 1, EPOCH + 2) == ["b"]
     assert await keys_leased(store, job.id, 1, EPOCH + 2) == ["a"]
@@ -174,7 +182,7 @@ async def test_found_items_are_queued_with_the_outcome_that_found_them(store: St
     job = await queued(store, "a")
     (lease,) = await leased(store, job)
 
-    await store.queue.finish(stored(lease, found=[item("a"), item("b"), item("c")]))
+    await complete(store, stored(lease, found=[item("a"), item("b"), item("c")]))
 
     assert await keys_leased(store, job.id, 10) == ["b", "c"]
 
@@ -183,16 +191,16 @@ async def test_found_items_do_not_break_the_limit(store: Store) -> None:
     job = await queued(store, "a")
     (lease,) = await leased(store, job)
 
-    await store.queue.finish(stored(lease, found=[item("b"), item("c")], limit=2))
+    await complete(store, stored(lease, found=[item(key) for key in "bcdefg"]))
 
-    assert await keys_leased(store, job.id, 10) == ["b"]
+    assert await keys_leased(store, job.id, 10) == ["b", "c", "d", "e"]
 
 
 async def test_an_item_that_two_outcomes_found_is_queued_once(store: Store) -> None:
     job = await queued(store, "a", "b")
     leases = await leased(store, job, 2)
 
-    await asyncio.gather(*(store.queue.finish(stored(one, found=[item("c")])) for one in leases))
+    await asyncio.gather(*(complete(store, stored(one, found=[item("c")])) for one in leases))
 
     assert await keys_leased(store, job.id, 10) == ["c"]
 
@@ -210,7 +218,7 @@ async def test_counts_add_up_whatever_the_outcomes(store: Store) -> None:
         ended(later, OutcomeAction.DEFER, due=EPOCH + 60),
     ]
 
-    states = await asyncio.gather(*(store.queue.finish(one) for one in finishes))
+    states = await asyncio.gather(*(complete(store, one) for one in finishes))
 
     assert states == ["unchanged", "stored", "skipped", "failed", "quarantined", "queued"]
     counts = await store.queue.counts(job.id)
@@ -227,8 +235,8 @@ async def test_counts_of_an_unknown_job_are_zero(store: Store) -> None:
 async def test_finished_items_are_told_in_the_order_they_were_found(store: Store) -> None:
     job = await queued(store, "a", "b", "c")
     first, second, _third = await leased(store, job, 3)
-    await store.queue.finish(ended(second, OutcomeAction.FAIL, reason="500"))
-    await store.queue.finish(stored(first, seconds=2.5))
+    await complete(store, ended(second, OutcomeAction.FAIL, reason="500"))
+    await complete(store, stored(first, seconds=2.5))
 
     rows = await store.queue.finished(job.id)
 
@@ -238,35 +246,32 @@ async def test_finished_items_are_told_in_the_order_they_were_found(store: Store
     ]
     assert rows[0]["seconds"] == 2.5
     assert rows[0]["finished_at"] == EPOCH + 1
-    assert [row["key"] for row in await store.queue.finished(job.id, limit=1)] == ["a"]
 
 
 async def test_the_item_that_was_finished_last_is_known_and_when(store: Store) -> None:
     job = await queued(store, "a", "b", "c")
     first, second, third = await leased(store, job, 3)
-    await store.queue.finish(replace(stored(second), at=EPOCH + 5))
-    await store.queue.finish(ended(first, OutcomeAction.FAIL, reason="500"))
-    await store.queue.finish(
-        replace(ended(third, OutcomeAction.DEFER, due=EPOCH + 60), at=EPOCH + 9)
-    )
+    await complete(store, attempt(second, stored(second)[1], EPOCH + 5))
+    await complete(store, ended(first, OutcomeAction.FAIL, reason="500"))
+    await complete(store, attempt(third, Outcome(OutcomeAction.DEFER, due=EPOCH + 60), EPOCH + 9))
 
     assert (await store.queue.progress([job.id]))[job.id].last_key == "b"
-    assert await store.chunks.last_finish(job.id) == EPOCH + 5
+    assert await store.chunks.last_completion(job.id) == EPOCH + 5
 
 
 async def test_of_a_job_that_has_finished_nothing_no_item_was_last(store: Store) -> None:
     job = await queued(store, "a")
     other = await queued(store, "b")
-    await store.queue.finish(stored((await leased(store, other))[0]))
+    await complete(store, stored((await leased(store, other))[0]))
 
     assert (await store.queue.progress([job.id]))[job.id].last_key is None
-    assert await store.chunks.last_finish(job.id) is None
+    assert await store.chunks.last_completion(job.id) is None
 
 
 async def test_what_was_found_before_a_key_can_be_skipped(store: Store) -> None:
     job = await queued(store, "a", "b", "c", "d")
     (first,) = await leased(store, job)
-    await store.queue.finish(stored(first))
+    await complete(store, stored(first))
 
     skipped = await store.queue.skip_before(job.id, "c", "resumed from c")
 
@@ -286,7 +291,7 @@ async def test_what_a_killed_worker_held_can_be_skipped_too(store: Store) -> Non
     assert await store.queue.skip_before(job.id, "b", "resumed from b") == 1
 
     with pytest.raises(LeaseLost):
-        await store.queue.finish(stored(stale))
+        await complete(store, stored(stale))
     assert await store.queue.owners(job.id) == []
     assert await keys_leased(store, job.id, 10) == ["b"]
 
@@ -303,11 +308,10 @@ async def test_a_finish_adds_to_the_statistics_and_the_events(store: Store) -> N
     first, second = await leased(store, job, 2)
     spent = Usage(requests=3, retries=1, waited=0.5)
 
-    await store.queue.finish(stored(first, seconds=1.5, usage=spent))
-    await store.queue.finish(
-        Completion(
-            second, ended(second, OutcomeAction.DEFER, due=EPOCH + 9).outcome, EPOCH, 4.0, spent
-        )
+    await complete(store, stored(first, seconds=1.5, usage=spent))
+    await complete(
+        store,
+        attempt(second, Outcome(OutcomeAction.DEFER, due=EPOCH + 9), EPOCH, 4.0, spent),
     )
 
     # A parked item is not finished, so its seconds do not count towards the mean.

@@ -14,7 +14,7 @@ from longline.storage.query import RecordQuery
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Claim
 from longline.storage.store import Store, open_store
-from tests.storage.given import item, leased, new_job, queued, record, stored
+from tests.storage.given import complete, item, leased, new_job, queued, record, stored
 from tests.virtual import EPOCH
 
 KEYS = [str(number) for number in range(40)]
@@ -87,7 +87,7 @@ async def test_of_ten_who_finish_the_same_lease_one_does(stores: list[Store]) ->
 async def test_of_ten_who_end_a_job_one_does(stores: list[Store]) -> None:
     job = await queued(stores[0], "a", is_last=True)
     (lease,) = await leased(stores[0], job)
-    await stores[0].queue.finish(stored(lease))
+    await complete(stores[0], stored(lease))
 
     states = await asyncio.gather(*(store.jobs.finish(job.id, EPOCH + 2) for store in stores))
 

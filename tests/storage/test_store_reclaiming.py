@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from longline.core.model import ItemState, Job, OutcomeAction
-from longline.storage.queue.chunks import Take, Taken
+from longline.storage.queue.chunks import Chunk, ChunkClaim
 from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.queue import Reclaim, Reclaimed
 from longline.storage.store import Store
-from tests.storage.given import ended, queued, stored
+from tests.storage.given import complete, ended, queued, stored
 from tests.virtual import EPOCH
 
 
-async def given_to(store: Store, job: Job, owner: str, *, size: int = 4) -> Taken:
+async def given_to(store: Store, job: Job, owner: str, *, size: int = 4) -> Chunk:
     """Return a chunk of a job that this owner has."""
-    await store.chunks.offer(job.id, EPOCH, size=size)
+    await store.chunks.publish(job.id, EPOCH, size=size)
     chunk, *_ = await store.chunks.unanswered(job.id, EPOCH + 60)
-    taken = await store.chunks.take(Take(chunk, owner, EPOCH, EPOCH + 20, size))
+    taken = await store.chunks.claim(chunk, ChunkClaim(owner, EPOCH, EPOCH + 20, size))
     assert taken is not None
     return taken
 
@@ -30,7 +30,7 @@ async def lethal(store: Store) -> Job:
     """Return a job with an item that has killed three workers, the first in company."""
     job = await queued(store, "1", "2")
     first = await given_to(store, job, "a")
-    await store.queue.finish(stored(first.leases[1]))
+    await complete(store, stored(first.leases[1]))
     await killed(store, job, "a")
     await given_to(store, job, "b")
     await killed(store, job, "b")
@@ -45,7 +45,7 @@ async def test_what_a_dead_owner_held_is_queued_again_at_once(
 ) -> None:
     job = await queued(store, "1", "2", "3")
     first, *_ = (await given_to(store, job, "me")).leases
-    await store.queue.finish(stored(first))
+    await complete(store, stored(first))
 
     reclaimed = await store.queue.reclaim(Reclaim(job.id, EPOCH, dead, killed))
 
@@ -63,7 +63,7 @@ async def test_a_living_owner_keeps_what_it_has(store: Store) -> None:
 
     assert reclaimed == Reclaimed(items=1, quarantined=0, chunks=1)
     assert await store.chunks.owners(job.id) == ["you"]
-    assert await store.chunks.finish(taken.chunk, "you", EPOCH)
+    assert await store.chunks.complete([(taken.id, "you")], EPOCH)
 
 
 async def test_what_has_expired_is_taken_back_and_nobody_is_suspected(store: Store) -> None:
@@ -91,7 +91,7 @@ async def test_a_chunk_whose_owner_died_after_its_last_item_is_lost_in_the_end(
 ) -> None:
     job = await queued(store, "1")
     taken = await given_to(store, job, "me")
-    await store.queue.finish(stored(taken.leases[0]))
+    await complete(store, stored(taken.leases[0]))
 
     assert await store.chunks.owners(job.id) == ["me"]
     assert await store.queue.reclaim(Reclaim(job.id, EPOCH + 59)) == Reclaimed()
@@ -114,7 +114,7 @@ async def test_a_quarantined_item_leaves_an_event_and_its_line_in_the_ledger(sto
     job = await lethal(store)
 
     (event,) = await store.events.list(job.id, kind="item.quarantined")
-    (unlucky,) = await store.failures.unlucky(FailureQuery(job.id))
+    (unlucky,) = await store.failures.failed_items(FailureQuery(job.id))
     assert (event.key, event.data["failure"], event.data["deaths"]) == ("1", "bug", 3)
     assert "3 workers" in event.data["reason"]
     assert [attempt["step"] for attempt in unlucky.attempts] == ["quarantine"]
@@ -126,11 +126,11 @@ async def test_an_innocent_item_that_was_in_bad_company_goes_its_way(store: Stor
     await killed(store, job, "a")
 
     first = await given_to(store, job, "b")
-    await store.queue.finish(stored(first.leases[0]))
+    await complete(store, stored(first.leases[0]))
     second = await given_to(store, job, "c")
-    await store.queue.finish(ended(second.leases[0], OutcomeAction.SKIP, reason="empty"))
+    await complete(store, ended(second.leases[0], OutcomeAction.SKIP, reason="empty"))
     third = await given_to(store, job, "d")
-    await store.queue.finish(stored(third.leases[0]))
+    await complete(store, stored(third.leases[0]))
 
     assert (first.is_alone, second.is_alone, third.is_alone) == (True, True, True)
     assert await store.jobs.finish(job.id, EPOCH) == "complete"

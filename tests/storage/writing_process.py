@@ -10,8 +10,7 @@ import asyncio
 import multiprocessing
 import sys
 
-from longline.core.model import Item, Outcome, OutcomeAction, Record
-from longline.storage.queue.completion import Completion
+from longline.core.model import Item, ItemState, Outcome, OutcomeAction, Record
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Claim
 from longline.storage.store import Store, open_store
@@ -29,8 +28,11 @@ async def work_off(store: Store, job: str, name: str) -> int:
     """Lease and finish what there is, side by side with the others; return how much it was."""
     done = 0
     while leases := await store.queue.lease(Claim(job, name, 5, AT, AT + 600)):
-        ends = (Completion(lease, Outcome(OutcomeAction.SKIP, reason=name), AT) for lease in leases)
-        done += len(await asyncio.gather(*(store.queue.finish(end) for end in ends)))
+        skip = Outcome(OutcomeAction.SKIP, reason=name, at=AT)
+        for ends in await asyncio.gather(
+            *(store.queue.complete_all([(lease, skip)]) for lease in leases)
+        ):
+            done += ends == [ItemState.SKIPPED]
     return done
 
 

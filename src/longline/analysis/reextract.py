@@ -17,11 +17,10 @@ from longline.config.job_spec import make_spec
 from longline.core.clock import Clock
 from longline.core.errors import ConfigError, LonglineError, StoreError
 from longline.core.json import FieldDiff, diff_json
-from longline.core.model import FINAL_STATES, Item, ItemState, Job, OutcomeAction, Record
+from longline.core.model import FINAL_STATES, Item, ItemState, Job, Outcome, OutcomeAction, Record
 from longline.engine.extractor import (
     Collector,
-    Extraction,
-    is_of_the_process,
+    ends_process,
     no_stray_cancellation,
 )
 from longline.http.archive.warc import MISSING, Archive, build_replay
@@ -130,7 +129,7 @@ async def rediscover(
     except StoreError:
         raise
     except BaseException as error:  # whatever a source raises ends its discovery
-        if is_of_the_process(error):
+        if ends_process(error):
             raise
         problem = str(error) if isinstance(error, LonglineError) else repr(error)
         return Rediscovery(
@@ -471,21 +470,21 @@ class _Reextractor:
         collector = replay_collector(
             self._archive, self._job, self._source, began=began, until=ended
         )
-        extraction = await collector.collect(item, tries=row["tries"])
-        self._added.update({sanitize_key(one.key): one for one in extraction.found})
+        outcome = await collector.collect(item, tries=row["tries"])
+        self._added.update({sanitize_key(one.key): one for one in outcome.found})
         new_key = sanitize_key(item.key)
         # A record that was written under the new key before is the one to compare with.
         stored = await self._stored(new_key)
         is_renamed = new_key != row["key"] and stored is None
         if is_renamed:
             stored = await self._stored(row["key"])
-        found = self._compare_record(row, extraction, stored, is_renamed=is_renamed)
+        found = self._compare_record(row, outcome, stored, is_renamed=is_renamed)
         is_new = found.status in {ReextractStatus.NEW, ReextractStatus.CHANGED}
-        if extraction.record is not None and is_new and not found.is_superseded:
-            await self._write_record(extraction.record)
-        if is_renamed and extraction.record is not None:
+        if outcome.record is not None and is_new and not found.is_superseded:
+            await self._write_record(outcome.record)
+        if is_renamed and outcome.record is not None:
             found = replace(found, new_key=new_key)
-        return replace(found, requests=extraction.usage.requests)
+        return replace(found, requests=outcome.usage.requests)
 
     async def _stored(self, key: str) -> Row | None:
         rows = await self._store.records.list(
@@ -494,17 +493,17 @@ class _Reextractor:
         return rows[0] if rows else None
 
     def _compare_record(
-        self, row: Row, extraction: Extraction, stored: Row | None, *, is_renamed: bool
+        self, row: Row, outcome: Outcome, stored: Row | None, *, is_renamed: bool
     ) -> ReextractedItem:
         key, was_good = row["key"], row["state"] in _GOOD or row["state"] is None
         # Without that response nothing is known about the record.
-        if missing := missing_response(extraction):
+        if missing := missing_response(outcome):
             return ReextractedItem(key, ReextractStatus.FAILED, reason=missing)
-        if extraction.record is None:
+        if outcome.record is None:
             was_stored = row["state"] in _GOOD
-            is_skipped = not was_stored and extraction.outcome.action is OutcomeAction.SKIP
+            is_skipped = not was_stored and outcome.action is OutcomeAction.SKIP
             status = ReextractStatus.SKIPPED if is_skipped else ReextractStatus.FAILED
-            return ReextractedItem(key, status, reason=extraction.outcome.reason)
+            return ReextractedItem(key, status, reason=outcome.reason)
         is_superseded = (
             stored is not None
             and stored["job_id"] != self._job.id
@@ -513,7 +512,7 @@ class _Reextractor:
         if stored is None or not was_good:
             return ReextractedItem(key, ReextractStatus.NEW, is_superseded=is_superseded)
         ignored = self._source.volatile if is_superseded else frozenset()
-        changes = diff_stored(stored["data"], extraction.record.data, ignored)
+        changes = diff_stored(stored["data"], outcome.record.data, ignored)
         status = ReextractStatus.CHANGED if changes or is_renamed else ReextractStatus.SAME
         return ReextractedItem(key, status, changes, is_superseded=is_superseded)
 
@@ -526,9 +525,9 @@ class _Reextractor:
         self.written += 1
 
 
-def missing_response(extraction: Extraction) -> str | None:
+def missing_response(outcome: Outcome) -> str | None:
     """Return which response an extraction requested that the archive does not hold."""
-    for event in extraction.usage.events:
+    for event in outcome.usage.events:
         if event.kind == MISSING:
             return str(NotArchived(**event.data))
     return None

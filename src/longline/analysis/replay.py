@@ -27,7 +27,7 @@ from longline.core.clock import Clock
 from longline.core.errors import BadOption, ConfigError, LeaseLost
 from longline.core.model import ItemState, Job, JobState, Outcome, OutcomeAction, Usage
 from longline.drift.monitor import DriftMonitor
-from longline.engine.extractor import Collector, refusal
+from longline.engine.extractor import Collector, failed_outcome
 from longline.http.archive.warc import Archive
 from longline.http.errors import NotArchived
 from longline.http.messages import Page, Request
@@ -235,7 +235,7 @@ class _Replayer:
         event = event_row(self._job.id, now, "job.replayed", ends=ends, left=len(self.left))
         drift = DriftMonitor(self._store, self._source, self._clock)
         await drift.begin(self._job)
-        await self._store.quarantine.end(self._job.id, now, await drift.result(), [event])
+        await self._store.quarantine.finish(self._job.id, now, await drift.result(), [event])
 
     async def _commit_batch(self, reprocessed: list[ReprocessedItem]) -> None:
         if not reprocessed:
@@ -243,9 +243,9 @@ class _Replayer:
         quarantine = self._store.quarantine
         ends: Sequence[ItemState | LeaseLost]
         if self._is_dry:
-            ends = await quarantine.foresee(reprocessed)
+            ends = await quarantine.preview(reprocessed)
         else:
-            ends = await quarantine.settle(reprocessed, self._clock.now())
+            ends = await quarantine.complete(reprocessed, self._clock.now())
         lost = []
         for one, end in zip(reprocessed, ends, strict=True):
             if isinstance(end, LeaseLost):
@@ -298,7 +298,7 @@ class _Replayer:
             record = self._pipeline.record(held.item, material)
             outcome = Outcome(OutcomeAction.STORE, record=record, raw=material.as_raw())
         except Exception as error:  # noqa: BLE001  # the edge of an item: others follow
-            outcome = refusal(error, material, is_whole=True)
+            outcome = failed_outcome(error, material, is_whole=True)
         return ReprocessedItem(held, outcome), None
 
     async def _replay_archived(
@@ -312,14 +312,14 @@ class _Replayer:
         if item.key != old and item.key in self._keys:
             return None, f"its key would be {item.key}, which another item of the job has"
         collector = replay_collector(archive, self._job, self._source, until=held.finished_at)
-        extraction = await collector.collect(item, tries=held.tries)
-        if problem := missing_response(extraction):
+        outcome = await collector.collect(item, tries=held.tries)
+        if problem := missing_response(outcome):
             return None, problem
-        if extraction.outcome.action is OutcomeAction.DEFER:
-            return None, extraction.outcome.reason
+        if outcome.action is OutcomeAction.DEFER:
+            return None, outcome.reason
         if item.key != old:
             self.renamed[old] = item.key
-        return ReprocessedItem(replace(held, item=item), extraction.outcome), None
+        return ReprocessedItem(replace(held, item=item), outcome), None
 
     @cached_property
     def _is_read_as_before(self) -> bool:
@@ -345,8 +345,8 @@ class _Replayer:
         """Run the layers again on the item; None when they need a request."""
         refusing = _RefuseRequests()
         collector = Collector(self._source, refusing, self._clock, self._params)
-        extraction = await collector.collect(held.item, tries=held.tries)
-        return None if refusing.was_called else ReprocessedItem(held, extraction.outcome)
+        outcome = await collector.collect(held.item, tries=held.tries)
+        return None if refusing.was_called else ReprocessedItem(held, outcome)
 
 
 def _manifest_of(source: Source | type[Source]) -> Manifest | None:

@@ -140,24 +140,6 @@ class OutcomeAction(StrEnum):
     DEFER = "defer"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of one attempt at an item.
-
-    Whether a stored record is new, changed or unchanged is decided by the transaction that commits
-    it. `due` is the time (seconds since the epoch) of the next attempt, for DEFER; `is_for_domain`
-    says that every item of its domain would fail the same way until then.
-    """
-
-    action: OutcomeAction
-    record: Record | None = None
-    kind: FailureKind | None = None
-    reason: str | None = None
-    due: float | None = None
-    raw: Mapping[str, Any] | None = None
-    is_for_domain: bool = False
-
-
 BANNED = "banned"
 """The step of a failure that is a ban of the item's own request."""
 OVERRAN = "overran"
@@ -278,6 +260,37 @@ class Usage:
         for name in _COUNTED:
             setattr(self, name, 0)
         return taken
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The whole result of one attempt at an item.
+
+    Whether a stored record is new, changed or unchanged is decided by the transaction that commits
+    it. `due` is the time (seconds since the epoch) of the next attempt, for DEFER; `is_for_domain`
+    says that every item of its domain would fail the same way until then. `layers` says how each
+    layer ended ("ok", or why not) and `results` has their fields; `found` are new items of the job.
+    `at` is when the attempt ended, `seconds` how long it took.
+    """
+
+    action: OutcomeAction
+    record: Record | None = None
+    kind: FailureKind | None = None
+    reason: str | None = None
+    due: float | None = None
+    raw: Mapping[str, Any] | None = None
+    is_for_domain: bool = False
+    at: float = 0.0
+    seconds: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+    found: Sequence[Item] = ()
+    layers: Mapping[str, str] = field(default_factory=dict)
+    results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def is_success(self) -> bool:
+        """Whether there is a record."""
+        return self.record is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from longline.analysis.reextract import diff_stored
 from longline.config.job_spec import JobSpec
 from longline.core.clock import Clock
 from longline.core.errors import BadFile, DestinationUnwritable, DiscoveryFailed
-from longline.core.model import Item, Note, OutcomeAction, Quality, Usage
+from longline.core.model import Item, Note, Outcome, OutcomeAction, Quality, Usage
 from longline.core.redaction import SecretRedactor
 from longline.devtools.session import (
     Exchange,
@@ -27,7 +27,6 @@ from longline.devtools.session import (
     find_items,
     session_spec,
 )
-from longline.engine.extractor import Extraction
 from longline.http.errors import NotArchived, decode_error, encode_error
 from longline.http.messages import Middleware, Page, Request
 from longline.http.middleware.status import RedirectMiddleware, StatusMiddleware
@@ -188,24 +187,24 @@ def _time_layers(source: Source, clock: Clock) -> dict[str, float]:
 async def _check_item(session: SourceSession, item: Item, seconds: dict[str, float]) -> Check:
     seconds.clear()
     source, collector = session.source, session.collector
-    extraction = await collector.collect(item)
-    await extraction.usage.settle()
-    record, outcome = extraction.record, extraction.outcome
+    outcome = await collector.collect(item)
+    await outcome.usage.settle()
+    record = outcome.record
     layers = []
     for one in source.layers():
         took = seconds.get(one.name)
         unfinished = "not run" if took is None else f"failed: {outcome.reason}"
-        layers.append(CheckedLayer(one.name, extraction.layers.get(one.name, unfinished), took))
+        layers.append(CheckedLayer(one.name, outcome.layers.get(one.name, unfinished), took))
     return Check(
         item,
         outcome.action,
         outcome.reason,
         layers,
-        _checked_fields(source, extraction, collector.last),
+        _checked_fields(source, item, outcome, collector.last),
         session.log.take(),
-        extraction.seconds,
+        outcome.seconds,
         record.quality if record else None,
-        len(extraction.found),
+        len(outcome.found),
     )
 
 
@@ -229,9 +228,11 @@ def _redact_check(check: Check, redactor: SecretRedactor) -> Check:
     )
 
 
-def _checked_fields(source: Source, extraction: Extraction, visit: Visit) -> list[CheckedField]:
-    record = extraction.record
-    data = record.data if record else _composed(source, extraction)
+def _checked_fields(
+    source: Source, item: Item, outcome: Outcome, visit: Visit
+) -> list[CheckedField]:
+    record = outcome.record
+    data = record.data if record else _composed(source, item, outcome)
     origins = {**(record.provenance if record else {}), **visit.origins}
     notes: defaultdict[str, list[str]] = defaultdict(list)
     for note in visit.notes:
@@ -242,12 +243,12 @@ def _checked_fields(source: Source, extraction: Extraction, visit: Visit) -> lis
     ]
 
 
-def _composed(source: Source, extraction: Extraction) -> Mapping[str, Any]:
+def _composed(source: Source, item: Item, outcome: Outcome) -> Mapping[str, Any]:
     """Return the fields of an item that did not become a record."""
     try:
-        return source.compose(extraction.item, extraction.results)
+        return source.compose(item, outcome.results)
     except Exception:  # noqa: BLE001  # code of the source, which may rely on all layers
-        return Source.compose(source, extraction.item, extraction.results)
+        return Source.compose(source, item, outcome.results)
 
 
 # ---------------- Record a checked item as a test case, and replay it without requests
@@ -395,10 +396,10 @@ async def replay_case(folder: Path, source: str | None = None) -> CaseResult:
     loaded = load_source(spec.source, spec.manifest).with_options(spec.options)
     async with torn_down(loaded):
         collector = LastVisitCollector(loaded, chain, clock, spec.params)
-        extraction = await collector.collect(item)
-    record = extraction.record
-    found = extraction.outcome.action.value, record.data if record else None
-    return CaseResult(folder, tuple(_differences(wanted, found, extraction.outcome.reason)))
+        outcome = await collector.collect(item)
+    record = outcome.record
+    found = outcome.action.value, record.data if record else None
+    return CaseResult(folder, tuple(_differences(wanted, found, outcome.reason)))
 
 
 def _differences(

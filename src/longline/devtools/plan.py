@@ -13,9 +13,8 @@ from typing import Any
 from longline.config.settings import Settings
 from longline.core.clock import Clock
 from longline.core.errors import BudgetSpent, DiscoveryFailed
-from longline.core.model import Item, OutcomeAction
+from longline.core.model import Item, Outcome, OutcomeAction
 from longline.devtools.session import Exchange, SourceSession, find_items
-from longline.engine.extractor import Extraction
 from longline.http.messages import origin_of
 from longline.limits.rate_limit import BucketState, RateLimit
 from longline.wiring import open_limit_backends
@@ -96,7 +95,8 @@ _UNSEEN = 3.0  # times the mean: the assumed cost of an expensive item that was 
 class Sample:
     """The requests of one sampled item."""
 
-    extraction: Extraction
+    item: Item
+    outcome: Outcome
     exchanges: Sequence[Exchange]
 
     @property
@@ -194,9 +194,9 @@ async def make_plan(
     found = await _discover(session, requests)
     ran: list[Sample] = []
     for item in spread_items(found.items, samples):
-        extraction = await session.collector.collect(item)
-        await extraction.usage.settle()
-        ran.append(Sample(extraction, session.log.take()))
+        outcome = await session.collector.collect(item)
+        await outcome.usage.settle()
+        ran.append(Sample(item, outcome, session.log.take()))
         if is_precise(ran, len(found.items), session.fetching.limiter.rate):
             break
     spent = sum(one.requests for one in (*found.exchanges, *_exchanges_of(ran)))
@@ -269,7 +269,7 @@ class _Estimate:
         self._concurrency = session.spec.concurrency or settings.concurrency
         self._found = found
         self._samples = samples
-        self._is_growing = any(one.extraction.found for one in samples)
+        self._is_growing = any(one.outcome.found for one in samples)
         self._certainty = found.certainty
         self._items = len(found.items)
         if found.certainty is Certainty.AT_MOST and session.spec.limit:
@@ -340,12 +340,12 @@ class _Estimate:
             why = "items lead to more items" if self._is_growing else "the list continues"
             yield f"the number of items is unknown: {why}"
         for one in self._samples:
-            outcome = one.extraction.outcome
+            outcome = one.outcome
             if outcome.action is not OutcomeAction.STORE:
-                yield f"{one.extraction.item.key} did not become a record: {outcome.reason}"
+                yield f"{one.item.key} did not become a record: {outcome.reason}"
         if self._fetching.rate == "auto":
             yield "the rate is learned during the run and may change"
-        if any(one.extraction.usage.rate_limited for one in self._samples):
+        if any(one.outcome.usage.rate_limited for one in self._samples):
             yield "the site refused a request (429): it allows less than this rate"
         if any(one.retries for one in (*self._found.exchanges, *_exchanges_of(self._samples))):
             yield "some requests were retried: retries are not part of the plan"

@@ -27,7 +27,7 @@ from longline.core.output import protected_output
 from longline.distributed.app import COLLECT, DISCOVER, EXPORT, FINISH, QUEUES, Messages, make_app
 from longline.distributed.processes import ENDED, Drain, Reports, WorkerPlan, die_with
 from longline.distributed.worker import ChildWorker
-from longline.engine.extractor import is_of_the_process, no_stray_cancellation
+from longline.engine.extractor import ends_process, no_stray_cancellation
 
 # ---------------- A child of a Celery worker: one loop, made after the fork, and all that lasts
 
@@ -118,7 +118,7 @@ class Child:
             _LOG.warning(str(error))
             await self._begin_anew()
         except BaseException as error:  # the edge of a message
-            if is_of_the_process(error):
+            if ends_process(error):
                 raise
             # Celery would send it to the parent, which knows no class of a source and dies of it.
             _LOG.error("".join(traceback.format_exception(error)))

@@ -56,7 +56,7 @@ class Stalls:
             UnknownJob: it is gone.
         """
         now, counts = self._clock.now(), await self._store.queue.counts(self._job)
-        standing = await self._store.chunks.standing(self._job)
+        standing = await self._store.chunks.status(self._job)
         ended = sum(counts[state] for state in FINAL_STATES)
         unended = self._ends.look(ended, now, await self._where(counts, standing))
         cursor = (await self._store.jobs.get(self._job)).cursor
@@ -67,17 +67,17 @@ class Stalls:
 
     async def _who(self, standing: ClusterJobStatus) -> str:
         """Say who should find more; nothing when nobody should."""
-        if not standing.is_searched:
+        if not standing.is_discovering:
             return ""
-        if standing.finder is None or standing.lacks_finder(await self._store.now()):
+        if standing.discoverer is None or standing.needs_discoverer(await self._store.now()):
             return "no worker discovers"
-        return f"{in_words(standing.finder)} discovers"
+        return f"{in_words(standing.discoverer)} discovers"
 
     async def _where(self, counts: Mapping[ItemState, int], standing: ClusterJobStatus) -> str:
         """Say where the items are that should come to their end; nothing when there are none."""
         if leased := counts[ItemState.LEASED]:
             owners = await self._store.queue.owners(self._job)
-            holders = [owner for owner in owners if owner != standing.finder]
+            holders = [owner for owner in owners if owner != standing.discoverer]
             return f"{_items(leased)} in hand of {_named(holders)}"
         due = await self._store.queue.next_due(self._job)
         if due is None or due > await self._store.now():
@@ -221,7 +221,7 @@ class ClusterEngine:
     async def _drained(self, job: str) -> None:
         """Wait until nobody has an item of a job in hand any more, for some seconds at most."""
         patience = self._clock.now() + _DRAIN
-        while (await self._store.chunks.standing(job)).leased:
+        while (await self._store.chunks.status(job)).leased:
             if self._clock.now() > patience:
                 _LOG.warning("workers still hold some items; they will be committed")
                 return

@@ -130,7 +130,7 @@ class OpenJobs:
 
     async def _open(self, job: Job) -> Opened:
         spec = make_spec(job.settings)
-        since = (await self._store.chunks.standing(job.id)).begun_at
+        since = (await self._store.chunks.status(job.id)).begun_at
         async with AsyncExitStack() as ends:
             collector, fetching = await ends.enter_async_context(
                 open_collector(
@@ -149,7 +149,7 @@ class OpenJobs:
                 collector,
                 options,
                 job=job,
-                diary=self._reports,
+                attempts=self._reports,
                 since=since,
             )
             ends.enter_context(engine.beating())

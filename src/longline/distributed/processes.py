@@ -18,14 +18,14 @@ import orjson
 
 from longline.config.settings import Settings
 from longline.core.logging import LogOptions
-from longline.engine.worker import Diary
+from longline.engine.worker import AttemptLog
 
 CAME, TOOK, ALIVE, ENDED = "came", "took", "alive", "ended"
 _BEGUN, _DONE = "+", "-"  # an item, by its id
 _MOST_KNOWN = 10_000  # items; far more than a child has in flight
 
 
-class Reports(Diary):
+class Reports(AttemptLog):
     """The children's end of the pipe."""
 
     def __init__(self, pipe: int) -> None:

@@ -25,7 +25,7 @@ from longline.distributed.registry import BrokerUnreachable, Mirror, Presence, P
 from longline.distributed.sweeper import Children, Sweeper
 from longline.engine.owner import this_host, this_run
 from longline.engine.progress import Pictures
-from longline.engine.runtime import first_of, handling_signals
+from longline.engine.runtime import first_error, handling_signals
 from longline.limits.backends.redis import open_redis_backends, permanent_cause
 from longline.storage.store import Store, open_store
 
@@ -332,4 +332,4 @@ async def run_worker(settings: Settings, options: WorkerOptions) -> int:
     try:
         return await Supervisor(settings, options).run()
     except* LonglineError as several:
-        raise first_of(several) from several
+        raise first_error(several) from several

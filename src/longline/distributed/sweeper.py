@@ -18,7 +18,7 @@ from longline.distributed.app import FETCH, OUTPUT, PROCESS, QUEUES, Messages
 from longline.distributed.registry import BrokerUnreachable
 from longline.distributed.task_runner import free_among
 from longline.engine.owner import dead_among, killed_among, living_among, parent_of, process_of
-from longline.engine.pause_policy import rest_or_pause
+from longline.engine.pause_policy import pause_if_stuck
 from longline.engine.runtime import LEASE, options_of
 from longline.storage.queue.queue import MOST_DEATHS, Reclaim, Reclaimed
 from longline.storage.queue.tasks import TaskKind
@@ -35,7 +35,7 @@ async def offer(store: Store, messages: Messages, job: str, clock: Clock, size: 
     Raises:
         BrokerUnreachable: they are offered, but nobody was told.
     """
-    ids = await store.chunks.offer(job, clock.now(), size=size)
+    ids = await store.chunks.publish(job, clock.now(), size=size)
     await tell_of(messages, ids)
     return len(ids)
 
@@ -168,7 +168,7 @@ class Sweeper:
         now = self._clock.now()
         is_of_it = not children.in_flight.get(process_of(killed) or 0)
         deaths = await self._store.chunks.release_dead_discoverer(
-            job, killed, now, is_of_it=is_of_it
+            job, killed, now, is_cause=is_of_it
         )
         if deaths >= MOST_DEATHS:
             reason = f"{deaths} workers died while they discovered: look at the source's discovery"
@@ -200,15 +200,17 @@ class Sweeper:
         size = self._settings.chunk_size
         swept.offered += await offer(self._store, self._messages, job.id, self._clock, size)
         options = options_of(self._settings, make_spec(job.settings))
-        await rest_or_pause(self._store, job.id, now, options)
+        await pause_if_stuck(self._store, job.id, now, options)
 
     async def _is_unsearched(self, job: str, now: float) -> bool:
         """Say whether somebody has to be told to discover."""
-        standing = await self._store.chunks.standing(job)
-        finder = [standing.finder] if standing.finder else []
+        standing = await self._store.chunks.status(job)
+        finder = [standing.discoverer] if standing.discoverer else []
         # Of one that was killed alone, its own supervisor says first what it died of.
         alone = killed_among(finder)
-        return standing.lacks_finder(now, [one for one in dead_among(finder) if one not in alone])
+        return standing.needs_discoverer(
+            now, [one for one in dead_among(finder) if one not in alone]
+        )
 
     async def _tell_once(
         self,

@@ -10,16 +10,16 @@ from longline.core.clock import Clock
 from longline.core.errors import LonglineError, StoreError
 from longline.distributed.open_jobs import OpenJobs
 from longline.engine.extractor import (
-    in_time,
-    in_words,
-    is_of_the_process,
+    describe_error,
+    ends_process,
     no_stray_cancellation,
-    tell_finished,
+    notify_finished,
+    with_timeout,
 )
 from longline.engine.owner import dead_among, killed_among, this_child
-from longline.engine.runtime import HEARTBEAT, LEASE, beside
+from longline.engine.runtime import HEARTBEAT, LEASE, in_background
 from longline.export.tasks import ExportOutcome, export_job, request_of
-from longline.storage.queue.tasks import Task, TaskClaim, TaskKind
+from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.store import Store
 
 _LOG = logging.getLogger(__name__)
@@ -72,8 +72,9 @@ class TaskRunner:
         ]
         for order in sorted(free_among(ready, now), key=lambda order: order.name != first):
             dead, killed = dead_among(_owners([order])), killed_among(_owners([order]))
-            claim = TaskClaim(order, this_child(), now, now + LEASE, dead, killed)
-            if taken := await self._store.tasks.take(claim):
+            if taken := await self._store.tasks.claim(
+                order, this_child(), now, now + LEASE, dead=dead, killed=killed
+            ):
                 return taken
         return None
 
@@ -85,7 +86,7 @@ class TaskRunner:
         """
         self.is_writing = True
         try:
-            async with beside(self._keep(order)):
+            async with in_background(self._keep(order)):
                 await self._export(order)
         finally:
             self.is_writing = False
@@ -94,7 +95,7 @@ class TaskRunner:
         end = await self._written(order)
         if end.reason is not None:
             _LOG.warning("%s was not exported: %s", order.job, end.reason)
-        await self._store.tasks.done(order, end.as_event(order.job, self._clock.now()))
+        await self._store.tasks.complete(order, end.as_event(order.job, self._clock.now()))
 
     async def _written(self, order: Task) -> ExportOutcome:
         try:
@@ -112,33 +113,33 @@ class TaskRunner:
         Raises:
             StoreError: the database does not answer; the order stays.
         """
-        async with beside(self._keep(order)):
+        async with in_background(self._keep(order)):
             told = []
             try:
                 problem = await self._told_in_time(order.job)
             except StoreError:
                 raise
             except BaseException as error:  # whatever a source's own code raises
-                if is_of_the_process(error):
+                if ends_process(error):
                     raise
-                problem = f"{_UNTOLD}: {in_words(error)}"
-                told = [order.failed(self._clock.now(), problem)]
+                problem = f"{_UNTOLD}: {describe_error(error)}"
+                told = [order.event(self._clock.now(), "failed", reason=problem)]
             if problem:
                 _LOG.warning("%s: %s", order.job, problem)
-            await self._store.tasks.done(order, *told)
+            await self._store.tasks.complete(order, *told)
 
     async def _told_in_time(self, job: str) -> str | None:
         """Tell a source; what it takes too long over is given up like what it raises."""
         with no_stray_cancellation():
-            return await in_time(self._told(job), self._limit)
+            return await with_timeout(self._told(job), self._limit)
 
     async def _told(self, job: str) -> str | None:
         row = await self._store.jobs.get(job)
         async with self._jobs.using(job, row.runs) as opened:
-            return await tell_finished(self._store, opened.collector, row, self._clock)
+            return await notify_finished(self._store, opened.collector, row, self._clock)
 
     async def _keep(self, order: Task) -> None:
         """Keep an order while it is carried out; when that fails, it expires."""
         with contextlib.suppress(StoreError):  # what is written at the end shows whose it is
-            while await self._store.tasks.keep(order, self._clock.now() + LEASE):
+            while await self._store.tasks.renew(order, self._clock.now() + LEASE):
                 await self._clock.sleep(HEARTBEAT)

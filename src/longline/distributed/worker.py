@@ -20,87 +20,62 @@ from longline.distributed.processes import ALIVE, Drain, Reports
 from longline.distributed.registry import BrokerUnreachable
 from longline.distributed.sweeper import offer
 from longline.distributed.task_runner import TaskRunner
-from longline.engine.job_engine import JobEngine
 from longline.engine.owner import own_among, this_child
-from longline.engine.runtime import LEASE, Runtime, beside, first_of
-from longline.engine.worker import WorkEnd
-from longline.storage.queue.chunks import Take, TakeMore, Taken, Turn
+from longline.engine.runtime import LEASE, Runtime, first_error, in_background
+from longline.storage.queue.chunks import Chunk, ChunkClaim
 from longline.storage.queue.queue import MOST_DEATHS, Reclaim
 from longline.storage.queue.tasks import TaskKind
 from longline.storage.store import Store, open_store
 from longline.wiring import open_shared_http
 
-# ---------------- Chunks as a feed of leases: a worker of a cluster takes the next before it runs
+# ---------------- Chunks as a feed of leases
 
-More = Callable[[], Awaitable[TakeMore | None]]
-"""Returns what to take next; None: no more are wanted."""
+NextClaim = Callable[[], Awaitable[ChunkClaim | None]]
+"""Returns the claim for the next chunks; None when no more are wanted."""
 
 
 class ChunkFeed:
-    """Marks chunks as done and takes others of the same job and domain, in one transaction.
+    """Completes chunks and claims others of the same job and domain, in one transaction.
 
-    Args:
-        store: the database.
-        clock: what time it is.
-        taken: the first chunk.
-        more: returns what to take next; without it, nothing more is taken.
-        on_taken: called for each chunk that was taken.
+    `next_claim` is asked before more chunks are claimed; without it, none is. `on_claimed` is
+    called for each chunk.
     """
 
     def __init__(
         self,
         store: Store,
         clock: Clock,
-        taken: Taken,
-        more: More | None,
-        on_taken: Callable[[], None] = lambda: None,
+        chunk: Chunk,
+        next_claim: NextClaim | None,
+        on_claimed: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._job = taken.job
-        self._domain = taken.leases[0].domain
-        self._more = more
-        self._on_taken = on_taken
+        self._job = chunk.job
+        self._domain = chunk.leases[0].domain
+        self._next_claim = next_claim
+        self._on_claimed = on_claimed
         self._chunks: dict[str, list[int]] = {}
-        self._note(taken)
+        self._note(chunk)
 
     async def __call__(self, emptied: Sequence[str], wanted: int) -> Sequence[Lease]:
         done = [(chunk, owner) for owner in emptied for chunk in self._chunks.pop(owner, ())]
-        wish = await self._more() if wanted and self._more is not None else None
-        if wish is None:
-            for chunk, owner in done:
-                await self._store.chunks.finish(chunk, owner, self._clock.now())
+        claim = await self._next_claim() if wanted and self._next_claim is not None else None
+        if claim is None:
+            if done:
+                await self._store.chunks.complete(done, self._clock.now())
             return ()
-        count = -(-wanted // wish.size)
-        then = replace(wish, domain=self._domain, busy=frozenset())
-        several = await self._store.chunks.turn(Turn(self._job, done, then, count))
-        for taken in several:
-            self._note(taken)
-        return [lease for taken in several for lease in taken.leases]
+        count = -(-wanted // claim.size)
+        several = await self._store.chunks.claim_next(
+            self._job, self._domain, claim, count=count, done=done
+        )
+        for chunk in several:
+            self._note(chunk)
+        return [lease for chunk in several for lease in chunk.leases]
 
-    def _note(self, taken: Taken) -> None:
-        self._chunks.setdefault(taken.owner, []).append(taken.chunk)
-        self._on_taken()
-
-
-async def run_chunk(
-    engine: JobEngine,
-    taken: Taken,
-    *,
-    store: Store,
-    clock: Clock,
-    seconds: float,
-    more: More | None = None,
-    on_taken: Callable[[], None] = lambda: None,
-) -> WorkEnd:
-    """Work on a chunk that was taken, and on those that `more` asks for, and mark them done.
-
-    Raises:
-        StoreError: the database does not take any more. The chunk is lost then, and the sweeper
-            offers what was in it again.
-    """
-    feed = ChunkFeed(store, clock, taken, more, on_taken)
-    return await engine.work(taken.leases, feed=feed, seconds=seconds)
+    def _note(self, chunk: Chunk) -> None:
+        self._chunks.setdefault(chunk.owner, []).append(chunk.id)
+        self._on_claimed()
 
 
 _LOOK = 0.2  # seconds between looks at whether there is more to do, or the end has come
@@ -128,7 +103,7 @@ class Multiplexer:
         reports: Reports,
         carrier: TaskRunner,
         queues: Collection[str],
-        work: Callable[[Taken, float], Coroutine[Any, Any, None]],
+        work: Callable[[Chunk, float], Coroutine[Any, Any, None]],
         discover: Callable[[str], Coroutine[Any, Any, None]],
         end: Callable[[str], Coroutine[Any, Any, None]],
     ) -> None:
@@ -184,7 +159,7 @@ class Multiplexer:
                 await self._all_done()
                 watching.cancel()
         except* LonglineError as several:
-            raise first_of(several) from several
+            raise first_error(several) from several
 
     def end(self, job: str) -> None:
         """Have a job ended beside all else: its source may take long to be told.
@@ -257,21 +232,21 @@ class Multiplexer:
         if self._has_only_finders():
             # Otherwise a suspect would wait for as long as everybody discovers.
             wish = replace(wish, suspects_before=wish.at - _FOR_OTHERS)
-        taken = await self._store.chunks.take_more(wish)
+        taken = await self._store.chunks.claim_any(wish)
         if taken is None:
             return False
         task = self._begin(self._work(taken, seconds))
         self._suspect = task if taken.is_alone else None
         return True
 
-    def wish(self, jobs: Sequence[Opened], *, is_idle: bool = False) -> TakeMore:
+    def wish(self, jobs: Sequence[Opened], *, is_idle: bool = False) -> ChunkClaim:
         """Return the wish for more chunks, beside what is done for these jobs.
 
         One who `is_idle` may take at once what is offered; others leave it to those for a moment.
         """
         now = self._clock.now()
         busy = {(one.job.id, domain) for one in jobs for domain in one.engine.busy_domains()}
-        return TakeMore(
+        return ChunkClaim(
             this_child(),
             now,
             now + LEASE,
@@ -288,7 +263,7 @@ class Multiplexer:
         if seconds <= 0:
             return False
         now = self._clock.now()
-        found = await self._store.chunks.without_finder(now, now - _FOR_THE_IDLE)
+        found = await self._store.chunks.undiscovered_jobs(now, now - _FOR_THE_IDLE)
         random.shuffle(found)  # others see the same ones at this moment
         for job in found[: _MOST - len(self._finders)]:
             finder = self._begin_unlimited(self._discover(job))
@@ -310,7 +285,7 @@ class Multiplexer:
 
         Sources of jobs that were ended by somebody who was killed then are told.
         """
-        for job in (await self._store.chunks.over())[: max(0, _MOST - len(self._ending))]:
+        for job in (await self._store.chunks.finished_jobs())[: max(0, _MOST - len(self._ending))]:
             self.end(job)
         if "process" in self._queues and len(self._ending) < _MOST:
             order = await self._carrier.take(TaskKind.FINISHED, wait=_FOR_THE_IDLE)
@@ -354,7 +329,7 @@ async def release_after_error(store: Store, at: float, begun: Collection[int]) -
     for job, own in held.items():
         finder = finders[job]
         if finder in own:
-            await _leave_discovery(store, job, finder, at, is_of_it=is_of_finding)
+            await _leave_discovery(store, job, finder, at, is_cause=is_of_finding)
         await store.queue.reclaim(_all_of(job, own, at, begun))
 
 
@@ -370,7 +345,7 @@ async def release_of(store: Store, job: str, owners: Collection[str], at: float)
 
 async def _finder(store: Store, job: str) -> str | None:
     try:
-        return (await store.chunks.standing(job)).finder
+        return (await store.chunks.status(job)).discoverer
     except UnknownJob:  # it is gone since, and all that was held of it
         return None
 
@@ -380,9 +355,9 @@ def _all_of(job: str, owners: Sequence[str], at: float, begun: Collection[int]) 
 
 
 async def _leave_discovery(
-    store: Store, job: str, finder: str, at: float, *, is_of_it: bool
+    store: Store, job: str, finder: str, at: float, *, is_cause: bool
 ) -> None:
-    times = await store.chunks.release_dead_discoverer(job, finder, at, is_of_it=is_of_it)
+    times = await store.chunks.release_dead_discoverer(job, finder, at, is_cause=is_cause)
     if times >= MOST_DEATHS:
         reason = f"discovery broke off {times} times by an error: the worker's log shows it"
         await store.jobs.halt(job, at, reason)
@@ -478,7 +453,7 @@ class ChildWorker:
 
     def keeping_time(self) -> AbstractAsyncContextManager[None]:
         """Return a block in which the clock is set from time to time."""
-        return beside(self._clock.keep_following(self._store))
+        return in_background(self._clock.keep_following(self._store))
 
     def _is_to_end(self) -> bool:
         return self._drain.has_begun
@@ -497,9 +472,9 @@ class ChildWorker:
     async def collect(self, chunk: int) -> None:
         """Take a chunk and work on it, or on any other if somebody has; then on what is left."""
         now = self._clock.now()
-        wish = Take(chunk, this_child(), now, now + LEASE, self._settings.chunk_size)
-        taken = await self._store.chunks.take(wish)
-        taken = taken or await self._store.chunks.take_more(self._crew.wish([], is_idle=True))
+        claim = ChunkClaim(this_child(), now, now + LEASE, self._settings.chunk_size)
+        taken = await self._store.chunks.claim(chunk, claim)
+        taken = taken or await self._store.chunks.claim_any(self._crew.wish([], is_idle=True))
         if taken is not None:
             async with self._crew.beside(is_alone=taken.is_alone):
                 await self._work_on(taken, self._settings.soft_limit)
@@ -567,7 +542,7 @@ class ChildWorker:
                 await opened.engine.discover(on_found, owner=this_child())
                 await self._go_on(job)
 
-    async def _work_on(self, taken: Taken, seconds: float) -> None:
+    async def _work_on(self, taken: Chunk, seconds: float) -> None:
         """Work on a chunk, and then on others of its job for as long as there is time.
 
         When the job cannot be opened here, or its code breaks the work off, all is handed back.
@@ -586,11 +561,11 @@ class ChildWorker:
             await release_of(self._store, taken.job, owners, self._clock.now())
             await self._halt(taken.job, error)
 
-    async def _work_off(self, opened: Opened, taken: Taken, until: float, owners: set[str]) -> None:
+    async def _work_off(self, opened: Opened, taken: Chunk, until: float, owners: set[str]) -> None:
         """Work on chunks of a job; the names that others than the first are under are added."""
         turns = 0
 
-        async def more() -> TakeMore | None:
+        async def more() -> ChunkClaim | None:
             nonlocal turns
             turns += 1
             if turns % _TURNS == 0:
@@ -602,18 +577,16 @@ class ChildWorker:
             owners.add(wish.owner)
             return wish
 
-        seconds = until - self._clock.now()
-        # A suspect is worked on alone: what is in hand beside it would die with it.
-        another = None if taken.is_alone else more
-        await run_chunk(
-            opened.engine,
+        # A suspect is worked on alone: it may end the process.
+        feed = ChunkFeed(
+            self._store,
+            self._clock,
             taken,
-            store=self._store,
-            clock=self._clock,
-            seconds=seconds,
-            more=another,
-            on_taken=self._reports.chunk_taken,
+            None if taken.is_alone else more,
+            self._reports.chunk_taken,
         )
+        seconds = until - self._clock.now()
+        await opened.engine.work(taken.leases, feed=feed, seconds=seconds)
 
     @asynccontextmanager
     async def _opened(self, job: Job) -> AsyncIterator[Opened | None]:

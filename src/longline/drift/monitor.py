@@ -19,13 +19,12 @@ from pydantic import BaseModel
 
 from longline.core.clock import Clock
 from longline.core.errors import BadOption, FailureKind, LonglineError
-from longline.core.model import Event, ItemState, Job
+from longline.core.model import Event, ItemState, Job, Lease, Outcome
 from longline.drift.detector import ALIKE, DriftDetector, RunVerdict, far_fewer, judge_run
 from longline.drift.profiles import Profile, Shape, shape_of, shape_of_failure
 from longline.sources.base import Source
 from longline.storage.events import event_row
 from longline.storage.profiles import CommittedItem, DriftResult, StoredProfile
-from longline.storage.queue.completion import Completion
 from longline.storage.store import Store
 
 # ---------------- The baseline: earlier runs with the same options and at least as many items
@@ -162,7 +161,7 @@ class DriftMonitor:
         self._job = ""
         self._detector = DriftDetector()
         self._count = 0
-        self._unchecked: list[tuple[int, Completion]] = []
+        self._unchecked: list[tuple[int, Lease, Outcome]] = []
         self._problems: set[str] = set()
 
     async def begin(self, job: Job) -> None:
@@ -183,16 +182,15 @@ class DriftMonitor:
         except Exception as error:  # noqa: BLE001  # a bug here must not stop a job
             await self._report_problem(error)
 
-    def on_commit(self, finish: Completion, state: ItemState | None) -> None:
+    def on_commit(self, lease: Lease, outcome: Outcome, state: ItemState | None) -> None:
         """Take a committed outcome; it is checked by `check`, so that this is cheap."""
-        outcome = finish.outcome
         is_record = outcome.record is not None and state in _STORED
         is_at_fault = outcome.record is None and outcome.kind in _AT_FAULT and state in _BAD
         if not is_record and not is_at_fault:
             return
         self._count += 1
         if self._count % min(1 + self._count // _CHECK_ALL, _MAX_INTERVAL) == 0:
-            self._unchecked.append((self._count, finish))
+            self._unchecked.append((self._count, lease, outcome))
 
     async def check(self) -> None:
         """Check what was committed since the last call; append an event for each drifted field."""
@@ -200,8 +198,8 @@ class DriftMonitor:
         try:
             found = [
                 notice
-                for place, finish in waiting
-                for notice in self._detector.add(_shape_of_completion(finish), place)
+                for place, lease, outcome in waiting
+                for notice in self._detector.add(_shape_of_outcome(lease, outcome), place)
             ]
         except Exception as error:  # noqa: BLE001  # a bug here must not stop a job
             await self._report_problem(error)
@@ -340,10 +338,10 @@ def _shape_of_item(item: CommittedItem) -> Shape:
     return shape_of(item.key, item.data, item.score, site=item.site)
 
 
-def _shape_of_completion(finish: Completion) -> Shape:
-    lease, record = finish.lease, finish.outcome.record
+def _shape_of_outcome(lease: Lease, outcome: Outcome) -> Shape:
+    record = outcome.record
     if record is None:
-        return shape_of_failure(lease.item.key, finish.outcome.reason, site=lease.domain)
+        return shape_of_failure(lease.item.key, outcome.reason, site=lease.domain)
     score = record.quality.score if record.quality else None
     return shape_of(lease.item.key, record.data, score, site=lease.domain)
 

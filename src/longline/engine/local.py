@@ -1,8 +1,8 @@
 """The local engine: runs a job in this process, on one event loop, without messages.
 
-Other processes may run the same job at the same time: leases keep them apart, and the one that
-commits the last item ends the job. Each domain has a worker of its own, so a slow or parked site
-never holds up another.
+Other processes may run the same job at the same time: leases separate them, and the one that
+commits the last item ends the job. Each domain has its own worker, so a slow or parked site never
+delays another.
 """
 
 from __future__ import annotations
@@ -18,25 +18,24 @@ from operator import attrgetter
 
 from longline.core.clock import sleep_or_wake
 from longline.core.errors import DiscoveryFailed, LonglineError
-from longline.core.model import OPEN_STATES, ItemState, Job, JobState, Lease
+from longline.core.model import OPEN_STATES, ItemState, Job, JobState, Lease, Outcome
 from longline.engine.discovery import IDLE_POLL
 from longline.engine.extractor import Collector
 from longline.engine.job_engine import JobEngine
 from longline.engine.owner import dead_among, this_run
-from longline.engine.pause_policy import GRACE, Pause, is_given_up, leave_open, pause_of
-from longline.engine.runtime import HEARTBEAT, LEASE, RunOptions, Runtime, first_of
+from longline.engine.pause_policy import GRACE, Pause, give_up_at_budget, leave_open, pause_of
+from longline.engine.runtime import HEARTBEAT, LEASE, RunOptions, Runtime, first_error
 from longline.http.errors import RobotsDisallowed
-from longline.storage.queue.completion import Completion
 from longline.storage.queue.queue import Claim
 
-_PARKED_POLL = 3.0  # seconds between two checks of a job whose items are all parked until later
-_AHEAD = 4  # items leased for each task of a new worker
-_WIDEST = 64  # domains with so many items at the same time
-_RESERVED = 1024  # more leases for domains beyond that, one each: hanging ones hold up none
+_PARKED_POLL = 3.0  # seconds between two checks of a job whose items are all deferred
+_PREFETCH = 4  # items leased for each task of a new worker
+_WIDEST = 64  # domains with that many items at the same time
+_RESERVED = 1024  # more leases for other domains, one each: so hanging domains block none
 
 
 class LocalEngine:
-    """Runs one job; one object a run. `on_item` is called when an item is finished."""
+    """Runs one job; one object per run. `on_item` is called when an item is finished."""
 
     def __init__(
         self,
@@ -74,7 +73,7 @@ class LocalEngine:
         self._group: asyncio.TaskGroup
 
     def stop(self, reason: str) -> None:
-        """Begin nothing more; what is in flight has a few seconds to be finished and committed."""
+        """Begin nothing more; items in flight have a few seconds to be finished and committed."""
         self._engine.stop(reason, grace=GRACE)
         self._wake.set()
 
@@ -83,13 +82,12 @@ class LocalEngine:
         """The host whose robots.txt stopped discovery, if one did."""
         return self._failure.host if isinstance(self._failure, RobotsDisallowed) else None
 
-    async def run(self, job: Job) -> JobState:
+    async def run(self, _job: Job) -> JobState:
         """Run the job to its end, or until it is stopped; return the state it is left in.
 
         Raises:
-            StoreError: the database does not take any more; all that was committed is safe.
+            StoreError: the database cannot be written; all that was committed is safe.
         """
-        del job  # it was given when this was made
         await self._heartbeat.reclaim([self._job])
         await self._engine.prepare()
         try:
@@ -97,29 +95,31 @@ class LocalEngine:
                 async with asyncio.TaskGroup() as self._group:
                     await self._drive()
         except* LonglineError as several:
-            raise first_of(several) from several
+            raise first_error(several) from several
+        now, limit = self._clock.now(), self._options.seconds
         if self._is_time_up():
-            spent = self._clock.now() - self._started
-            await is_given_up(
-                self._store, self._job, self._clock.now(), self._options.seconds, spent
-            )
-        return await self._end()
+            await give_up_at_budget(self._store, self._job, now, limit, now - self._started)
+        # The last commit may have come after the last check.
+        if await self._engine.finish() is None:
+            await self._engine.check_drift()
+            await self._leave_open()
+        return (await self._store.jobs.get(self._job)).state
 
     async def _drive(self) -> None:
-        """Keep workers and discovery going until the job has ended, stops, or has to rest."""
+        """Keep workers and discovery going until the job has ended, stops, or has to pause."""
         timer = None
         if self._engine.time_limit is not None:
             left = max(0.0, self._engine.time_limit.left(self._clock.now()))
             timer = asyncio.get_running_loop().call_later(left, self._wake.set)
-        await self._discover_if_nobody_does()
+        await self._start_discovery()
         while not (self._engine.stop_reason or self._is_time_up()):
             self._wake.clear()
-            await self._engine.look_at_drift()
+            await self._engine.check_drift()
             if not self._is_dry and await self._start_workers():
                 continue
             if self._workers or self._discovering:
                 await self._wake.wait()
-            elif await self._is_over() or await self._has_to_pause():
+            elif await self._has_ended() or await self._has_to_pause():
                 break
         if timer is not None:
             timer.cancel()
@@ -129,48 +129,31 @@ class LocalEngine:
         return limit is not None and limit.left(self._clock.now()) <= 0
 
     def _look_again(self) -> None:
-        """Have the queue looked at: something was found, or others may have changed it."""
+        """Lease again: items were found, or other processes may have changed the queue."""
         self._is_dry = False
         self._engine.look_for_more()
         self._wake.set()
 
-    # ------------------------------------------------------------ discovery
-
-    async def _discover_if_nobody_does(self) -> None:
+    async def _start_discovery(self) -> None:
         if self._discovering is not None or self._failure is not None:
             return
-        if (await self._store.jobs.get(self._job)).is_discovered:
-            return
-        self._discovering = self._group.create_task(self._discover())
+        if not (await self._store.jobs.get(self._job)).is_discovered:
+            self._discovering = self._group.create_task(self._discover())
 
     async def _discover(self) -> None:
+        async def on_found() -> None:
+            self._look_again()
+
         try:
-            self._failure = await self._engine.discover(self._on_found, owner=self._owner)
+            self._failure = await self._engine.discover(on_found, owner=self._owner)
         finally:
             self._discovering = None
             self._look_again()
 
-    async def _on_found(self) -> None:
-        self._look_again()
-
-    # ------------------------------------------------------------ collection
-
     async def _start_workers(self) -> bool:
-        """Lease items of domains that are not worked on, and start a worker for each."""
-        leases = await self._lease(without=self._engine.active_domains)
-        self._is_dry = True  # until something is found, a worker ends, or the heartbeat comes
-        for domain, group in groupby(sorted(leases, key=_DOMAIN), key=_DOMAIN):
-            self._last_domain = domain
-            task = self._group.create_task(self._work(list(group)))
-            self._workers.add(task)
-            task.add_done_callback(self._workers.discard)
-        if leases:
-            await asyncio.sleep(0)  # so that the workers are known before the next lease
-        return bool(leases)
-
-    async def _lease(self, *, without: frozenset[str]) -> Sequence[Lease]:
+        """Lease items of domains without a worker, and start a worker for each."""
         now = self._clock.now()
-        count = full = _AHEAD * self._options.concurrency
+        count = full = _PREFETCH * self._options.concurrency
         room = _WIDEST * full - self._engine.in_hand
         if room < full:
             count, room = 1, room + _RESERVED
@@ -180,21 +163,29 @@ class LocalEngine:
             count,
             now,
             now + LEASE,
-            without=without,
+            without=self._engine.active_domains,
             last=self._last_domain,
             room=room,
         )
-        return await self._store.queue.lease(claim)
+        leases = await self._store.queue.lease(claim)
+        self._is_dry = True  # until items are found, a worker ends, or the heartbeat comes
+        by_domain = attrgetter("domain")
+        for domain, group in groupby(sorted(leases, key=by_domain), key=by_domain):
+            self._last_domain = domain
+            task = self._group.create_task(self._work(domain, list(group)))
+            self._workers.add(task)
+            task.add_done_callback(self._workers.discard)
+        if leases:
+            await asyncio.sleep(0)  # so that the workers are known before the next lease
+        return bool(leases)
 
-    async def _work(self, leases: Sequence[Lease]) -> None:
-        domain = leases[0].domain
-
+    async def _work(self, domain: str, leases: Sequence[Lease]) -> None:
         async def lease_more(_emptied: Sequence[str], wanted: int) -> Sequence[Lease]:
             if not wanted:
                 return ()
             now = self._clock.now()
-            # More than is needed now: a lease of many costs hardly more than one of few.
-            count = max(wanted, (_AHEAD - 1) * self._options.concurrency)
+            # More than is needed now: leasing many costs hardly more than leasing few.
+            count = max(wanted, (_PREFETCH - 1) * self._options.concurrency)
             claim = Claim(self._job, self._owner, count, now, now + LEASE, only=domain)
             return await self._store.queue.lease(claim)
 
@@ -203,52 +194,41 @@ class LocalEngine:
         finally:
             self._look_again()
 
-    def _on_commit(self, finish: Completion, state: ItemState | None) -> None:
-        if finish.found:
+    def _on_commit(self, _lease: Lease, outcome: Outcome, state: ItemState | None) -> None:
+        if outcome.found:
             self._look_again()
         if state is ItemState.QUEUED:
-            seconds = max(0.0, (finish.outcome.due or 0.0) - self._clock.now())
-            if seconds < HEARTBEAT:  # a later one is found by the look with each heartbeat
+            seconds = max(0.0, (outcome.due or 0.0) - self._clock.now())
+            if seconds < HEARTBEAT:  # a later one is found with the heartbeat
                 asyncio.get_running_loop().call_later(seconds, self._look_again)
         elif state is not None:
             self._on_item()
 
-    # ------------------------------------------------------------ waiting and the end
-
-    async def _is_over(self) -> bool:
+    async def _has_ended(self) -> bool:
         if await self._engine.finish() is not None:
             return True
         return (await self._store.jobs.get(self._job)).state not in OPEN_STATES
 
     async def _has_to_pause(self) -> bool:
-        """Wait for parked items to fall due, for discovery, or for others; True: not worth it."""
+        """Wait for deferred items, discovery or other processes; True when that takes too long."""
         now = self._clock.now()
-        status = await self._store.chunks.standing(self._job)
-        finder = [status.finder] if status.finder else []
-        if self._failure is None and status.lacks_finder(now, dead_among(finder)):
-            await self._discover_if_nobody_does()
+        status = await self._store.chunks.status(self._job)
+        discoverers = [status.discoverer] if status.discoverer else []
+        if self._failure is None and status.needs_discoverer(now, dead_among(discoverers)):
+            await self._start_discovery()
             return False
         self._pause = await pause_of(self._store, self._job, now, self._options)
         if self._pause is not None:
             return True
         due = await self._store.queue.next_due(self._job)
+        wait = IDLE_POLL
         if due is None:
-            await self._heartbeat.reclaim([self._job])  # what is left is with others
-            await self._nap(IDLE_POLL)
+            await self._heartbeat.reclaim([self._job])  # other processes have the last items
         else:
-            await self._nap(min(max(due - now, 0.01), _PARKED_POLL))
+            wait = min(max(due - now, 0.01), _PARKED_POLL)
+        if not await sleep_or_wake(wait, self._wake):
+            self._is_dry = False  # other processes may have enqueued or released items
         return False
-
-    async def _nap(self, seconds: float) -> None:
-        if not await sleep_or_wake(seconds, self._wake):
-            self._is_dry = False  # others may have queued or released something
-
-    async def _end(self) -> JobState:
-        # The last commit may have come after the last look.
-        if await self._engine.finish() is None:
-            await self._engine.look_at_drift()
-            await self._leave_open()
-        return (await self._store.jobs.get(self._job)).state
 
     async def _leave_open(self) -> None:
         pause, stop_reason = self._pause, self._engine.stop_reason
@@ -258,31 +238,30 @@ class LocalEngine:
         elif pause is None and stop_reason is not None:
             pause = Pause(stop_reason)
         if pause is not None:
-            now = self._clock.now()
-            await leave_open(self._store, self._job, now, pause.reason, is_fatal=pause.is_fatal)
+            await leave_open(self._store, self._job, self._clock.now(), pause)
 
-
-_DOMAIN = attrgetter("domain")
 
 _COLLECT_AFTER = 20_000  # objects
-
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's, from malloc.h
 _KEPT_BYTES = 16 * 1024 * 1024
-
-_LARGE_BYTES = 4 * 1024 * 1024  # what is larger goes straight back to the system
+_LARGE_BYTES = 4 * 1024 * 1024  # larger blocks go straight back to the system
 
 
 @contextlib.contextmanager
 def tuned_memory() -> Iterator[None]:
-    """Collect garbage rarely, and keep freed memory at hand.
+    """Collect garbage rarely, and keep freed memory.
 
-    Each item makes thousands of objects, nearly none of them in cycles; by default the collector
+    Each item makes thousands of objects, hardly any of them in cycles; by default the collector
     walks through them after every 700, which cost a tenth of the throughput. The tree of a page is
-    a quarter of a megabyte; by default the allocator gives it back to the system after each page
-    and asks for it again before the next, which cost up to another tenth. What was there before
-    the run, all modules above all, is not looked through meanwhile.
+    a quarter of a megabyte; by default the allocator returns it to the system after each page,
+    which cost up to another tenth. Objects from before the run, mostly modules, are frozen.
     """
-    _keep_freed_memory()
+    if sys.platform == "linux":
+        # Only glibc has it; another C library is left as it is.
+        with contextlib.suppress(AttributeError, OSError):
+            library = ctypes.CDLL(None)
+            library.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+            library.mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
     before = gc.get_threshold()
     gc.set_threshold(_COLLECT_AFTER, *before[1:])
     gc.freeze()
@@ -292,13 +271,3 @@ def tuned_memory() -> Iterator[None]:
         gc.collect(1)
         gc.unfreeze()
         gc.set_threshold(*before)
-
-
-def _keep_freed_memory() -> None:
-    if sys.platform != "linux":
-        return
-    # Only glibc has it; another C library does as it likes.
-    with contextlib.suppress(AttributeError, OSError):
-        library = ctypes.CDLL(None)
-        library.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
-        library.mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)

@@ -189,7 +189,7 @@ async def take_back(store: Store, job: Job, output: str | None = None) -> Taken:
 async def _exports(store: Store, job: Job, output: str | None) -> list[Task]:
     return [
         order
-        for order in await store.tasks.of(job.id)
+        for order in await store.tasks.of_job(job.id)
         if order.kind is TaskKind.EXPORT and output in (None, order.what.get("output"))
     ]
 

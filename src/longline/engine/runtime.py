@@ -6,56 +6,76 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self
 
 from longline.config.job_spec import JobSpec
 from longline.config.settings import Settings
 from longline.core.clock import Clock, sleep_or_wake
 from longline.core.errors import LeaseLost, LonglineError, StoreError, Unexpected
-from longline.core.model import ItemState, JobState, Lease
-from longline.engine.extractor import Extraction
+from longline.core.model import ItemState, JobState, Lease, Outcome
 from longline.engine.owner import dead_among
 from longline.engine.watch import ProgressLoop
-from longline.storage.queue.completion import Completion
 from longline.storage.queue.queue import BY_HAND, Queue, Reclaim
 from longline.storage.store import Store
 
-# ---------------- Commit the outcomes of all jobs of a process, many in one transaction
+HEARTBEAT = 5.0
+"""Seconds between two renewals of a lease."""
+LEASE = 20.0
+"""Seconds after the last renewal until a lease expires."""
+_STATE_POLL = 1.0  # seconds between two checks whether a job was paused or cancelled
+_COMMIT_INTERVAL = 0.1  # seconds between two transactions while more outcomes are expected
+_LARGEST_COMMIT = 64  # outcomes that wait for no others
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SAME_SIGNAL = 0.5  # seconds; `timeout` signals a program and its group: that is one signal
 
-_WINDOW = 0.1  # seconds between two transactions while more outcomes are on their way
-_LARGEST = 64  # outcomes that wait for no others
+OnCommit = Callable[[Lease, Outcome, ItemState | None], None]
+"""Called with a committed outcome and the new state of the item; None when its lease was lost."""
 
 
-def completion_of(lease: Lease, extraction: Extraction, at: float, limit: int | None) -> Completion:
-    """Return one try at an item as what it changes."""
-    return Completion(
-        lease,
-        extraction.outcome,
-        at,
-        extraction.seconds,
-        extraction.usage,
-        extraction.found,
-        limit,
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a job is run here; none of it changes what is collected.
+
+    `concurrency` is that of one domain, `patience` the seconds without a finished item, all of them
+    deferred, until the job is paused. `seconds` is the time budget, `soft_limit` the seconds that
+    one item may take on a cluster, without waits.
+    """
+
+    concurrency: int = 8
+    limit: int | None = None
+    patience: float = 900.0
+    seconds: float | None = None
+    soft_limit: float = 600.0
+
+
+def options_of(settings: Settings, spec: JobSpec) -> RunOptions:
+    """Return how a job is run on this machine."""
+    return RunOptions(
+        concurrency=spec.concurrency or settings.concurrency,
+        limit=spec.limit,
+        seconds=spec.budget.seconds,
+        soft_limit=settings.soft_limit,
     )
 
 
+# ---------------- Commit the outcomes of all jobs of a process, many in one transaction
+
+
 class Committer:
-    """Commits what has come together from all jobs, in one transaction at a time."""
+    """Commits the outcomes of all jobs, one transaction at a time."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._waiting: list[tuple[Completion, CommitQueue]] = []
+        self._waiting: list[tuple[Lease, Outcome, CommitQueue]] = []
         self._arrived = asyncio.Event()
         self._is_urgent = asyncio.Event()
 
-    def add(self, finish: Completion, origin: CommitQueue, *, is_urgent: bool) -> None:
-        """Have an outcome committed; an urgent one waits for no others."""
-        self._waiting.append((finish, origin))
+    def add(self, lease: Lease, outcome: Outcome, origin: CommitQueue, *, is_urgent: bool) -> None:
+        """Commit an outcome soon; an urgent one waits for no others."""
+        self._waiting.append((lease, outcome, origin))
         self._arrived.set()
-        if is_urgent or len(self._waiting) >= _LARGEST:
+        if is_urgent or len(self._waiting) >= _LARGEST_COMMIT:
             self._is_urgent.set()
 
     def hurry(self) -> None:
@@ -64,56 +84,53 @@ class Committer:
             self._is_urgent.set()
 
     async def run(self) -> None:
-        """Commit what arrives, until cancelled; errors are given to the jobs."""
+        """Commit outcomes until cancelled; the jobs get the errors."""
         loop = asyncio.get_running_loop()
         committed_at = 0.0
         while True:
             await self._arrived.wait()
-            if (left := committed_at + _WINDOW - loop.time()) > 0:
+            if (left := committed_at + _COMMIT_INTERVAL - loop.time()) > 0:
                 await sleep_or_wake(left, self._is_urgent)
             committed_at = loop.time()
             self._arrived.clear()
             self._is_urgent.clear()
             batch, self._waiting = self._waiting, []
             try:
-                await self._commit([one for one in batch if await _is_settled(*one)])
+                await self._commit(batch)
             except Exception as error:  # noqa: BLE001  # every kind belongs to the jobs
-                for _, origin in batch:
+                for _, _, origin in batch:
                     origin.fail(error)
 
-    async def _commit(self, batch: list[tuple[Completion, CommitQueue]]) -> None:
-        if not batch:
-            return
-        ends = await self._queue.complete_all([finish for finish, _ in batch])
-        for (finish, origin), end in zip(batch, ends, strict=True):
+    async def _commit(self, batch: list[tuple[Lease, Outcome, CommitQueue]]) -> None:
+        ready = []
+        for lease, outcome, origin in batch:
             try:
-                origin.committed(finish, None if isinstance(end, LeaseLost) else end)
-            except Exception as error:  # noqa: BLE001  # that of one job is not that of the others
+                await outcome.usage.settle()  # what has to be written before the outcome
+            except StoreError as error:
+                origin.fail(error)
+            else:
+                ready.append((lease, outcome, origin))
+        if not ready:
+            return
+        ends = await self._queue.complete_all([(lease, outcome) for lease, outcome, _ in ready])
+        for (lease, outcome, origin), end in zip(ready, ends, strict=True):
+            try:
+                origin.committed(lease, outcome, None if isinstance(end, LeaseLost) else end)
+            except Exception as error:  # noqa: BLE001  # one job must not fail the others
                 origin.fail(error)
 
 
-async def _is_settled(finish: Completion, origin: CommitQueue) -> bool:
-    """Wait for what has to be written before the outcome; False when that failed."""
-    try:
-        await finish.usage.settle()
-    except StoreError as error:
-        origin.fail(error)
-        return False
-    return True
-
-
 class CommitQueue:
-    """The outcomes of one piece of work on their way into the database.
+    """The outcomes of one piece of work that are not committed yet.
 
-    `on_commit` is called with the new state of each item, None when its lease was lost. `in_work`
-    returns how many items are leased and not committed yet.
+    `on_commit` is called for each. `in_work` returns how many items are leased and not committed.
     """
 
     def __init__(
         self,
         committer: Committer,
         most_waiting: int,
-        on_commit: Callable[[Completion, ItemState | None], None],
+        on_commit: OnCommit,
         in_work: Callable[[], int],
     ) -> None:
         self._committer = committer
@@ -124,16 +141,16 @@ class CommitQueue:
         self._is_closing = False
         self._ended = asyncio.get_running_loop().create_future()
 
-    async def hand_over(self, finish: Completion) -> None:
-        """Leave an outcome to be committed; waits only when too many are waiting already."""
+    async def hand_over(self, lease: Lease, outcome: Outcome) -> None:
+        """Queue an outcome; waits only while too many are queued."""
         await self._room.acquire()
         self._count += 1
-        # Nothing else of this work can come together with it.
+        # Urgent when no other outcome of this work can join it.
         is_urgent = self._is_closing or self._in_work() <= self._count
-        self._committer.add(finish, self, is_urgent=is_urgent)
+        self._committer.add(lease, outcome, self, is_urgent=is_urgent)
 
     def close(self) -> None:
-        """Let `run` return once everything handed over is committed."""
+        """Let `run` return once everything is committed."""
         self._is_closing = True
         self._committer.hurry()
         self._end_if_done()
@@ -142,19 +159,19 @@ class CommitQueue:
         """Wait until this is closed and all is committed.
 
         Raises:
-            StoreError: the database does not take any more.
+            StoreError: the database cannot be written.
         """
         await self._ended
 
-    def committed(self, finish: Completion, state: ItemState | None) -> None:
+    def committed(self, lease: Lease, outcome: Outcome, state: ItemState | None) -> None:
         """Note that an outcome was committed."""
         self._count -= 1
         self._room.release()
-        self._on_commit(finish, state)
+        self._on_commit(lease, outcome, state)
         self._end_if_done()
 
     def fail(self, error: Exception) -> None:
-        """Have `run` raise this."""
+        """Let `run` raise an error."""
         if not self._ended.done():
             self._ended.set_exception(error)
 
@@ -163,20 +180,20 @@ class CommitQueue:
             self._ended.set_result(None)
 
 
-# ---------------- One error out of many that happened at once
+# ---------------- Errors of concurrent tasks, work in the background, signals
 
 
-def first_of(several: BaseExceptionGroup[LonglineError]) -> LonglineError:
-    """Return the first error of a group, however deep in it."""
+def first_error(several: BaseExceptionGroup[LonglineError]) -> LonglineError:
+    """Return the first error of a group, at any depth."""
     error: BaseException = several
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error if isinstance(error, LonglineError) else Unexpected(str(error))
 
 
-@asynccontextmanager
-async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Do something beside the block, until that has ended.
+@contextlib.asynccontextmanager
+async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run `work` while the block runs.
 
     Raises:
         LonglineError: what either of them raises.
@@ -187,23 +204,51 @@ async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
             yield
             task.cancel()
     except* LonglineError as several:
-        raise first_of(several) from several
+        raise first_error(several) from several
 
 
-# ---------------- Heartbeat: renew the leases of all work in this process, and notice jobs that
+@contextlib.contextmanager
+def handling_signals(
+    interrupt: Callable[[], None], on_stop: Callable[[], None] | None = None
+) -> Iterator[None]:
+    """Call `interrupt` at the first SIGINT, SIGTERM or SIGHUP, and cancel this task at the second.
 
-HEARTBEAT = 5.0  # seconds between two renewals of a lease
-STATE_POLL = 1.0  # seconds between two checks whether a job was paused or cancelled
-LEASE = 20.0  # seconds after the last renewal until a lease expires
+    `on_stop` is called at the first one, to inform a person. SIGHUP stays ignored under `nohup`.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    first: float | None = None
+
+    def stop() -> None:
+        nonlocal first
+        if first is None:
+            first = loop.time()
+            interrupt()
+            if on_stop:
+                on_stop()
+        elif loop.time() >= first + _SAME_SIGNAL and task is not None:
+            task.cancel()
+
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    handled = [one for one in _SIGNALS if not (one is signal.SIGHUP and is_ignored)]
+    for number in handled:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)
+
+
+# ---------------- Heartbeat: renew the leases of all work in this process
 
 
 @dataclass(slots=True, eq=False)
 class Beating:
     """One piece of work whose leases are renewed.
 
-    `owners` returns the names that it holds leases under. `on_state` is called with the job's
-    state and its reason, both None when the job was deleted. `on_beat` is called after a renewal.
-    `failure` gets the error that ended the heartbeat, if there is one.
+    `owners` returns the owner names of its leases. `on_state` is called with the job's state and
+    its reason, both None when the job was deleted. `on_beat` is called after a renewal. `failure`
+    gets the error that ended the heartbeat.
     """
 
     job: str
@@ -215,10 +260,10 @@ class Beating:
     )
 
     async def wait_for_failure(self) -> None:
-        """Wait until the heartbeat cannot go on; never returns otherwise.
+        """Wait until the heartbeat fails.
 
         Raises:
-            StoreError: the database does not take any more.
+            StoreError: the database cannot be written.
         """
         await asyncio.shield(self.failure)
 
@@ -253,58 +298,50 @@ class Heartbeat:
 
     async def reclaim(self, jobs: Iterable[str]) -> None:
         """Reclaim leases of these jobs that are expired, or whose owners are dead."""
-        held = await self._store.queue.holders(list(jobs))
         own = {owner for member in self._members for owner in member.owners()}
+        held = [one for one in await self._store.queue.holders(list(jobs)) if one[1] not in own]
         now = self._clock.now()
-        for job in {one.job for one in held}:
-            others = [one for one in held if one.job == job and one.owner not in own]
-            dead = dead_among(one.owner for one in others)
-            if dead or any(one.until < now for one in others):
+        for job in {job for job, _, _ in held}:
+            dead = dead_among(owner for one, owner, _ in held if one == job)
+            if dead or any(until < now for one, _, until in held if one == job):
                 await self._store.queue.reclaim(Reclaim(job, now, dead=dead))
 
     async def run(self) -> None:
-        """Renew leases and check job states, until cancelled; errors are given to the jobs."""
+        """Renew leases and check job states until cancelled; the jobs get the errors."""
         due = self._clock.now() + HEARTBEAT
         while True:
             await self._has_members.wait()
-            await self._clock.sleep(STATE_POLL)
+            await self._clock.sleep(_STATE_POLL)
+            members = list(self._members)
             try:
                 if self._clock.now() >= due:
                     due = self._clock.now() + HEARTBEAT
-                    await self._renew()
-                await self._check_states()
+                    await self._renew(members)
+                ids = sorted({one.job for one in members})
+                states = await self._store.queue.job_states(ids) if ids else {}
+                for member in members:
+                    member.on_state(*states.get(member.job, (None, None)))
             except Exception as error:  # noqa: BLE001  # every kind belongs to the jobs
                 for member in list(self._members):
                     if not member.failure.done():
                         member.failure.set_exception(error)
 
-    async def _renew(self) -> None:
-        members = list(self._members)
+    async def _renew(self, members: list[Beating]) -> None:
         owners = [(member.job, owner) for member in members for owner in member.owners()]
-        await self._store.queue.renew(owners, self._clock.now() + LEASE)
+        if owners:
+            await self._store.queue.renew(owners, self._clock.now() + LEASE)
         if self._reclaims:
             await self.reclaim({member.job for member in members})
         for member in members:
             if member.on_beat is not None:
                 member.on_beat()
 
-    async def _check_states(self) -> None:
-        members = list(self._members)
-        if not members:
-            return
-        states = await self._store.queue.job_states(sorted({one.job for one in members}))
-        for member in members:
-            member.on_state(*states.get(member.job, (None, None)))
-
 
 def stop_reason(state: JobState | None, reason: str | None, *, is_shared: bool) -> str | None:
     """Return why work on a job has to stop, None when it goes on.
 
-    Args:
-        state: the state of the job, None when it was deleted.
-        reason: the reason that is stored with the state.
-        is_shared: workers of a cluster run it, and obey every pause. A process on its own goes on
-            when another one has paused the job because it was stopped itself.
+    `state` is None for a deleted job. With `is_shared`, workers of a cluster run the job and obey
+    every pause. A process on its own continues when another one, which was stopped, paused the job.
     """
     if state is None:
         return "the job is gone"
@@ -330,92 +367,12 @@ class Runtime:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        # Not in a TaskGroup: they serve several jobs, and each of those is given their errors.
+        # Not in a TaskGroup: they serve several jobs, and each job gets their errors.
         parts = (self.committer, self.heartbeat, self.progress)
         self._tasks = [asyncio.create_task(part.run()) for part in parts]
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks)
-
-
-# ---------------- How a job is run here, whatever runs it
-
-_PATIENCE = 900.0  # seconds without a finished item, all parked, until the job is paused
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How a job is run here; none of it changes what is collected.
-
-    `concurrency` is how many items of one domain are worked on at once.
-    """
-
-    concurrency: int = 8
-    limit: int | None = None
-    patience: float = _PATIENCE
-    seconds: float | None = None
-    """The budget of time; requests look at it themselves, and what is parked is given up then."""
-    soft_limit: float = 600.0
-    """Seconds that one item may take on a cluster, waits not counted."""
-
-
-def options_of(settings: Settings, spec: JobSpec) -> RunOptions:
-    """Return how a job is run on this machine."""
-    return RunOptions(
-        concurrency=spec.concurrency or settings.concurrency,
-        limit=spec.limit,
-        seconds=spec.budget.seconds,
-        soft_limit=settings.soft_limit,
-    )
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-_TOGETHER = 0.5  # seconds; `timeout` signals a program and its group: that is one wish, not two
-
-
-@contextlib.contextmanager
-def handling_signals(
-    interrupt: Callable[[], None], on_stop: Callable[[], None] | None = None
-) -> Iterator[None]:
-    """Call `interrupt` at the first SIGINT, SIGTERM or SIGHUP; cancel this task at a later second.
-
-    SIGHUP says that the terminal is gone. Under `nohup` it is ignored, and stays so.
-
-    Args:
-        interrupt: stops what runs, well.
-        on_stop: called at the first one, to tell a person what happens now.
-    """
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    first = float("-inf")
-
-    def stop() -> None:
-        nonlocal first
-        if first <= loop.time() < first + _TOGETHER:
-            return
-        if first > float("-inf"):
-            if task is not None:
-                task.cancel()
-            return
-        first = loop.time()
-        interrupt()
-        if on_stop:
-            on_stop()
-
-    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    handled = [one for one in _SIGNALS if not (one is signal.SIGHUP and is_ignored)]
-    for number in handled:
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    finally:
-        for number in handled:
-            loop.remove_signal_handler(number)

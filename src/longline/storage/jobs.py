@@ -30,7 +30,7 @@ from longline.storage.database import Repository, lock_job, lock_name, reads, wr
 from longline.storage.events import append_events, event_row
 from longline.storage.profiles import DriftResult, save_profile
 from longline.storage.queue.queue import counts
-from longline.storage.queue.tasks import Task, TaskKind, place
+from longline.storage.queue.tasks import Task, TaskKind, place_task
 from longline.storage.records import versions_by_id
 from longline.storage.schema import chunks, events, items, jobs, records
 
@@ -380,7 +380,7 @@ def finish_job(
     _end_job(connection, job, at, state, "; ".join(reasons) or None, caveats=caveats)
     if state is JobState.COMPLETE and row.engine == "celery" and row.settings.get("limit") is None:
         # The process that ends it may be killed before it notifies the source; a task survives.
-        place(connection, Task(job, TaskKind.FINISHED, at))
+        place_task(connection, Task(job, TaskKind.FINISHED, at))
     return state
 
 

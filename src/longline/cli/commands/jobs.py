@@ -93,7 +93,7 @@ async def _job(store: Store, name: str) -> dict[str, Any]:
         **(await store.jobs.caveats(job.id)).as_dict(),
         "settings": dict(job.settings),
         "statistics": await store.events.statistics(job.id),
-        "tasks": [_task_json(task, job, now) for task in await store.tasks.of(job.id)],
+        "tasks": [_task_json(task, job, now) for task in await store.tasks.of_job(job.id)],
         "events": [asdict(event) for event in events if event.kind.startswith(_SHOWN_EVENTS)],
     }
 
@@ -170,7 +170,7 @@ def failures_command(job: str, *, attempts: bool, **wanted: Any) -> None:
         return {
             "job": name,
             "kinds": await store.failures.by_kind(name),
-            "items": await store.failures.unlucky(FailureQuery(name, **wanted)),
+            "items": await store.failures.failed_items(FailureQuery(name, **wanted)),
         }
 
     found = with_store(failures)

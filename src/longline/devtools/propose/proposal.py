@@ -357,12 +357,12 @@ async def run_trial(proposal: Proposal, chain: Middleware, clock: Clock) -> Tria
         places = dict.fromkeys([0, len(first) // 2, len(first) - 1]) if first else {}
         items = [*(first[place] for place in places), *second[:1]]
     for item in items:
-        extraction = await collector.collect(item)
-        await extraction.usage.settle()
-        if extraction.record is None:
-            trial.failures.append(extraction.outcome.reason or "no record")
+        outcome = await collector.collect(item)
+        await outcome.usage.settle()
+        if outcome.record is None:
+            trial.failures.append(outcome.reason or "no record")
         else:
-            trial.records.append(extraction.record.data)
+            trial.records.append(outcome.record.data)
             trial.items.append(item)
     return trial
 

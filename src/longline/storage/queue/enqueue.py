@@ -1,4 +1,4 @@
-"""Items on their way into the queue: each key once in a job."""
+"""Enqueue discovered items: each key once per job."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from longline.storage.events import add_statistics, append_events, event_row, us
 from longline.storage.queue.failures import note_failures
 from longline.storage.schema import items, jobs
 
-_MOST_URGENT = 2**31 - 1  # the largest number that PostgreSQL has for it
-_LARGEST_LOOKUP = 10_000  # keys; a stock SQLite takes 32,766 variables in a statement
+_MAX_PRIORITY = 2**31 - 1  # of an integer column in PostgreSQL
+_MAX_LOOKUP = 10_000  # keys per statement; SQLite allows 32,766 variables
 
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """Items found by discovery, and how far it has come with them.
+    """Items that discovery found, and its cursor.
 
-    `shortfall` says why not all could be found, when that is known.
+    `shortfall` says why not all items could be found, when that is known.
     """
 
     job: str
@@ -43,23 +43,47 @@ class Discovered:
     shortfall: str | None = None
 
 
-def add(connection: Connection, discovered: Discovered) -> int | None:
-    """Queue what is new of these items; return how many the job has now.
+_INSERT = BulkInsert(
+    items,
+    (
+        *("job_id", "key", "url", "data", "priority", "state"),
+        *("due_at", "tries", "lease_token", "domain"),
+    ),
+    # The index rejects known keys: a query for them would read the keys of the job twice.
+    finish=lambda rows: rows.on_conflict_do_nothing(index_elements=["job_id", "key"]),
+)
 
-    None, uncounted, when neither a limit nor the end asks for it: counting takes the longer the
-    more there are.
+
+def add(connection: Connection, discovered: Discovered) -> int | None:
+    """Enqueue new items in the caller's transaction; return how many items the job has now.
+
+    None when there is no limit and discovery goes on: counting takes longer with every item.
     """
     job, limit = discovered.job, discovered.limit
-    lock_job(connection, job)  # keys and the limit are counted by one at a time
-    first: dict[str, Item] = {}
+    lock_job(connection, job)  # keys and the limit are counted by one transaction at a time
+    found: dict[str, Item] = {}
     for item in discovered.items:
-        first.setdefault(sanitize_key(item.key), item)
-    found = list(first.values())
+        found.setdefault(sanitize_key(item.key), item)
     if limit is not None:
-        fresh = _fresh(connection, job, found)
-        found = fresh[: max(0, limit - _total(connection, job))]
-    if found:
-        _QUEUE_UP.run(connection, [_queued(job, item) for item in found])
+        _remove_known(connection, job, found)
+        room = max(0, limit - _count_items(connection, job))
+        found = dict(list(found.items())[:room])
+    rows = [
+        {
+            "job_id": job,
+            "key": key,
+            "url": sanitize_text(item.url),
+            "data": as_sanitized_json(item.data),
+            "priority": max(-_MAX_PRIORITY, min(item.priority, _MAX_PRIORITY)),
+            "state": ItemState.QUEUED,
+            "due_at": 0.0,
+            "tries": 0,
+            "lease_token": 0,
+            "domain": sanitize_key(origin_of(item.url)[1]),
+        }
+        for key, item in found.items()
+    ]
+    _INSERT.run(connection, rows)
     changes: dict[str, Any] = {"is_discovered": True} if discovered.is_last else {}
     if discovered.cursor is not None:
         changes["cursor"] = sanitize_value(discovered.cursor)
@@ -72,49 +96,20 @@ def add(connection: Connection, discovered: Discovered) -> int | None:
     append_events(connection, usage_events(job, None, discovered.at, discovered.usage))
     if limit is None and not discovered.is_last:
         return None
-    total = _total(connection, job)
+    total = _count_items(connection, job)
     if discovered.is_last:
         append_events(connection, [event_row(job, discovered.at, "job.discovered", items=total)])
     return total
 
 
-def _total(connection: Connection, job: str) -> int:
+def _count_items(connection: Connection, job: str) -> int:
     return connection.scalar(select(func.count()).where(items.c.job_id == job)) or 0
 
 
-def _fresh(connection: Connection, job: str, found: Sequence[Item]) -> list[Item]:
-    """Return the items whose keys the job does not have."""
-    fresh = {sanitize_key(item.key): item for item in found}
-    keys = list(fresh)
-    for start in range(0, len(keys), _LARGEST_LOOKUP):
-        some = keys[start : start + _LARGEST_LOOKUP]
+def _remove_known(connection: Connection, job: str, found: dict[str, Item]) -> None:
+    keys = list(found)
+    for start in range(0, len(keys), _MAX_LOOKUP):
+        some = keys[start : start + _MAX_LOOKUP]
         known = select(items.c.key).where(items.c.job_id == job, items.c.key.in_(some))
         for key in connection.scalars(known).all():
-            del fresh[key]
-    return list(fresh.values())
-
-
-def _queued(job: str, item: Item) -> dict[str, Any]:
-    return {
-        "job_id": job,
-        "key": sanitize_key(item.key),
-        "url": sanitize_text(item.url),
-        "data": as_sanitized_json(item.data),
-        "priority": max(-_MOST_URGENT, min(item.priority, _MOST_URGENT)),
-        "state": ItemState.QUEUED,
-        "due_at": 0.0,
-        "tries": 0,
-        "lease_token": 0,
-        "domain": sanitize_key(origin_of(item.url)[1]),
-    }
-
-
-_QUEUE_UP = BulkInsert(
-    items,
-    (
-        *("job_id", "key", "url", "data", "priority", "state"),
-        *("due_at", "tries", "lease_token", "domain"),
-    ),
-    # Whether a key is known is the index's to say: to ask first reads the job's keys twice.
-    finish=lambda rows: rows.on_conflict_do_nothing(index_elements=["job_id", "key"]),
-)
+            del found[key]

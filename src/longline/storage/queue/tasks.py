@@ -1,7 +1,7 @@
-"""Orders: what is to be done once for a whole job, by one process at a time, until it is done.
+"""Tasks: work that is done once for a whole job, by one process at a time, until it is done.
 
-They stand among the small values (`cells`), in a room of their own. Whoever holds one keeps it by
-signs of life; of one that is silent or dead, another takes it.
+They are rows of `cells`. The process that has claimed a task renews it; when it stops or dies,
+another process claims the task.
 """
 
 from __future__ import annotations
@@ -14,33 +14,30 @@ from typing import Any
 
 import orjson
 from sqlalchemy import Connection, delete, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from longline.core.model import OPEN_STATES, JobState
-from longline.storage.database import Database
+from longline.storage.bulk import upsert
+from longline.storage.database import Repository, reads, writes
 from longline.storage.events import EventRow, append_events, event_row
 from longline.storage.queue.queue import MOST_DEATHS
 from longline.storage.schema import cells, jobs
 
-ROOM = "orders"
-_INSERTS = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+_ROOM = "orders"
 
 
 class TaskKind(StrEnum):
-    """What is to be done for a job."""
+    """What is done for a job: write its records as `what` says, or call `Source.finished`."""
 
     EXPORT = "export"
-    """Write its records; `what` says where and as what."""
     FINISHED = "finished"
-    """Tell its source that it is complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Something to be done for a job; `is_after_end`: only once that has ended.
+    """A task of a job; with `is_after_end`, it waits until the job has ended.
 
-    `owner` does so until `until`, unless it gives signs of life; `deaths` counts those who were
-    killed over it.
+    `owner` has claimed it until `until`; `deaths` counts processes that were killed while they
+    worked on it.
     """
 
     job: str
@@ -54,189 +51,147 @@ class Task:
 
     @property
     def name(self) -> str:
-        """What it is known by: the same wish for the same job is the same order."""
+        """The id: equal tasks of a job are one task."""
         if not self.what:
             return f"{self.job}/{self.kind}"
-        said = orjson.dumps([self.is_after_end, self.what], option=orjson.OPT_SORT_KEYS)
-        return f"{self.job}/{self.kind}/{hashlib.sha256(said).hexdigest()[:12]}"
+        content = orjson.dumps([self.is_after_end, self.what], option=orjson.OPT_SORT_KEYS)
+        return f"{self.job}/{self.kind}/{hashlib.sha256(content).hexdigest()[:12]}"
 
     def is_free(self, at: float, dead: Sequence[str]) -> bool:
-        """Say whether nobody holds it who may be alive."""
+        """Return whether no live process has claimed it."""
         return self.owner is None or self.until < at or self.owner in dead
 
-    def failed(self, at: float, reason: str) -> EventRow:
-        """Return the event that tells why it was given up."""
-        return self._told(at, "failed", reason=reason)
-
-    def dropped(self, at: float) -> EventRow:
-        """Return the event that tells that it was not wanted any more."""
-        return self._told(at, "dropped")
-
-    def _told(self, at: float, end: str, **more: str) -> EventRow:
+    def event(self, at: float, end: str, **data: str) -> EventRow:
+        """Return an event of the job: the task "failed" or was "dropped"."""
         kind = "export" if self.kind is TaskKind.EXPORT else "source.finished"
-        where = {"output": self.what["output"]} if "output" in self.what else {}
-        return event_row(self.job, at, f"{kind}.{end}", **where, **more)
+        output = {"output": self.what["output"]} if "output" in self.what else {}
+        return event_row(self.job, at, f"{kind}.{end}", **output, **data)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskClaim:
-    """A process's wish for an order; `dead` owners are gone, `killed` ones died of it alone."""
+class TaskQueue(Repository):
+    """The tasks of all jobs in one database."""
 
-    order: Task
-    owner: str
-    at: float
-    until: float
-    dead: Sequence[str] = ()
-    killed: Sequence[str] = ()
+    @writes
+    def place(self, connection: Connection, task: Task) -> None:
+        """Enqueue a task; an equal one is replaced."""
+        place_task(connection, task)
 
+    @reads
+    def ready(self, connection: Connection, before: float) -> list[Task]:
+        """Return the tasks that could be done since before then, claimed or not, oldest first."""
+        found = _tasks(connection)
+        if not found:
+            return []
+        names = {task.job for task in found if task.is_after_end}
+        query = select(jobs.c.id, jobs.c.state, jobs.c.finished_at).where(jobs.c.id.in_(names))
+        ended = {
+            job: at or 0.0
+            for job, state, at in connection.execute(query)
+            if JobState(state) not in OPEN_STATES
+        }
+        due = [
+            (max(task.placed_at, ended[task.job] if task.is_after_end else 0.0), task.name, task)
+            for task in found
+            if not task.is_after_end or task.job in ended
+        ]
+        return [task for at, _, task in sorted(due, key=lambda one: one[:2]) if at <= before]
 
-class TaskQueue:
-    """The orders of all jobs in one database."""
+    @reads
+    def of_job(self, connection: Connection, job: str) -> list[Task]:
+        """Return the tasks of a job, oldest first, due or not."""
+        found = [task for task in _tasks(connection) if task.job == job]
+        return sorted(found, key=lambda task: (task.placed_at, task.name))
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    @writes
+    def drop(self, connection: Connection, task: Task, at: float, dead: Sequence[str]) -> bool:
+        """Remove a task and append an event; False when it is done or a live process has it."""
+        found = _locked(connection, task)
+        if found is None or not found.is_free(at, dead):
+            return False
+        connection.execute(delete(cells).where(_is_row_of(found)))
+        append_events(connection, [found.event(at, "dropped")])
+        return True
 
-    async def place(self, order: Task) -> None:
-        """Have something done; one that was placed before is placed anew."""
-        await self._database.write(place, order)
+    @writes
+    def claim(
+        self,
+        connection: Connection,
+        task: Task,
+        owner: str,
+        at: float,
+        until: float,
+        *,
+        dead: Sequence[str] = (),
+        killed: Sequence[str] = (),
+    ) -> Task | None:
+        """Claim a task; None when a live process has it, or it is done.
 
-    async def ready(self, before: float) -> list[Task]:
-        """Return what could have been done since a moment, the oldest first, whoever is at it."""
-        return await self._database.read(lambda connection: _ready(connection, before))
-
-    async def of(self, job: str) -> list[Task]:
-        """Return what is to be done for a job, the oldest first, whether it is time or not."""
-        return await self._database.read(lambda connection: _of(connection, job))
-
-    async def drop(self, order: Task, at: float, dead: Sequence[str]) -> bool:
-        """Have an order not carried out, which the job's journal tells.
-
-        False when it is done by now, or somebody is at it who is not among the `dead`.
+        `dead` owners are gone; of them, `killed` ones may have died of the task. After the third
+        such death it is given up with an event.
         """
-        is_dropped: bool = await self._database.write(_drop, (order, at, dead))
-        return is_dropped
+        found = _locked(connection, task, skip_locked=True)
+        if found is None or not found.is_free(at, dead):
+            return None
+        deaths = found.deaths + (found.owner in killed)
+        if deaths >= MOST_DEATHS:
+            connection.execute(delete(cells).where(_is_row_of(found)))
+            reason = (
+                f"{deaths} workers were killed over it: look at what it needs, memory for example"
+            )
+            append_events(connection, [found.event(at, "failed", reason=reason)])
+            return None
+        claimed = replace(found, owner=owner, until=until, deaths=deaths)
+        _update(connection, claimed)
+        return claimed
 
-    async def take(self, claim: TaskClaim) -> Task | None:
-        """Become the one who does it; None when somebody living is at it, or it is done.
+    @writes
+    def renew(self, connection: Connection, task: Task, until: float) -> bool:
+        """Keep a claim until later; False when another process has claimed the task."""
+        found = _locked(connection, task)
+        if found is None or found.owner != task.owner:
+            return False
+        _update(connection, replace(found, until=until))
+        return True
 
-        One that three processes were killed over is given up, which the job's journal tells.
-        """
-        taken: Task | None = await self._database.write(_take, claim)
-        return taken
-
-    async def keep(self, order: Task, until: float) -> bool:
-        """Go on holding an order; False when it is another's by now."""
-        is_kept: bool = await self._database.write(_keep, (order, until))
-        return is_kept
-
-    async def done(self, order: Task, *told: EventRow) -> bool:
-        """Drop an order, and tell the journal what came of it; False when it is another's."""
-        is_ours: bool = await self._database.write(_done, (order, told))
-        return is_ours
+    @writes
+    def complete(self, connection: Connection, task: Task, *results: EventRow) -> bool:
+        """Remove a claimed task and append events; False when another process has claimed it."""
+        found = _locked(connection, task)
+        if found is None or found.owner != task.owner:
+            return False
+        connection.execute(delete(cells).where(_is_row_of(task)))
+        append_events(connection, results)
+        return True
 
 
-def place(connection: Connection, order: Task) -> None:
-    """Place an order in the caller's transaction."""
-    start: Any = _INSERTS[connection.dialect.name]
-    state = asdict(order)
-    row = start(cells).values(room=ROOM, name=order.name, state=state)
+def place_task(connection: Connection, task: Task) -> None:
+    """Enqueue a task in the caller's transaction."""
+    state = asdict(task)
+    row = upsert(connection, cells).values(room=_ROOM, name=task.name, state=state)
     connection.execute(
         row.on_conflict_do_update(index_elements=["room", "name"], set_={"state": state})
     )
 
 
-def _order(state: Mapping[str, Any]) -> Task:
+def _decode_task(state: Mapping[str, Any]) -> Task:
     return Task(**{**state, "kind": TaskKind(state["kind"])})
 
 
-def _all(connection: Connection) -> list[Task]:
-    query = select(cells.c.state).where(cells.c.room == ROOM)
-    return [_order(state) for state in connection.scalars(query)]
+def _tasks(connection: Connection) -> list[Task]:
+    query = select(cells.c.state).where(cells.c.room == _ROOM)
+    return [_decode_task(state) for state in connection.scalars(query)]
 
 
-def _of(connection: Connection, job: str) -> list[Task]:
-    found = [order for order in _all(connection) if order.job == job]
-    return sorted(found, key=lambda order: (order.placed_at, order.name))
+def _is_row_of(task: Task) -> Any:
+    return (cells.c.room == _ROOM) & (cells.c.name == task.name)
 
 
-def _ready(connection: Connection, before: float) -> list[Task]:
-    found = _all(connection)
-    if not found:
-        return []
-    ended = _ended(connection, {order.job for order in found if order.is_after_end})
-    since = [
-        (max(order.placed_at, ended[order.job] if order.is_after_end else 0.0), order)
-        for order in found
-        if not order.is_after_end or order.job in ended
-    ]
-    due = [(at, order) for at, order in since if at <= before]
-    return [order for _, order in sorted(due, key=lambda one: (one[0], one[1].name))]
+def _locked(connection: Connection, task: Task, *, skip_locked: bool = False) -> Task | None:
+    """Return the stored task, locked until the transaction ends."""
+    query = select(cells.c.state).where(_is_row_of(task))
+    state = connection.scalar(query.with_for_update(skip_locked=skip_locked))
+    return None if state is None else _decode_task(state)
 
 
-def _ended(connection: Connection, names: set[str]) -> dict[str, float]:
-    """Return when these jobs ended; those that go on are left out."""
-    query = select(jobs.c.id, jobs.c.state, jobs.c.finished_at).where(jobs.c.id.in_(names))
-    return {
-        job: at or 0.0
-        for job, state, at in connection.execute(query)
-        if JobState(state) not in OPEN_STATES
-    }
-
-
-def _place_of(order: Task) -> Any:
-    return (cells.c.room == ROOM) & (cells.c.name == order.name)
-
-
-def _held(connection: Connection, order: Task, *, is_waited_for: bool = True) -> Task | None:
-    """Return an order as it is now, kept from others until the transaction ends."""
-    query = select(cells.c.state).where(_place_of(order))
-    state = connection.scalar(query.with_for_update(skip_locked=not is_waited_for))
-    return None if state is None else _order(state)
-
-
-def _write(connection: Connection, order: Task) -> None:
-    connection.execute(update(cells).where(_place_of(order)).values(state=asdict(order)))
-
-
-def _take(connection: Connection, claim: TaskClaim) -> Task | None:
-    found = _held(connection, claim.order, is_waited_for=False)
-    if found is None or not found.is_free(claim.at, claim.dead):
-        return None
-    deaths = found.deaths + (found.owner in claim.killed)
-    if deaths >= MOST_DEATHS:
-        connection.execute(delete(cells).where(_place_of(found)))
-        reason = f"{deaths} workers were killed over it: look at what it needs, memory for example"
-        append_events(connection, [found.failed(claim.at, reason)])
-        return None
-    taken = replace(found, owner=claim.owner, until=claim.until, deaths=deaths)
-    _write(connection, taken)
-    return taken
-
-
-def _drop(connection: Connection, argument: tuple[Task, float, Sequence[str]]) -> bool:
-    order, at, dead = argument
-    found = _held(connection, order)
-    if found is None or not found.is_free(at, dead):
-        return False
-    connection.execute(delete(cells).where(_place_of(found)))
-    append_events(connection, [found.dropped(at)])
-    return True
-
-
-def _keep(connection: Connection, argument: tuple[Task, float]) -> bool:
-    order, until = argument
-    found = _held(connection, order)
-    if found is None or found.owner != order.owner:
-        return False
-    _write(connection, replace(found, until=until))
-    return True
-
-
-def _done(connection: Connection, argument: tuple[Task, Sequence[EventRow]]) -> bool:
-    order, told = argument
-    found = _held(connection, order)
-    if found is None or found.owner != order.owner:
-        return False
-    connection.execute(delete(cells).where(_place_of(order)))
-    append_events(connection, list(told))
-    return True
+def _update(connection: Connection, task: Task) -> None:
+    connection.execute(update(cells).where(_is_row_of(task)).values(state=asdict(task)))
