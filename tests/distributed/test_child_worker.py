@@ -12,7 +12,7 @@ import pytest
 from longline.config.job_spec import make_spec
 from longline.config.settings import Settings
 from longline.core.errors import UnknownJob
-from longline.core.model import Item, ItemState, Job, JobState
+from longline.core.model import Item, ItemState, Job, JobState, Lease, Outcome
 from longline.distributed.app import Messages
 from longline.distributed.processes import Drain, Reports
 from longline.distributed.worker import ChildWorker
@@ -22,7 +22,6 @@ from longline.storage.queue.enqueue import Discovered
 from longline.storage.store import Store, open_store
 from tests.distributed.cluster_home import PAGES, GatedSite
 from tests.servers import RedisServer
-from tests.storage.given import LeasedOutcome
 
 pytestmark = pytest.mark.real_time
 AT_ONCE = 12
@@ -93,10 +92,12 @@ async def test_an_error_in_the_work_on_a_job_gives_back_all_of_it_that_was_in_ha
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job, chunk = await offered(store, half_open_site.url, 40)
-    committed: list[LeasedOutcome] = []
+    committed: list[Outcome] = []
 
-    def broken(_drift: DriftMonitor, finish: LeasedOutcome, _state: ItemState | None) -> None:
-        committed.append(finish)
+    def broken(
+        _drift: DriftMonitor, _lease: Lease, outcome: Outcome, _state: ItemState | None
+    ) -> None:
+        committed.append(outcome)
         if len(committed) == AT_ONCE:  # more than one chunk has; others wait at the gate
             raise ZeroDivisionError
 

@@ -63,8 +63,9 @@ class Child:
         die_with(self._parent)
         self._runner = asyncio.Runner()
         self._messages = Messages(self._settings)
-        # Who stops a service may signal every process of it. A child ends when its parent says so.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        # A service manager may signal every process. A child ends when its parent does or asks it.
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, self._tidy)
         signal.setitimer(signal.ITIMER_REAL, _TIDY, _TIDY)
 
