@@ -51,8 +51,7 @@ from longline.devtools.propose.structure import (
 from longline.http.messages import Page
 from longline.sources.html.content import node_text
 
-MOST = 6
-"""Groups that are returned, the most likely first."""
+_MOST_RETURNED = 6
 _EXAMINED = 80  # groups whose elements are compared; the others cover too little of the page
 _MOST_ELEMENTS = 3000
 _HIGHEST = 20  # levels above an element that its selector may start at: nested layout tables
@@ -77,6 +76,7 @@ _MAX_AD_SHARE = 0.4  # of the elements of a list; more are items that happen to 
 # ---------------- Rank groups by how likely they are the list of items
 
 _SLOT_FACTORS = (0.05, 0.35, 0.85, 1.0)  # by texts that differ; the last for three and more
+_ALL_ALIKE = 0.98  # homogeneity of a regular list
 _SHORT, _LONG = 12, 4000  # characters of an element; less is a button, more a whole page
 
 
@@ -155,16 +155,8 @@ def _is_list_inside(inner: Group, outer: Group) -> bool:
     return len(inner.nodes) >= 1.2 * len(outer.nodes) and len(set(owners.values())) > 1
 
 
-def _without_echoes(groups: Sequence[Group]) -> list[Group]:
-    """Leave out groups that are parts, wrappers or subsets of one that is more likely."""
-    kept: list[Group] = []
-    for group in groups:
-        if group.score > 0 and not any(_is_echo(group, better) for better in kept):
-            kept.append(group)
-    return kept
-
-
 def _is_echo(group: Group, better: Group) -> bool:
+    """Return True if a group is a part, a wrapper or a subset of one that is more likely."""
     ids, others = group.ids, better.ids
     if len(ids & others) > len(ids) / 2:
         return True
@@ -174,8 +166,6 @@ def _is_echo(group: Group, better: Group) -> bool:
     is_wrapper = len(ids) == len(others) or group.score < better.score / 2
     return around > len(others) / 2 and is_wrapper
 
-
-_ALL_ALIKE = 0.98
 
 # ---------------- Find groups
 
@@ -206,7 +196,11 @@ class GroupFinder:
         groups.sort(key=lambda one: one.score, reverse=True)
         for group in groups[:_COMPARED]:
             self._look_around(group)
-        return _without_echoes(groups)[:MOST]
+        kept: list[Group] = []
+        for group in groups:
+            if group.score > 0 and not any(_is_echo(group, better) for better in kept):
+                kept.append(group)
+        return kept[:_MOST_RETURNED]
 
     def _size(self, *nodes: LexborNode) -> int:
         return sum(self._sizes.get(node.mem_id, 0) for node in nodes)
@@ -425,71 +419,52 @@ _RANGE = re.compile(
 )
 
 
+_DOUBTS = {
+    "side_list": "The items are in a menu, a header, a footer or a side column.",
+    "only_links": "The items hold links and no further text: they may be a menu or categories.",
+    "part_of_rows": "The items are parts of table rows: each row may be an item.",
+    "several_tables": "The items are rows of tables that have columns of different names.",
+    "few_items": "Only {count} elements of the same structure were found.",
+    "small_part": "The items hold {coverage:.0%} of the page's text: the list may be another.",
+    "mixed_items": "{odd} of {count} elements differ from the others: they may not be items.",
+    "left_out": "{left_out} or more elements of the same structure are not among the items.",
+    "text_between": "Other elements next to the items hold as much text: some may be items.",
+    "list_inside": "The items have several parts of one structure: each part may be an item.",
+    "stated_count": "The page states {stated} items, {count} were found.",
+}
+
+
 def find_doubts(page: Page, group: Group, others: Sequence[Group]) -> Iterator[tuple[str, str]]:
     """Yield a code and a sentence for each reason to doubt the choice of a group."""
-    nodes, count, odd, left_out = group.nodes, len(group.nodes), len(group.odd), group.left_out
+    nodes, count, odd = group.nodes, len(group.nodes), len(group.odd)
     stated = _stated_count(page)
-    inner = next((one for one in others if _may_be_items(one, group)), None)
-    is_cut = left_out >= max(2, _LEFT_OUT * count)
+    is_cut = group.left_out >= max(2, _LEFT_OUT * count)
     is_mixed = group.homogeneity < _REGULAR or _common_share(group) < _OF_ONE_KIND
-    doubts = [
-        (
-            "side_list",
-            group.is_aside,
-            "The items are in a menu, a header, a footer or a side column.",
-        ),
-        (
-            "only_links",
-            _is_links_alone(group),
-            "The items hold links and no further text: they may be a menu or categories.",
-        ),
-        (
-            "part_of_rows",
-            _is_part_of_rows(nodes),
-            "The items are parts of table rows: each row may be an item.",
-        ),
-        (
-            "several_tables",
-            _has_several_tables(nodes),
-            "The items are rows of tables whose columns have different names.",
-        ),
-        (
-            "few_items",
-            count < _FEW,
-            f"Only {count} elements of the same structure were found.",
-        ),
-        (
-            "small_part",
-            group.coverage < _SMALL_PART,
-            f"The items hold {group.coverage:.0%} of the page's text: the list may be another.",
-        ),
-        (
-            "mixed_items",
-            odd or is_mixed,
-            f"{odd or 'Some'} of {count} elements differ from the others: they may not be items.",
-        ),
-        (
-            "left_out",
-            is_cut,
-            f"{left_out} or more elements of the same structure are not among the items.",
-        ),
-        (
-            "text_between",
-            not is_cut and group.between > _MUCH_BETWEEN,
-            "Other elements next to the items hold as much text: the items may be incomplete.",
-        ),
-        (
-            "list_inside",
-            inner is not None or _has_equal_parts(group),
-            "The items consist of several elements of the same structure, which may be the items.",
-        ),
-        (
-            "stated_count",
-            stated not in (None, count),
-            f"The page states {stated} items, {count} were found.",
-        ),
-    ]
-    yield from ((code, text) for code, holds, text in doubts if holds)
+    has_inner = any(_may_be_items(one, group) for one in others)
+    holds = {
+        "side_list": group.is_aside,
+        "only_links": _is_links_alone(group),
+        "part_of_rows": _is_part_of_rows(nodes),
+        "several_tables": _has_several_tables(nodes),
+        "few_items": count < _FEW,
+        "small_part": group.coverage < _SMALL_PART,
+        "mixed_items": odd > 0 or is_mixed,
+        "left_out": is_cut,
+        "text_between": not is_cut and group.between > _MUCH_BETWEEN,
+        "list_inside": has_inner or _has_equal_parts(group),
+        "stated_count": stated not in (None, count),
+    }
+    for code in (code for code, is_true in holds.items() if is_true):
+        yield (
+            code,
+            _DOUBTS[code].format(
+                count=count,
+                odd=odd or "Some",
+                stated=stated,
+                coverage=group.coverage,
+                left_out=group.left_out,
+            ),
+        )
 
 
 def _common_share(group: Group) -> float:

@@ -43,11 +43,11 @@ from longline.devtools.propose.structure import Group
 from longline.http.messages import Middleware, Page, Request
 from longline.sources.parsing.numbers import is_known
 
-_TRIED = 4  # candidates that are tried before the best of them is taken
+_TRIED = 4  # candidates that are tried before the best of them is chosen
 _HTML = ("text/html", "application/xhtml")
-_SHELL = 250  # characters of text; a page with scripts and less than that is drawn by them
-_LIKELY = 6.0  # score of a group from which it is taken for a list
-_RIVAL = 0.75  # a list of so much of the best one's score makes the choice unsure
+_SHELL = 250  # characters of text; a page with scripts and less than that is rendered by them
+_LIKELY = 6.0  # minimum score of a list
+_RIVAL = 0.75  # share of the best score with which another list makes the choice uncertain
 _MOST_ENDPOINTS = 4
 _MOST_SCRIPTS = 3
 
@@ -134,9 +134,17 @@ class Proposer:
             proposal = await self._propose_html(survey, candidate)
         trial = await run_trial(proposal, self._chain, self._clock)
         judged = judge_trial(proposal, trial, survey.page)
+        group = candidate.group
+        others = [one.group for one in survey.candidates if one.group is not None]
+        doubts = find_doubts(survey.page, group, others) if group is not None else ()
+        # Where the pages behind the links were read, and name the items, the links are enough.
+        known = {"only_links"} if candidate.kind is ItemKind.PAGES else set()
         return replace(
             judged,
-            warnings=[*judged.warnings, *_doubt_warnings(candidate, survey)],
+            warnings=[
+                *judged.warnings,
+                *(ProposalWarning(code, text) for code, text in doubts if code not in known),
+            ],
             tried=list(dict.fromkeys(self._chain.addresses)),
         )
 
@@ -335,36 +343,20 @@ def _rival_warnings(chosen: Candidate, candidates: Sequence[Candidate]) -> list[
     return []
 
 
-def _doubt_warnings(chosen: Candidate, survey: PageSurvey) -> list[ProposalWarning]:
-    """Return a warning for each reason to doubt that this is the list."""
-    if chosen.group is None:
-        return []
-    others = [one.group for one in survey.candidates if one.group is not None]
-    # Where the pages behind the links were read, and name the items, the links are enough.
-    is_read = chosen.kind is ItemKind.PAGES
-    return [
-        ProposalWarning(code, text)
-        for code, text in find_doubts(survey.page, chosen.group, others)
-        if not (is_read and code == "only_links")
-    ]
-
-
 def _only_listed(
     listed: Sequence[ProposedField], fields: Sequence[ProposedField]
 ) -> list[ProposedField]:
-    """Return the fields of list elements whose values no field of the item's page has."""
+    """Return the fields of list elements that have values which no field of the page has."""
     known = {text for one in fields for text in one.samples}
-    own = [
-        one
-        for one in listed
-        if one.kind != "url" and not any(_is_within(text, known) for text in one.samples[:1])
-    ]
+
+    def is_known(text: str) -> bool:
+        # The list may have the beginning of a long text.
+        start = text.rstrip("….")[:60]
+        return text in known or (len(text) > 20 and any(start in one for one in known))  # noqa: PLR2004
+
+    own = [one for one in listed if one.kind != "url" and not is_known(one.samples[0])]
     names = len(fields)
     return without_clashes([*fields, *own])[names : max(names, MAX_FIELDS)]
-
-
-def _is_within(text: str, known: set[str]) -> bool:
-    return any(text == one or (len(text) > 20 and text.rstrip("….")[:60] in one) for one in known)  # noqa: PLR2004
 
 
 def _unique_link(candidate: Candidate, fields: Sequence[ProposedField]) -> str | None:

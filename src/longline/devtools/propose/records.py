@@ -67,11 +67,9 @@ class RecordList:
 
 def find_records(value: Any) -> list[RecordList]:
     """Return the lists of objects in a JSON value, the most likely first."""
-    found = [
-        one for path, records in _lists(value) if (one := _score_list(path, records)) is not None
-    ]
-    found.sort(key=lambda one: one.score, reverse=True)
-    return found
+    scored = (_score_list(path, records) for path, records in _lists(value))
+    found = [one for one in scored if one is not None]
+    return sorted(found, key=lambda one: one.score, reverse=True)
 
 
 def find_embedded(page: Page) -> list[RecordList]:
@@ -79,8 +77,7 @@ def find_embedded(page: Page) -> list[RecordList]:
     found = []
     for script, after, value in _script_values(page):
         found += [replace(one, script=script, after=after) for one in find_records(value)]
-    found.sort(key=lambda one: one.score, reverse=True)
-    return found
+    return sorted(found, key=lambda one: one.score, reverse=True)
 
 
 def _lists(root: Any) -> Iterator[tuple[str, Sequence[Any]]]:
@@ -185,10 +182,9 @@ def _paths(sample: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bool]]:
 
 
 def _date_type(values: Sequence[Any]) -> str | None:
-    if all(isinstance(value, str) and _DATETIME.fullmatch(value) for value in values):
-        return "datetime"
-    if all(isinstance(value, str) and _DATE.fullmatch(value) for value in values):
-        return "date"
+    for kind, pattern in (("datetime", _DATETIME), ("date", _DATE)):
+        if all(isinstance(value, str) and pattern.fullmatch(value) for value in values):
+            return kind
     return None
 
 

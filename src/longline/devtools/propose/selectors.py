@@ -47,17 +47,14 @@ def is_stable(name: str) -> bool:
         return False
     if any(char.isdigit() for char in name[-_SHORT:]) and len(name) > _SHORT:
         return False  # item-482, col-6
-    words = [word for word in re.split(r"[-_]+", name) if word]
-    return bool(words) and not any(_is_hash(word) for word in words)
+    return not any(_is_hash(word) for word in re.split(r"[-_]+", name))
 
 
 def _is_hash(word: str) -> bool:
-    if _MIXED.fullmatch(word):
-        return True
     if len(word) <= _SHORT + 1:
         return False
     is_camel = len(word) < _LONG and _CAMEL_HASH.match(word) is not None
-    return is_camel or not _VOWELS.search(word)
+    return is_camel or _MIXED.fullmatch(word) is not None or not _VOWELS.search(word)
 
 
 @lru_cache(maxsize=10_000)
@@ -122,17 +119,19 @@ def data_selectors(node: LexborNode) -> Iterator[str]:
 
 def module_selectors(node: LexborNode) -> Iterator[str]:
     """Yield selectors by the readable part of class names that a build completes with a hash."""
-    for name in (node.attributes.get("class") or "").split() if is_plain(node.tag) else ():
-        if (found := _CSS_MODULE.match(name)) or (found := _EMOTION_LABEL.match(name)):
-            yield f'{node.tag}[class*="{found[1]}"]'
+    if is_plain(node.tag):
+        yield from (f'{node.tag}[class*="{name}"]' for name in _module_names(node))
 
 
 def module_name(node: LexborNode) -> str | None:
     """Return the readable part of a class name that a build completed with a hash."""
+    return next((name.strip("_-") for name in _module_names(node)), None)
+
+
+def _module_names(node: LexborNode) -> Iterator[str]:
     for name in (node.attributes.get("class") or "").split():
         if found := _CSS_MODULE.match(name) or _EMOTION_LABEL.match(name):
-            return found[1].strip("_-")
-    return None
+            yield found[1]
 
 
 def ancestors(node: LexborNode) -> Iterator[LexborNode]:
