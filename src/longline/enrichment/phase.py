@@ -50,103 +50,6 @@ DeadAmong = Callable[[Iterable[str]], list[str]]
 """Returns the owners of leases that are surely dead."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptResult:
-    """The result of one attempt.
-
-    A `reason` stops the whole run, since every other question would fail the same way. No question
-    is asked before `paused_until`.
-    """
-
-    settled: QuestionOutcome
-    reason: str | None = None
-    paused_until: float = 0.0
-
-
-class QuestionAsker:
-    """Asks a question once and decides what follows; stores nothing."""
-
-    def __init__(
-        self,
-        task: AnyTask,
-        enricher: Enricher,
-        clock: Clock,
-        owner: str,
-        limiter: RateLimiter | None,
-    ) -> None:
-        self._task = task
-        self._enricher = enricher
-        self._clock = clock
-        self._owner = owner
-        self._limiter = limiter
-        self._silent_since: float | None = None
-        self._policy = RetryPolicy(max_attempts=task.attempts)
-        self._failures: Counter[str] = Counter()
-
-    async def attempt(self, question: Question) -> AttemptResult:
-        """Ask a question once."""
-        try:
-            answer = await self._enricher.ask(question)
-        except FetchError as error:
-            return await self._unanswered(question, error)
-        self._silent_since = None
-        try:
-            value = read_answer(answer, question.schema)
-        except UnexpectedShape as error:
-            settled = self._invalid(question, str(error), answer.text[:_MAX_STORED])
-        else:
-            state = QuestionState.ANSWERED
-            settled = self._outcome(question, state, answer.note, answer=value)
-        return AttemptResult(replace(settled, tokens=answer.tokens))
-
-    def _outcome(
-        self, question: Question, state: QuestionState, reason: str | None, **more: Any
-    ) -> QuestionOutcome:
-        now = self._clock.now()
-        return QuestionOutcome(question, self._owner, now, state, reason=reason, **more)
-
-    def _invalid(
-        self, question: Question, problem: str, response: str | None = None
-    ) -> QuestionOutcome:
-        """Queue the question again with its problem, or fail it after the last attempt."""
-        tries = question.tries + 1
-        attempts = (*question.attempts, Attempt(self._clock.now(), problem, response))
-        tried = replace(question, attempts=attempts, tries=tries)
-        if tries < self._task.attempts:
-            return self._outcome(tried, QuestionState.QUEUED, problem)
-        reason = f"none of {tries} answers is valid; the last: {problem}"
-        return self._outcome(tried, QuestionState.FAILED, reason)
-
-    async def _unanswered(self, question: Question, error: FetchError) -> AttemptResult:
-        now, kind = self._clock.now(), kind_of(error)
-        if kind is FailureKind.INVALID:  # the server refuses this question only
-            self._silent_since = None
-            return AttemptResult(self._invalid(question, str(error)))
-        back = self._outcome(question, QuestionState.QUEUED, str(error))
-        if kind in _REFUSALS:
-            return AttemptResult(back, reason=str(error))
-        if isinstance(error, Deferred):
-            return AttemptResult(back, paused_until=error.until)
-        self._silent_since = now if self._silent_since is None else self._silent_since
-        outage = now - self._silent_since
-        if kind is not FailureKind.OVERLOAD:
-            self._failures[question.id] += 1
-            failures = self._failures[question.id]
-            if failures >= 2 * self._task.attempts and await self._enricher.is_up():
-                reason = f"{failures} attempts failed although the server is up; the last: {error}"
-                del self._failures[question.id]
-                return AttemptResult(self._outcome(question, QuestionState.FAILED, reason))
-        if outage >= self._task.patience:
-            reason = f"no response for {self._task.patience:g} s: {error}"
-            return AttemptResult(back, reason=reason)
-        if kind is FailureKind.NETWORK and self._limiter is not None:
-            domain = origin_of(self._task.address)[1]
-            # As long as the outage so far, so that each pause doubles it.
-            await self._limiter.penalise(domain, min(max(outage, _MIN_PAUSE), _MAX_PAUSE))
-        wait = self._policy.backoff(max(self._failures[question.id], 1))
-        return AttemptResult(replace(back, due=now + wait))
-
-
 class PhaseState(StrEnum):
     """How a run ended; a paused, limited or interrupted one continues when it is run again."""
 
@@ -235,11 +138,15 @@ class Phase:
     ) -> None:
         self._task = task
         self._questions = questions
+        self._enricher = enricher
         self._clock = clock
         self._owner = owner
         self._dead_among = dead_among
         self._on_progress = on_progress
-        self._asker = QuestionAsker(task, enricher, clock, owner, limiter)
+        self._limiter = limiter
+        self._policy = RetryPolicy(max_attempts=task.attempts)
+        self._failures: Counter[str] = Counter()  # of the server, by question
+        self._silent_since: float | None = None
         self._requests = 0
         self._tokens = 0
         self._started = clock.now()
@@ -333,17 +240,77 @@ class Phase:
         return self._reason is None
 
     async def _ask_and_commit(self, question: Question) -> None:
-        result = await self._asker.attempt(question)
-        settled = result.settled
-        if settled.state in OPEN_QUESTIONS:
+        outcome = await self._ask(question)
+        if outcome.state in OPEN_QUESTIONS:
             self._remaining += 1
-        self._tokens += settled.tokens
+        self._tokens += outcome.tokens
         # A cancellation here must not lose an answer.
-        await asyncio.shield(self._questions.complete(settled))
-        if result.paused_until:
+        await asyncio.shield(self._questions.complete(outcome))
+
+    async def _ask(self, question: Question) -> QuestionOutcome:
+        """Ask once, and decide what follows."""
+        try:
+            answer = await self._enricher.ask(question)
+        except FetchError as error:
+            return await self._unanswered(question, error)
+        self._silent_since = None
+        try:
+            value = read_answer(answer, question.schema)
+        except UnexpectedShape as error:
+            outcome = self._invalid(question, str(error), answer.text[:_MAX_STORED])
+        else:
+            outcome = self._outcome(question, QuestionState.ANSWERED, answer.note, answer=value)
+        return replace(outcome, tokens=answer.tokens)
+
+    def _outcome(
+        self, question: Question, state: QuestionState, reason: str | None, **more: Any
+    ) -> QuestionOutcome:
+        now = self._clock.now()
+        return QuestionOutcome(question, self._owner, now, state, reason=reason, **more)
+
+    def _invalid(
+        self, question: Question, problem: str, response: str | None = None
+    ) -> QuestionOutcome:
+        """Queue the question again with its problem, or fail it after the last attempt."""
+        tries = question.tries + 1
+        attempts = (*question.attempts, Attempt(self._clock.now(), problem, response))
+        tried = replace(question, attempts=attempts, tries=tries)
+        if tries < self._task.attempts:
+            return self._outcome(tried, QuestionState.QUEUED, problem)
+        reason = f"none of {tries} answers is valid; the last: {problem}"
+        return self._outcome(tried, QuestionState.FAILED, reason)
+
+    async def _unanswered(self, question: Question, error: FetchError) -> QuestionOutcome:
+        now, kind = self._clock.now(), kind_of(error)
+        if kind is FailureKind.INVALID:  # the server refuses this question only
+            self._silent_since = None
+            return self._invalid(question, str(error))
+        back = self._outcome(question, QuestionState.QUEUED, str(error))
+        if kind in _REFUSALS:  # every other question would fail the same way
+            self._reason = self._reason or str(error)
+            return back
+        if isinstance(error, Deferred):
             self._requests -= 1  # nothing was sent
-            self._paused_until = max(self._paused_until, result.paused_until)
-        self._reason = self._reason or result.reason
+            self._paused_until = max(self._paused_until, error.until)
+            return back
+        self._silent_since = now if self._silent_since is None else self._silent_since
+        outage = now - self._silent_since
+        if kind is not FailureKind.OVERLOAD:
+            self._failures[question.id] += 1
+            failures = self._failures[question.id]
+            if failures >= 2 * self._task.attempts and await self._enricher.is_up():
+                reason = f"{failures} attempts failed although the server is up; the last: {error}"
+                del self._failures[question.id]
+                return self._outcome(question, QuestionState.FAILED, reason)
+        if outage >= self._task.patience:
+            self._reason = self._reason or f"no response for {self._task.patience:g} s: {error}"
+            return back
+        if kind is FailureKind.NETWORK and self._limiter is not None:
+            domain = origin_of(self._task.address)[1]
+            # As long as the outage so far, so that each pause doubles it.
+            await self._limiter.penalise(domain, min(max(outage, _MIN_PAUSE), _MAX_PAUSE))
+        wait = self._policy.backoff(max(self._failures[question.id], 1))
+        return replace(back, due=now + wait)
 
     async def _is_done(self) -> bool:
         """Wait for the next question; return True when there will be none."""

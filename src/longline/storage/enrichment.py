@@ -6,7 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, delete, exists, func, or_, select, update
+from sqlalchemy import (
+    Connection,
+    Select,
+    bindparam,
+    delete,
+    exists,
+    func,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from longline.core.model import QuestionState
 from longline.storage.bulk import upsert
@@ -84,39 +95,6 @@ class QuestionBacklog:
 _IS_WANTED = exists().where(
     enrichments.c.question_id == questions.c.id, enrichments.c.task == questions.c.task
 )
-_NEXT = (
-    select(questions.c.id)
-    .where(
-        questions.c.task == bindparam("b_task"),
-        questions.c.state == QuestionState.QUEUED,
-        questions.c.due_at <= bindparam("b_at"),
-        _IS_WANTED,
-    )
-    .order_by(questions.c.due_at)  # in the order of the index, so that nothing is sorted
-    .limit(1)
-    .with_for_update(skip_locked=True, of=questions)
-)
-_LEASE = (
-    update(questions)
-    # Not `in`: PostgreSQL may run the subquery several times, locking another row each time.
-    .where(questions.c.id == _NEXT.scalar_subquery())
-    .values(
-        state=QuestionState.LEASED,
-        lease_owner=bindparam("b_owner"),
-        lease_until=bindparam("b_until"),
-    )
-    .returning(questions)
-)
-_UNLINK = delete(enrichments).where(
-    enrichments.c.task == bindparam("b_task"),
-    enrichments.c.record_id == bindparam("b_record"),
-    enrichments.c.question_id == bindparam("b_question"),
-    exists().where(
-        questions.c.id == enrichments.c.question_id,
-        # Not `in`: its list cannot be expanded in an executemany.
-        or_(*(questions.c.state == state for state in sorted(OPEN_QUESTIONS))),
-    ),
-)
 
 
 class Questions(Repository):
@@ -174,10 +152,16 @@ class Questions(Repository):
     @writes
     def unlink(self, connection: Connection, task: str, links: Mapping[int, str]) -> int:
         """Unlink records from these questions unless they are answered; return how many."""
-        if not links:
-            return 0
-        rows = [{"b_task": task, "b_record": one, "b_question": links[one]} for one in links]
-        return connection.execute(_UNLINK, rows).rowcount
+        is_open = questions.c.state.in_(sorted(OPEN_QUESTIONS))
+        pair = tuple_(enrichments.c.record_id, enrichments.c.question_id)
+        removed = connection.execute(
+            delete(enrichments).where(
+                enrichments.c.task == task,
+                pair.in_(list(links.items())),
+                enrichments.c.question_id.in_(select(questions.c.id).where(is_open)),
+            )
+        )
+        return removed.rowcount
 
     @writes
     def prune(self, connection: Connection, task: str) -> None:
@@ -206,8 +190,25 @@ class Questions(Repository):
         self, connection: Connection, task: str, owner: str, *, at: float, until: float
     ) -> Question | None:
         """Lease the next due question to a worker; None when there is none."""
-        parameters = {"b_task": task, "b_owner": owner, "b_at": at, "b_until": until}
-        row = connection.execute(_LEASE, parameters).one_or_none()
+        due = (
+            select(questions.c.id)
+            .where(
+                questions.c.task == task,
+                questions.c.state == QuestionState.QUEUED,
+                questions.c.due_at <= at,
+                _IS_WANTED,
+            )
+            .order_by(questions.c.due_at)  # in the order of the index, so that nothing is sorted
+            .limit(1)
+            .with_for_update(skip_locked=True, of=questions)
+        )
+        row = connection.execute(
+            update(questions)
+            # Not `in`: PostgreSQL may run the subquery again, which locks another row each time.
+            .where(questions.c.id == due.scalar_subquery())
+            .values(state=QuestionState.LEASED, lease_owner=owner, lease_until=until)
+            .returning(questions)
+        ).one_or_none()
         if row is None:
             return None
         return Question(
