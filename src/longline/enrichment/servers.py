@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 
@@ -28,20 +28,28 @@ from longline.storage.enrichment import Question
 _OK = 200
 _BAD_QUESTION = frozenset({400, 413, 422})  # the server refuses this question, and not others
 _OLLAMA_PATH = "/api/chat"
-_OPENAI_ROOT = "/v1"
-_OPENAI_PATH = "/chat/completions"
+_OPENAI_PATH = "/v1/chat/completions"
 _UNFINISHED = frozenset({"length", "content_filter"})
 
 
-class ModelClient:
-    """Sends JSON to one server. `chain` applies its rate limit."""
+class ServerEnricher(Enricher):
+    """Sends questions as JSON to one server. `chain` applies its rate limit."""
+
+    health_path: ClassVar[str]
 
     def __init__(self, server: ModelServer, chain: Middleware) -> None:
-        self._server = server
+        self._url = server.url.rstrip("/").removesuffix("/v1")  # it may be part of the address
+        self._timeout = server.timeout
         self._chain = chain
         self._key = server.key.read().get_secret_value() if server.key else ""
 
-    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def is_up(self) -> bool:
+        try:
+            return (await self._request("GET", self.health_path)).status == _OK
+        except FetchError:
+            return False
+
+    async def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Post an object and return the object in the response.
 
         Raises:
@@ -53,44 +61,33 @@ class ModelClient:
         except orjson.JSONDecodeError:
             response = None
         error = response.get("error") if isinstance(response, dict) else page.text[:200]
+        text = error.get("message", error) if isinstance(error, dict) else error or ""
+        problem = one_line(text, [self._key] if self._key else [])
         if page.status != _OK:
             status = kind_of(bad_status(page.url, page.status))
             kind = FailureKind.INVALID if page.status in _BAD_QUESTION else status
-            raise Rejected(page.url, f"{page.status} {self._error_text(error)}".strip(), kind)
+            raise Rejected(page.url, f"{page.status} {problem}".strip(), kind)
         if not isinstance(response, dict):
             raise BadAnswer(page.url, "it is not a JSON object")
         if error:  # Ollama reports a crashed model with status 200
-            raise Rejected(page.url, self._error_text(error), FailureKind.SERVER)
+            raise Rejected(page.url, problem, FailureKind.SERVER)
         return response
-
-    async def is_reachable(self, path: str) -> bool:
-        """Return whether the server responds at a path with 200."""
-        try:
-            return (await self._request("GET", path)).status == _OK
-        except FetchError:
-            return False
 
     async def _request(self, method: str, path: str, body: bytes | None = None) -> Page:
         headers = {"content-type": "application/json", "accept": "application/json"}
         if self._key:
             headers["authorization"] = f"Bearer {self._key}"
-        url = self._server.url.rstrip("/") + path
-        request = Request(url, method, headers, body, timeout=self._server.timeout)
+        request = Request(self._url + path, method, headers, body, timeout=self._timeout)
         return await self._chain(request, Usage())
 
-    def _error_text(self, error: Any) -> str:
-        text = error.get("message", error) if isinstance(error, dict) else error or ""
-        return one_line(text, [self._key] if self._key else [])
 
-
-class OllamaEnricher(Enricher):
+class OllamaEnricher(ServerEnricher):
     """Asks by Ollama's own API, which constrains a model to the schema while it writes."""
 
-    def __init__(self, client: ModelClient) -> None:
-        self._client = client
+    health_path = "/api/version"
 
     async def ask(self, question: Question) -> Answer:
-        response = await self._client.post(
+        response = await self._post(
             _OLLAMA_PATH,
             {
                 "model": question.model,
@@ -107,24 +104,16 @@ class OllamaEnricher(Enricher):
             is_cut=response.get("done_reason") == "length" or response.get("done") is False,
         )
 
-    async def is_up(self) -> bool:
-        return await self._client.is_reachable("/api/version")
 
+class OpenAiEnricher(ServerEnricher):
+    """Asks vLLM, llama.cpp, LM Studio and the like for a chat completion in the schema."""
 
-class OpenAiEnricher(Enricher):
-    """Asks vLLM, llama.cpp, LM Studio and the like for a chat completion in the schema.
-
-    `root` precedes the paths; it is empty when the address of the server ends with it.
-    """
-
-    def __init__(self, client: ModelClient, *, root: str = _OPENAI_ROOT) -> None:
-        self._client = client
-        self._root = root
+    health_path = "/v1/models"
 
     async def ask(self, question: Question) -> Answer:
         shape = {"name": question.task, "schema": question.schema}
-        response = await self._client.post(
-            self._root + _OPENAI_PATH,
+        response = await self._post(
+            _OPENAI_PATH,
             {
                 "model": question.model,
                 "messages": messages_of(question),
@@ -142,9 +131,6 @@ class OpenAiEnricher(Enricher):
             tokens=_token_count(usage.get("total_tokens")) if isinstance(usage, dict) else 0,
             is_cut=choice.get("finish_reason") in _UNFINISHED,
         )
-
-    async def is_up(self) -> bool:
-        return await self._client.is_reachable(f"{self._root}/models")
 
 
 def _message_content(holder: Mapping[str, Any], path: str) -> str:
@@ -184,12 +170,8 @@ async def open_enricher(
         yield LocalEnricher(make_enricher(task.name, task.options))
         return
     transport = HttpTransport(HttpOptions(timeout=task.server.timeout), clock)
-    client = ModelClient(task.server, RateLimitMiddleware(transport, limiter, clock))
+    kind = OllamaEnricher if task.server.dialect == "ollama" else OpenAiEnricher
     try:
-        if task.server.dialect == "ollama":
-            yield OllamaEnricher(client)
-        else:
-            has_root = task.server.url.rstrip("/").endswith(_OPENAI_ROOT)
-            yield OpenAiEnricher(client, root="" if has_root else _OPENAI_ROOT)
+        yield kind(task.server, RateLimitMiddleware(transport, limiter, clock))
     finally:
         await transport.close()
