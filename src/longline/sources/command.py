@@ -9,12 +9,12 @@ import shlex
 import shutil
 import signal
 from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
 import orjson
 from pydantic import Field, field_validator, model_validator
@@ -26,6 +26,8 @@ from longline.core.json import read_json
 from longline.core.model import Cursor, Item
 from longline.sources.base import Options, RecordItems, RecordSource, Source, Visit, layer
 from longline.sources.manifest import Discovered, Manifest, fail_if_empty, source_attributes
+
+_T = TypeVar("_T")
 
 
 class CommandManifest(Manifest):
@@ -70,7 +72,6 @@ class CommandManifest(Manifest):
 MAX_LINE_BYTES = 10_000_000
 """Longer lines are quarantined."""
 _STDERR = 2
-_PIECE_BYTES = 65_536
 _MAX_STDERR_BYTES = 2_000  # the end of stderr that an error repeats
 _GRACE = 2.0  # seconds between SIGTERM and SIGKILL
 _SHOWN_BYTES = 200  # of an overlong line
@@ -106,23 +107,45 @@ async def lines_of(
         UnexpectedShape: it cannot be started, takes too long, or fails.
     """
     where = f"the command `{shlex.join(argv)}`"
-    program = await _start_program(where, argv, folder)
-    deadline = _Deadline(timeout, silence)
-    try:
-        splitter = _LineSplitter(longest)
+    loop = asyncio.get_running_loop()
+    end = None if timeout is None else loop.time() + timeout
+
+    async def wait_for(waiting: Awaitable[_T]) -> _T:
+        deadlines = [] if end is None else [end]
+        deadlines += [] if silence is None else [loop.time() + silence]
+        async with asyncio.timeout_at(min(deadlines, default=None)):
+            return await waiting
+
+    async with _running_program(where, argv, folder, longest) as (program, protocol):
         try:
-            while piece := await deadline.wait_for(program.read()):
-                for line in splitter.split(piece):
-                    yield line
-            code = await deadline.wait_for(program.wait())
+            while (line := await wait_for(_read_line(protocol.output))) is not None:
+                yield line
+            code = await wait_for(program.wait())
         except TimeoutError as error:
-            raise UnexpectedShape(where, f"{deadline.reason} and was killed") from error
-        for line in splitter.rest():
-            yield line
+            is_over = end is not None and loop.time() >= end
+            reason = (
+                f"took more than {timeout} s" if is_over else f"printed nothing for {silence} s"
+            )
+            raise UnexpectedShape(where, f"it {reason} and was killed") from error
         if code:
-            raise UnexpectedShape(where, _exit_problem(code, program.stderr_end))
-    finally:
-        await program.end()
+            how = f"it exited with code {code}" if code > 0 else f"it was killed by signal {-code}"
+            words = protocol.stderr_end.decode(errors="replace").strip()
+            raise UnexpectedShape(where, f"{how}; stderr: {words}" if words else how)
+
+
+async def _read_line(output: asyncio.StreamReader) -> bytes | Overlong | None:
+    """Return the next line; None at the end of the output."""
+    start = None
+    while True:
+        try:
+            line = await output.readuntil(b"\n")
+        except asyncio.LimitOverrunError as error:
+            piece = await output.readexactly(error.consumed)
+            start = start or piece[:_SHOWN_BYTES]
+        except asyncio.IncompleteReadError as error:  # the last line has no line end
+            return error.partial or None if start is None else Overlong(start)
+        else:
+            return line[:-1] if start is None else Overlong(start)
 
 
 def start_problem(argv: Sequence[str], folder: str | None = None) -> str | None:
@@ -141,10 +164,14 @@ def start_problem(argv: Sequence[str], folder: str | None = None) -> str | None:
 class _Protocol(SubprocessStreamProtocol):
     """Keeps the end of stderr, and kills the children of the program when it exits."""
 
-    def __init__(self) -> None:
-        super().__init__(limit=_PIECE_BYTES, loop=asyncio.get_running_loop())
+    def __init__(self, longest: int) -> None:
+        super().__init__(limit=longest, loop=asyncio.get_running_loop())
         self.stderr_end = b""
         self.pid = 0
+
+    @property
+    def output(self) -> asyncio.StreamReader:
+        return cast("asyncio.StreamReader", self.stdout)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -157,53 +184,25 @@ class _Protocol(SubprocessStreamProtocol):
             super().pipe_data_received(fd, data)
 
     def process_exited(self) -> None:
-        _signal_group(self.pid, signal.SIGKILL)  # its children would keep the output open
+        self.signal_group(signal.SIGKILL)  # its children would keep the output open
         super().process_exited()
 
-
-class _Program(Process):
-    """A running program."""
-
-    def __init__(self, transport: asyncio.SubprocessTransport, protocol: _Protocol) -> None:
-        super().__init__(transport, protocol, asyncio.get_running_loop())
-        self._transport = transport
-        self._protocol = protocol
-
-    async def read(self) -> bytes:
-        """Return the next piece of its output; b"" at the end."""
-        return await self.stdout.read(_PIECE_BYTES) if self.stdout else b""
-
-    @property
-    def stderr_end(self) -> bytes:
-        """The end of what it printed to stderr."""
-        return self._protocol.stderr_end
-
-    async def end(self) -> None:
-        """Terminate it and its children; kill them after the grace period."""
-        try:
-            if self.returncode is None:
-                _signal_group(self.pid, signal.SIGTERM)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_GRACE):
-                        await self.wait()
-        finally:
-            _signal_group(self.pid, signal.SIGKILL)
-            self._transport.close()
-        async with asyncio.timeout(_GRACE):
-            await self.wait()
+    def signal_group(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
 
 
-def _signal_group(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
-
-
-async def _start_program(where: str, argv: Sequence[str], folder: str | None) -> _Program:
+@asynccontextmanager
+async def _running_program(
+    where: str, argv: Sequence[str], folder: str | None, longest: int
+) -> AsyncIterator[tuple[Process, _Protocol]]:
+    """Start a program; at the end terminate it and its children, and kill them after a grace."""
+    loop = asyncio.get_running_loop()
     if problem := start_problem(argv, folder):
         raise UnexpectedShape(where, f"it cannot be started: {problem}")
     try:
-        transport, protocol = await asyncio.get_running_loop().subprocess_exec(
-            _Protocol,
+        transport, protocol = await loop.subprocess_exec(
+            lambda: _Protocol(longest),
             *(*_SHELL, _WATCHED, "watched", *argv),
             stdin=PIPE,
             stdout=PIPE,
@@ -212,67 +211,22 @@ async def _start_program(where: str, argv: Sequence[str], folder: str | None) ->
             start_new_session=True,  # a process group, to kill its children, too
         )
     except (OSError, ValueError) as error:
-        problem = getattr(error, "strerror", None) or str(error)
-        raise UnexpectedShape(where, f"it cannot be started: {problem}") from error
-    return _Program(transport, protocol)
-
-
-class _Deadline:
-    """The maximum run time, and the maximum time without output."""
-
-    def __init__(self, total: float | None, silence: float | None) -> None:
-        self._total = total
-        self._silence = silence
-        self._until = None if total is None else asyncio.get_running_loop().time() + total
-        self.reason = ""
-
-    async def wait_for(self, waiting: Any) -> Any:
-        """Wait for something; raise TimeoutError when the deadline has passed."""
-        left = None
-        if self._until is not None:
-            left = max(0.0, self._until - asyncio.get_running_loop().time())
-            self.reason = f"it took more than {self._total:g} s"
-        if self._silence is not None and (left is None or self._silence < left):
-            left = self._silence
-            self.reason = f"it printed nothing for {self._silence:g} s"
-        async with asyncio.timeout(left):
-            return await waiting
-
-
-class _LineSplitter:
-    """Splits a stream into lines of limited length."""
-
-    def __init__(self, longest: int) -> None:
-        self._longest = longest
-        self._partial = b""
-        self._is_skipping = False
-
-    def split(self, piece: bytes) -> list[bytes | Overlong]:
-        """Return the lines that another piece completes."""
-        *ended, rest = piece.split(b"\n")
-        lines = [line for one in ended for line in self._complete_line(one)]
-        self._partial += b"" if self._is_skipping else rest
-        if len(self._partial) > self._longest:
-            lines.append(Overlong(self._partial[:_SHOWN_BYTES]))
-            self._partial, self._is_skipping = b"", True
-        return lines
-
-    def rest(self) -> list[bytes | Overlong]:
-        """Return the last line if it has no line end."""
-        return self._complete_line(b"") if self._partial else []
-
-    def _complete_line(self, part: bytes) -> list[bytes | Overlong]:
-        line, self._partial = self._partial + part, b""
-        if self._is_skipping:
-            self._is_skipping = False
-            return []
-        return [Overlong(line[:_SHOWN_BYTES]) if len(line) > self._longest else line]
-
-
-def _exit_problem(code: int, stderr: bytes) -> str:
-    how = f"it exited with code {code}" if code > 0 else f"it was killed by signal {-code}"
-    words = stderr.decode(errors="replace").strip()
-    return f"{how}; stderr: {words}" if words else how
+        raise UnexpectedShape(where, f"it cannot be started: {error}") from error
+    program = Process(transport, protocol, loop)
+    try:
+        yield program, protocol
+    finally:
+        try:
+            if program.returncode is None:
+                protocol.signal_group(signal.SIGTERM)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_GRACE):
+                        await program.wait()
+        finally:
+            protocol.signal_group(signal.SIGKILL)
+            transport.close()
+        async with asyncio.timeout(_GRACE):
+            await program.wait()
 
 
 def command_source(manifest: CommandManifest) -> type[Source]:
@@ -325,7 +279,11 @@ class _CommandSource(RecordSource):
                     text = line.start.decode(errors="replace")
                     yield items.make_invalid(text, f"the line has more than {MAX_LINE_BYTES} bytes")
                 elif line.strip():
-                    yield _item_of_line(items, line)
+                    try:
+                        yield items.make(read_json(line))
+                    except orjson.JSONDecodeError as error:
+                        text = line.decode(errors="replace")
+                        yield items.make_invalid(text, f"the line is not JSON ({error})")
 
     @layer()
     async def record(self, visit: Visit) -> Mapping[str, Any]:
@@ -337,11 +295,3 @@ class _CommandSource(RecordSource):
         for name in (name for name, value in found.items() if value is None):
             visit.note(name, f"there is nothing at {self.manifest.fields[name]}")
         return found
-
-
-def _item_of_line(items: RecordItems, line: bytes) -> Item:
-    try:
-        return items.make(read_json(line))
-    except orjson.JSONDecodeError as error:
-        text = line.decode(errors="replace")
-        return items.make_invalid(text, f"the line is not JSON ({error})")
