@@ -49,8 +49,24 @@ def export_enrichments(row: Mapping[str, Any], tasks: Sequence[str]) -> dict[str
 
     The answer is null unless it is about this version of the record.
     """
-    by_task = {one["task"]: one for one in row[ENRICHMENTS]}
-    return {task: _export_answer(by_task[task], row) if task in by_task else None for task in tasks}
+    enrichments: dict[str, Any] = dict.fromkeys(tasks)
+    for one in row[ENRICHMENTS]:
+        if one["task"] not in enrichments:
+            continue
+        has_answer = _has_answer(one, row["version"])
+        answer = one["answer"]
+        enrichments[one["task"]] = {
+            "state": one["state"] if one["record_version"] == row["version"] else OUTDATED,
+            "answer": None,
+            "made_by": one["made_by"],
+            "model": one["model"],
+            "prompt_version": one["prompt_version"],
+            "answered_at": utc_datetime(one["answered_at"]).isoformat() if has_answer else None,
+        }
+        if has_answer:
+            fields = answer if isinstance(answer, dict) else {"answer": answer}
+            enrichments[one["task"]]["answer"] = fields
+    return enrichments
 
 
 def version_mark(row: Mapping[str, Any], tasks: Sequence[str]) -> int:
@@ -62,7 +78,7 @@ def version_mark(row: Mapping[str, Any], tasks: Sequence[str]) -> int:
     answers = [
         f"{one['task']} {one['question']}"
         for one in row.get(ENRICHMENTS, ())
-        if one["task"] in tasks and is_answer(one, row["version"])
+        if one["task"] in tasks and _has_answer(one, row["version"])
     ]
     version: int = row["version"]
     if not answers:
@@ -71,30 +87,13 @@ def version_mark(row: Mapping[str, Any], tasks: Sequence[str]) -> int:
     return -1 - (zlib.crc32(identity.encode()) & _BITS)
 
 
-def is_answer(enrichment: Mapping[str, Any], version: int) -> bool:
+def _has_answer(enrichment: Mapping[str, Any], version: int) -> bool:
     """Return whether there is an answer about this version of the record."""
     return enrichment["answered_at"] is not None and enrichment["record_version"] == version
 
 
-def _export_answer(enrichment: Mapping[str, Any], row: Mapping[str, Any]) -> Row:
-    is_current = enrichment["record_version"] == row["version"]
-    has_answer = is_answer(enrichment, row["version"])
-    answer = enrichment["answer"]
-    fields = answer if isinstance(answer, dict) else {"answer": answer}
-    answered_at = utc_datetime(enrichment["answered_at"]).isoformat() if has_answer else None
-    return {
-        "state": enrichment["state"] if is_current else OUTDATED,
-        "answer": fields if has_answer else None,
-        "made_by": enrichment["made_by"],
-        "model": enrichment["model"],
-        "prompt_version": enrichment["prompt_version"],
-        "answered_at": answered_at,
-    }
-
-
 _NESTED = ("notes", "provenance")  # own columns that are only in a table when chosen
 _ANSWER = "answer"
-_ANSWER_METADATA = ("state", "model", "prompt_version", "answered_at")
 
 
 class ColumnType(StrEnum):
@@ -108,6 +107,12 @@ class ColumnType(StrEnum):
     JSON = "json"
 
 
+_ANSWER_METADATA = {
+    "state": ColumnType.TEXT,
+    "model": ColumnType.TEXT,
+    "prompt_version": ColumnType.TEXT,
+    "answered_at": ColumnType.TIMESTAMP,
+}
 _OWN_TYPES = {
     "version": ColumnType.INTEGER,
     "score": ColumnType.NUMBER,
@@ -141,7 +146,12 @@ class Column:
         """Return the value of a record unchanged; None when it has none."""
         found: Any = row
         for step in self.path:
-            found = _child(found, step)
+            if isinstance(found, dict):
+                found = found.get(step)
+            elif isinstance(found, list) and step.isascii() and step.isdigit():
+                found = found[int(step)] if int(step) < len(found) else None
+            else:
+                return None
         return finite(found)
 
     def value(self, row: Row) -> Any:
@@ -172,7 +182,10 @@ def answer_column(task: str, field: str, about: str = "") -> Column:
 
 def answer_metadata_columns(task: str) -> tuple[Column, ...]:
     """Return the columns of the state, the model, the prompt and the time of an answer."""
-    return tuple(_answer_metadata_column(task, name) for name in _ANSWER_METADATA)
+    return tuple(
+        Column(f"{ENRICHMENTS}.{task}.@{name}", (ENRICHMENTS, task, name), kind)
+        for name, kind in _ANSWER_METADATA.items()
+    )
 
 
 def parse_columns(names: Sequence[str], tasks: Sequence[str] = ()) -> tuple[Column, ...]:
@@ -199,12 +212,11 @@ def data_columns(fields: Iterable[str], others: Iterable[str] = ()) -> list[Colu
     A field with the name of an own column, or of one of the others, gets the prefix `data.`.
     """
     found = list(fields)
-    reserved = {*OWN_COLUMNS, *others}
-    taken = {*reserved, *found}
+    taken = {*OWN_COLUMNS, *others}
     columns = []
     for field in found:
-        name = f"data.{field}" if field in reserved else field
-        while name != field and name in taken:
+        name = field
+        while name in taken or (name != field and name in found):
             name = f"data.{name}"
         taken.add(name)
         columns.append(Column(name, ("data", field)))
@@ -244,11 +256,6 @@ def _cut_name(name: str, max_bytes: int | None) -> str:
     return name if max_bytes is None else name.encode()[:max_bytes].decode(errors="ignore")
 
 
-def _answer_metadata_column(task: str, name: str) -> Column:
-    kind = ColumnType.TIMESTAMP if name == "answered_at" else ColumnType.TEXT
-    return Column(f"{ENRICHMENTS}.{task}.@{name}", (ENRICHMENTS, task, name), kind)
-
-
 def _parse_column(name: str, tasks: Sequence[str]) -> Column:
     own = (*OWN_COLUMNS, *_NESTED)
     if name.removeprefix("@") in own:
@@ -264,20 +271,13 @@ def _parse_column(name: str, tasks: Sequence[str]) -> Column:
 
 
 def _parse_enrichment(name: str, steps: Sequence[str], tasks: Sequence[str]) -> Column:
-    known = ", ".join(f"{ENRICHMENTS}.{task}.FIELD" for task in tasks)
     if len(steps) <= 1 or steps[0] not in tasks:
+        known = ", ".join(f"{ENRICHMENTS}.{task}.FIELD" for task in tasks)
         raise BadOption("--columns", f"{name!r} is none of {known}")
     task, *fields = steps
     if not fields[0].startswith("@"):
         return Column(name, (ENRICHMENTS, task, _ANSWER, *fields))
-    if len(fields) > 1 or fields[0][1:] not in _ANSWER_METADATA:
-        raise BadOption("--columns", f"{name!r} ends in none of @{', @'.join(_ANSWER_METADATA)}")
-    return _answer_metadata_column(task, fields[0][1:])
-
-
-def _child(value: Any, step: str) -> Any:
-    if isinstance(value, dict):
-        return value.get(step)
-    if isinstance(value, list) and step.isascii() and step.isdigit():
-        return value[int(step)] if int(step) < len(value) else None
-    return None
+    for column in answer_metadata_columns(task):
+        if column.name == name:
+            return column
+    raise BadOption("--columns", f"{name!r} ends in none of @{', @'.join(_ANSWER_METADATA)}")

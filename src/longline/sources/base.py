@@ -317,7 +317,13 @@ class Source:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls._layers = tuple(_find_layers(cls).values())
+        found = {
+            name: mark
+            for base in reversed(cls.__mro__)  # a subclass replaces the layers of its bases
+            for name, value in vars(base).items()
+            if isinstance(mark := getattr(value, "__layer__", None), Layer)
+        }
+        cls._layers = tuple(found.values())
 
     @classmethod
     def layers(cls) -> tuple[Layer, ...]:
@@ -382,16 +388,6 @@ class Source:
         """Return the data of the record, made of the layers' results; default: merge them."""
         del item
         return {name: value for result in layers.values() for name, value in result.items()}
-
-
-def _find_layers(kind: type) -> dict[str, Layer]:
-    """Return the layers of a class and its bases, bases first."""
-    return {
-        name: mark
-        for base in reversed(kind.__mro__)
-        for name, value in vars(base).items()
-        if isinstance(mark := getattr(value, "__layer__", None), Layer)
-    }
 
 
 KEY_FIELDS = ("id", "key", "url")

@@ -41,8 +41,8 @@ _MAX_BUFFERED = 100  # records in memory before the thread pauses
 _END = object()
 
 
-async def stream_from_thread(
-    call: Callable[[], Any], *, may_be_none: bool = False
+async def _stream_from_thread(
+    call: Callable[[], Any], *, may_be_none: bool
 ) -> AsyncGenerator[Any, None]:
     """Call a function in its own thread, and yield what it returns or yields.
 
@@ -80,7 +80,7 @@ async def stream_from_thread(
             yield one
             free.release()
         if (result := await running) is not None:
-            async for one in stream(result, may_be_none=may_be_none):
+            async for one in _stream(result, may_be_none=may_be_none):
                 yield one
     finally:
         is_stopped.set()
@@ -88,17 +88,16 @@ async def stream_from_thread(
         thread.shutdown()  # a thread cannot be stopped; it ends after its present step
 
 
-async def stream(result: Any, *, may_be_none: bool = False) -> AsyncIterator[Any]:
+async def _stream(result: Any, *, may_be_none: bool) -> AsyncIterator[Any]:
     """Yield what an async function returned or yields; raise UnexpectedShape for other values."""
+    if isinstance(result, Awaitable):
+        result = await result
     if isinstance(result, AsyncIterable):
         async for one in result:
             yield one
-    elif isinstance(result, Awaitable):
-        async for one in stream(await result, may_be_none=may_be_none):
-            yield one
-    else:
-        for one in _as_records(result, may_be_none=may_be_none):
-            yield one
+        return
+    for one in _as_records(result, may_be_none=may_be_none):
+        yield one
 
 
 def _as_records(result: Any, *, may_be_none: bool) -> Iterable[Any]:
@@ -256,30 +255,25 @@ class _FunctionSource(RecordSource):
         if signature.is_async:
             if "fetch" in signature.injected:
                 values["fetch"] = visit.fetch
-            async for one in stream(signature.function(**values), may_be_none=may_be_none):
+            async for one in _stream(signature.function(**values), may_be_none=may_be_none):
                 yield one
             return
         fetch = ThreadFetch(visit, asyncio.get_running_loop())
         if "fetch" in signature.injected:
             values["fetch"] = fetch
         if "session" in signature.injected:
-            values["session"] = self._session(fetch)
+            try:
+                from longline.sources.requests_session import chained_session  # noqa: PLC0415
+            except ImportError as error:
+                raise MissingExtra("requests", f"the function {self.name}") from error
+            values["session"] = chained_session(fetch)
         try:
             call = partial(signature.function, **values)
-            async with aclosing(stream_from_thread(call, may_be_none=may_be_none)) as results:
+            async with aclosing(_stream_from_thread(call, may_be_none=may_be_none)) as results:
                 async for one in results:
                     yield one
         finally:
             fetch.stop()
-
-    def _session(self, fetch: ThreadFetch) -> Any:
-        try:
-            from longline.sources.requests_session import (  # noqa: PLC0415  # an extra
-                chained_session,
-            )
-        except ImportError as error:
-            raise MissingExtra("requests", f"the function {self.name}") from error
-        return chained_session(fetch)
 
 
 class _RecordFunction(_FunctionSource):
@@ -300,16 +294,14 @@ class _ItemFunction(_FunctionSource):
         """Yield the items that the function is called for."""
         del visit
         items = self.options.items if self._calls.items is None else self._calls.items
-        async for one in _iterate(items() if callable(items) else items):
-            yield self._as_item(one)
-
-    def _as_item(self, one: Any) -> Item:
-        if isinstance(one, Item):
-            return one
-        if isinstance(one, tuple):
-            return Item(*one)
-        text = str(one)
-        return Item(text, text if "://" in text else f"{self.place}/{text}")
+        async for one in _stream(items() if callable(items) else items, may_be_none=False):
+            if isinstance(one, Item):
+                yield one
+            elif isinstance(one, tuple):
+                yield Item(*one)
+            else:
+                text = str(one)
+                yield Item(text, text if "://" in text else f"{self.place}/{text}")
 
     @layer()
     async def record(self, visit: Visit) -> Mapping[str, Any]:
@@ -345,15 +337,6 @@ class _ItemFunction(_FunctionSource):
             if ours is error:
                 raise
             raise ours from error
-
-
-async def _iterate(items: Any) -> AsyncIterator[Any]:
-    if isinstance(items, AsyncIterable):
-        async for one in items:
-            yield one
-        return
-    for one in await items if inspect.isawaitable(items) else items:
-        yield one
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

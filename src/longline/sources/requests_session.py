@@ -10,7 +10,6 @@ import requests
 from requests.adapters import BaseAdapter
 from requests.structures import CaseInsensitiveDict
 
-from longline.http.messages import Page
 from longline.limits.retry import RETRIED_STATUSES
 from longline.sources.function import ThreadFetch
 
@@ -54,32 +53,29 @@ class _ChainAdapter(BaseAdapter):
     ) -> requests.Response:
         body = request.body.encode() if isinstance(request.body, str) else request.body
         timeout = options.get("timeout")
+        given: Mapping[str, Any] = request.headers
+        headers = {
+            name: value.decode() if isinstance(value, bytes) else str(value)
+            for name, value in given.items()
+            if name.lower() not in _CHAIN_HEADERS
+        }
         page = self._fetch(
             self._rewrite_url(request.url or ""),
             method=request.method or "GET",
-            headers=_chain_headers(request.headers),
+            headers=headers,
             body=body if isinstance(body, bytes) else None,
             accept=self._returned,
             timeout=timeout if isinstance(timeout, int | float) else None,
         )
-        return _as_response(page, request)
+        response = requests.Response()
+        response.status_code = page.status
+        response.headers = CaseInsensitiveDict(page.headers)
+        response.headers.pop("content-encoding", None)  # the body is decompressed already
+        response.raw = io.BytesIO(page.body)
+        response.encoding = requests.utils.get_encoding_from_headers(response.headers)
+        response.url = page.url
+        response.request = request
+        return response
 
     def close(self) -> None:
         """Do nothing: the chain owns the connections."""
-
-
-def _chain_headers(headers: Mapping[str, Any]) -> dict[str, str]:
-    pairs = ((name, v.decode() if isinstance(v, bytes) else str(v)) for name, v in headers.items())
-    return {name: value for name, value in pairs if name.lower() not in _CHAIN_HEADERS}
-
-
-def _as_response(page: Page, request: requests.PreparedRequest) -> requests.Response:
-    response = requests.Response()
-    response.status_code = page.status
-    response.headers = CaseInsensitiveDict(page.headers)
-    response.headers.pop("content-encoding", None)  # the body is decompressed already
-    response.raw = io.BytesIO(page.body)
-    response.encoding = requests.utils.get_encoding_from_headers(response.headers)
-    response.url = page.url
-    response.request = request
-    return response
