@@ -45,9 +45,9 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def names_the_model(text: str) -> bool:
-    """Return whether a description names the model and the version of its prompt."""
-    return "practice" in text and "v3" in text
+def names_the_task(text: str) -> bool:
+    """Return whether a description says that a machine made the values, and for which task."""
+    return "machine-made" in text and "moods" in text
 
 
 def table(path: Path) -> list[dict[str, str]]:
@@ -156,7 +156,7 @@ async def test_every_format_takes_them(store: Store, tmp_path: Path, form: str) 
 
 
 @pytest.mark.parametrize("columns", [(), ("key", "enrichments.moods.mood", "title")])
-async def test_the_schema_is_valid_and_names_the_model_and_prompt(
+async def test_the_schema_is_valid_and_names_the_task(
     store: Store, tmp_path: Path, columns: tuple[str, ...]
 ) -> None:
     await store.records.create(record("a"), at=EPOCH)
@@ -167,10 +167,10 @@ async def test_the_schema_is_valid_and_names_the_model_and_prompt(
 
     schema = json.loads((tmp_path / "a.jsonl.schema.json").read_text())
     jsonschema.validate(lines(tmp_path / "a.jsonl"), {"type": "array", "items": schema})
-    assert names_the_model(json.dumps(schema))
+    assert names_the_task(json.dumps(schema))
 
 
-async def test_the_schema_of_a_table_names_the_model_of_a_column(
+async def test_the_schema_of_a_table_names_the_task_of_a_column(
     store: Store, tmp_path: Path
 ) -> None:
     await store.records.create(record("a"), at=EPOCH)
@@ -182,7 +182,7 @@ async def test_the_schema_of_a_table_names_the_model_of_a_column(
     column = schema["properties"]["enrichments.moods.mood"]
     assert column.keys() == {"type", "description"}
     assert column["type"] == "string"
-    assert names_the_model(column["description"])
+    assert names_the_task(column["description"])
 
 
 async def test_columns_choose_what_machines_said_and_who(store: Store, tmp_path: Path) -> None:

@@ -125,17 +125,18 @@ _OWN_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column; `path` leads through the record as JSON Lines shows it.
-
-    `is_nested` says that all its values are lists and objects; `about` describes it in the schema.
-    """
+    """One column; `path` leads through the record as JSON Lines shows it."""
 
     name: str
     path: tuple[str, ...]
     type: ColumnType = ColumnType.TEXT
     is_nullable: bool = True
-    is_nested: bool = False
-    about: str = ""
+
+    @property
+    def about(self) -> str:
+        """Who made the values, for the schema; '' for collected data."""
+        is_answer = self.path[2:3] == (_ANSWER,)
+        return f"machine-made by the enrichment task {self.path[1]}" if is_answer else ""
 
     @property
     def is_own(self) -> bool:
@@ -168,16 +169,14 @@ def own_columns(names: Iterable[str] = OWN_COLUMNS) -> tuple[Column, ...]:
     """Return columns that longline adds to the data."""
     nullable = {"score", "grade"}
     return tuple(
-        Column(
-            name, (name,), _OWN_TYPES.get(name, ColumnType.TEXT), name in nullable, name in _NESTED
-        )
+        Column(name, (name,), _OWN_TYPES.get(name, ColumnType.TEXT), name in nullable)
         for name in names
     )
 
 
-def answer_column(task: str, field: str, about: str = "") -> Column:
+def answer_column(task: str, field: str) -> Column:
     """Return the column of a field of the answers of a task."""
-    return Column(f"{ENRICHMENTS}.{task}.{field}", (ENRICHMENTS, task, _ANSWER, field), about=about)
+    return Column(f"{ENRICHMENTS}.{task}.{field}", (ENRICHMENTS, task, _ANSWER, field))
 
 
 def answer_metadata_columns(task: str) -> tuple[Column, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import errno
 import gzip
@@ -38,23 +39,14 @@ _DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d"
 
 def write_csv(table: Table, target: BinaryIO) -> list[str]:
     """Write a header and one line per record, in UTF-8."""
-    writer = csv.writer(_Encoded(target))
+    # Unlike TextIOWrapper, it never closes its target.
+    writer = csv.writer(codecs.getwriter("utf-8")(target))
     writer.writerow([cell(name) for name in table.names])
     changed = 0
     for line in table.raw():
         changed += any(isinstance(value, str) and "\x00" in value for value in line)
         writer.writerow([cell(value) for value in line])
     return [f"NUL characters were removed from {changed} records"] if changed else []
-
-
-class _Encoded:
-    """A text file that, unlike TextIOWrapper, never closes its target."""
-
-    def __init__(self, target: BinaryIO) -> None:
-        self._target = target
-
-    def write(self, text: str) -> int:
-        return self._target.write(text.encode())
 
 
 def cell(value: Any) -> Any:

@@ -27,12 +27,10 @@ from longline.export.columns import (
     own_columns,
     quote_identifier,
 )
-from longline.storage.enrichment import answer_origin
 from longline.storage.records import ENRICHMENTS
 
 MAX_FIELDS = 10_000  # with more, the names of the fields are data
 _MAX_INTEGER = 2**63 - 1
-_MAX_ORIGINS = 10
 _EXACT_INTEGER = 2**53  # integers up to here are exact as floats
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|\+00:00)", re.ASCII)
 _JSON_TYPES = {
@@ -90,18 +88,10 @@ class FieldStatistics:
 
 @dataclass(slots=True)
 class AnswerStatistics:
-    """The fields of the answers of one enrichment task, and the models that gave them."""
+    """The fields of the answers of one enrichment task, and the number of outdated ones."""
 
     fields: dict[str, FieldStatistics] = field(default_factory=dict)
     outdated: int = 0
-    origins: dict[str, None] = field(default_factory=dict)
-
-    @property
-    def about(self) -> str:
-        """The models and prompts, for the schema."""
-        known = list(self.origins)
-        more = ["and others"] if len(known) > _MAX_ORIGINS else []
-        return f"machine-made: {'; '.join([*known[:_MAX_ORIGINS], *more]) or 'no answer yet'}"
 
 
 class FieldSurvey:
@@ -128,11 +118,7 @@ class FieldSurvey:
             if entry is None:
                 continue
             answers.outdated += entry["state"] == OUTDATED
-            if entry["answer"] is None:
-                continue
-            if len(answers.origins) <= _MAX_ORIGINS:
-                answers.origins[answer_origin(entry)] = None
-            if not self.chosen:
+            if entry["answer"] is not None and not self.chosen:
                 self._add_fields(answers.fields, entry["answer"])
         for column in self.chosen:
             self.fields[column.name].add(column.raw(row))
@@ -153,31 +139,23 @@ class FieldSurvey:
         """Return the chosen columns, or our own and one for every field."""
         if self.chosen:
             return tuple(
-                one
-                if one.is_own
-                else self._typed(replace(one, about=self.about(one)), self.fields[one.name])
+                one if one.is_own else self._typed(one, self.fields[one.name])
                 for one in self.chosen
             )
         added: list[Column] = []
         for task, answers in self.answers.items():
             for name, statistics in answers.fields.items():
-                added.append(self._typed(answer_column(task, name, answers.about), statistics))
+                added.append(self._typed(answer_column(task, name), statistics))
             added += answer_metadata_columns(task)
         fields = data_columns(self.fields, (one.name for one in added))
         collected = map(self._typed, fields, self.fields.values())
         return (*own_columns(), *collected, *added)
-
-    def about(self, column: Column) -> str:
-        """Return the models behind a column of answers; empty for collected data."""
-        is_answer = column.path[0] == ENRICHMENTS and column.path[1] in self.answers
-        return self.answers[column.path[1]].about if is_answer else ""
 
     def _typed(self, column: Column, statistics: FieldStatistics) -> Column:
         return replace(
             column,
             type=statistics.column_type(),
             is_nullable=statistics.filled < self.records,
-            is_nested=statistics.types <= {"array", "object"},
         )
 
 
@@ -340,17 +318,11 @@ _NESTED: dict[str, dict[str, Any]] = {
 
 def table_schema(columns: Sequence[Column], format_name: str) -> dict[str, Any]:
     """Return the schema of a line of a table."""
+    schema = _object_schema({one.name: _column_schema(one) for one in columns})
     if format_name == "csv":  # it has values of different types plain, as readers of CSV expect
-        columns = [
-            one
-            if one.is_nested or one.type is not ColumnType.JSON
-            else replace(one, type=ColumnType.TEXT)
-            for one in columns
-        ]
-    return {
-        "$schema": _DIALECT,
-        **_object_schema({one.name: _column_schema(one) for one in columns}),
-    }
+        for one in schema["properties"].values():
+            one.pop("contentMediaType", None)
+    return {"$schema": _DIALECT, **schema}
 
 
 def document_schema(survey: FieldSurvey) -> dict[str, Any]:
@@ -367,20 +339,17 @@ def document_schema(survey: FieldSurvey) -> dict[str, Any]:
     }
     properties = {one.name: _column_schema(one) for one in own_columns()}
     properties |= {"data": data, **_NESTED}
-    if survey.answers:
-        tasks = {task: _task_schema(task, answers) for task, answers in survey.answers.items()}
+    tasks: dict[str, Any] = {}
+    for task, answers in survey.answers.items():
+        fields = {name: _field_schema(one) for name, one in answers.fields.items()}
+        entry = {one.path[-1]: _column_schema(one) for one in answer_metadata_columns(task)}
+        entry["answer"] = {"type": ["object", "null"], "properties": fields}
+        entry["made_by"] = {"const": "machine"}
+        about = answer_column(task, "").about
+        tasks[task] = {**_object_schema(entry), "type": ["object", "null"], "description": about}
+    if tasks:
         properties["enrichments"] = _object_schema(tasks)
     return {"$schema": _DIALECT, **_object_schema(properties)}
-
-
-def _task_schema(task: str, answers: AnswerStatistics) -> dict[str, Any]:
-    answer = {
-        "type": ["object", "null"],
-        "properties": {name: _field_schema(one) for name, one in answers.fields.items()},
-    }
-    metadata = {one.path[-1]: _column_schema(one) for one in answer_metadata_columns(task)}
-    entry = _object_schema({**metadata, "answer": answer, "made_by": {"const": "machine"}})
-    return {**entry, "type": ["object", "null"], "description": answers.about}
 
 
 def _object_schema(properties: dict[str, Any]) -> dict[str, Any]:
@@ -393,17 +362,19 @@ def _object_schema(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _column_schema(column: Column) -> dict[str, Any]:
-    schema = _TYPES[column.type]
+    schema = dict(_TYPES[column.type])
     if column.is_nullable:
-        schema = schema | {"type": [schema["type"], "null"]}
-    return schema | {"description": column.about} if column.about else schema
+        schema["type"] = [schema["type"], "null"]
+    if column.about:
+        schema["description"] = column.about
+    return schema
 
 
 def _chosen_schema(column: Column, survey: FieldSurvey) -> dict[str, Any]:
     if column.is_own:
         return _NESTED.get(column.name) or _column_schema(column)
     schema = _field_schema(survey.fields[column.name], survey.records)
-    return schema if column.path[0] == "data" else schema | {"description": survey.about(column)}
+    return schema | {"description": column.about} if column.about else schema
 
 
 def _field_schema(statistics: FieldStatistics, records: int | None = None) -> dict[str, Any]:

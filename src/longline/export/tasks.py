@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -56,7 +55,9 @@ def prepare_for_task(request: ExportRequest, *, option: str, by_worker: bool) ->
         parse_format(name, request.format, option=option)
     if not scheme and not by_worker and not request.makes_folder:
         check_parent_folder(Path(request.output), makes_folder=False)
-    if scheme and by_worker and _has_password(request.output):
+    address = urlsplit(request.output)
+    has_password = bool(address.password) or "password" in parse_qs(address.query)
+    if scheme and by_worker and has_password:
         problem = "workers do not accept a password in the address; use --secret env:NAME, or set"
         raise BadOption(option, f"{problem} PGPASSWORD on the workers")
     return replace(request, output=absolute_output(request.output))
@@ -68,14 +69,18 @@ def absolute_output(output: str) -> str:
     return output if scheme and is_address else str(Path(output).absolute())
 
 
-def _has_password(address: str) -> bool:
-    parts = urlsplit(address)
-    return bool(parts.password) or "password" in parse_qs(parts.query)
-
-
 def export_task(request: ExportRequest, job: str, at: float, *, is_after_end: bool) -> Task:
     """Return the task to export the records of a job, now or once it has ended."""
-    return Task(job, TaskKind.EXPORT, at, _encode_request(request), is_after_end=is_after_end)
+    changed = {
+        one.name: value
+        for one in fields(request)
+        if (value := getattr(request, one.name)) != one.default and one.name != "redactor"
+    }
+    if "format" in changed:
+        changed["form"] = changed.pop("format")  # the stored name
+    if "secret" in changed:
+        changed["secret"] = str(changed["secret"])
+    return Task(job, TaskKind.EXPORT, at, changed, is_after_end=is_after_end)
 
 
 def request_of(task: Task) -> ExportRequest:
@@ -83,29 +88,12 @@ def request_of(task: Task) -> ExportRequest:
     values: dict[str, Any] = dict(task.what)
     if "form" in values:
         values["format"] = values.pop("form")
-    if secret := values.pop("secret", None):
-        values["secret"] = SecretRef.parse(secret)
+    if "secret" in values:
+        values["secret"] = SecretRef.parse(values["secret"])
     for name in ("columns", "tasks"):
         if name in values:
             values[name] = tuple(values[name])
     return ExportRequest(**values)
-
-
-def _encode_request(request: ExportRequest) -> Mapping[str, Any]:
-    """Return a request as JSON, without defaults."""
-    values: dict[str, Any] = {
-        "output": request.output,
-        "form": request.format,  # the stored name
-        "partition": request.partition,
-        "table": request.table,
-        "endpoint": request.endpoint,
-        "makes_folder": request.makes_folder or None,
-        "secret": None if request.secret is None else str(request.secret),
-        "columns": list(request.columns) or None,
-        "tasks": None if request.tasks is None else list(request.tasks),
-        "has_schema": None if request.has_schema else False,
-    }
-    return {name: value for name, value in values.items() if value is not None}
 
 
 async def export_job(
