@@ -33,7 +33,10 @@ class PostgresTable:
 
     def __init__(self, address: str, name: str, password: str | None = None) -> None:
         self._address = address
-        self._schema, self._name = _split_name(name)
+        self._schema, _, self._name = name.rpartition(".")
+        max_bytes = _MAX_NAME - len("_0001")
+        if not self._name or len(self._name.encode()) > max_bytes or "\x00" in name:
+            raise BadOption("--table", f"{name!r} is not the name of a table, such as listings")
         self._password = password
         self.shown = f"{redact_server_url(address)} table {name}"
 
@@ -43,9 +46,8 @@ class PostgresTable:
             number = 1
             while self._comment_of(connection, f"{self._name}_{number:04}") is not None:
                 number += 1
-        return PostgresTable(
-            self._address, self._full_name(f"{self._name}_{number:04}"), self._password
-        )
+        name = f"{self._schema}.{self._name}" if self._schema else self._name
+        return PostgresTable(self._address, f"{name}_{number:04}", self._password)
 
     def fill(self, table: Table, *, may_replace: bool = True) -> list[str]:
         """Write all lines, and replace the table of an earlier export.
@@ -72,7 +74,10 @@ class PostgresTable:
         connection.execute(f"CREATE TABLE {place} ({table.definitions(names, _TYPES)})")
         with connection.cursor().copy(f"COPY {place} FROM STDIN") as copy:
             for line in table.lines():
-                values = [_without_nul(value) for value in line]
+                values = [
+                    value.replace("\x00", "\ufffd") if isinstance(value, str) else value
+                    for value in line
+                ]
                 changed += values != line
                 copy.write_row(values)
         connection.execute(f"DROP TABLE IF EXISTS {self._quoted(self._name)}")
@@ -89,15 +94,8 @@ class PostgresTable:
         ).fetchone()
         return None if found is None else str(found[0])
 
-    def _full_name(self, name: str) -> str:
-        return f"{self._schema}.{name}" if self._schema else name
-
     def _quoted(self, name: str) -> str:
-        return (
-            f"{quote_identifier(self._schema)}.{quote_identifier(name)}"
-            if self._schema
-            else quote_identifier(name)
-        )
+        return ".".join(quote_identifier(one) for one in (self._schema, name) if one)
 
     @contextmanager
     def _connect(self) -> Iterator[Any]:
@@ -111,21 +109,8 @@ class PostgresTable:
                 connection.execute(f"SET lock_timeout = '{_TIMEOUT}s'")
                 yield connection
         except psycopg.Error as error:
-            raise DestinationUnwritable(self.shown, self._redacted(error)) from error
-
-    def _redacted(self, error: Exception) -> str:
-        text = " ".join(str(error).split()).replace(self._address, redact_server_url(self._address))
-        secret = self._password or urlsplit(self._address).password
-        return text.replace(secret, "***") if secret else text
-
-
-def _split_name(name: str) -> tuple[str, str]:
-    schema, _, table = name.rpartition(".")
-    max_bytes = _MAX_NAME - len("_0001")
-    if not table or len(table.encode()) > max_bytes or "\x00" in name:
-        raise BadOption("--table", f"{name!r} is not the name of a table, such as listings")
-    return schema, table
-
-
-def _without_nul(value: Any) -> Any:
-    return value.replace("\x00", "\ufffd") if isinstance(value, str) and "\x00" in value else value
+            text = " ".join(str(error).split())
+            text = text.replace(self._address, redact_server_url(self._address))
+            if secret := self._password or urlsplit(self._address).password:
+                text = text.replace(secret, "***")
+            raise DestinationUnwritable(self.shown, text) from error

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from longline.core.errors import BadOption, DestinationUnwritable, MissingExtra
 
@@ -26,9 +25,7 @@ class S3Object:
     def __init__(
         self, address: str, *, login: str | None = None, endpoint: str | None = None
     ) -> None:
-        parts = urlsplit(address, allow_fragments=False)
-        self.bucket = parts.netloc
-        self.key = parts.path.lstrip("/") + (f"?{parts.query}" if parts.query else "")
+        self.bucket, _, self.key = address.removeprefix("s3://").partition("/")
         if not self.bucket or not self.key or "@" in self.bucket:
             raise BadOption("--output", "an S3 address has the form s3://bucket/name.ending")
         self.shown = f"s3://{self.bucket}/{self.key}"
@@ -86,30 +83,25 @@ class S3Object:
             from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]  # noqa: PLC0415  # the same
         except ImportError as error:
             raise MissingExtra("s3", "S3") from error
+        key, _, secret = (self._login or "").partition(":")
+        if self._login is not None and not (key and secret):
+            raise BadOption("--secret", "for S3 it has the form ID:SECRET")
         config = Config(
             connect_timeout=_TIMEOUT,
             read_timeout=_TIMEOUT,
             retries={"mode": "standard", "total_max_attempts": 4},
         )
         try:
-            session = boto3.Session(**self._credentials())
+            session = boto3.Session(
+                aws_access_key_id=key or None, aws_secret_access_key=secret or None
+            )
             client = session.client("s3", endpoint_url=self._endpoint, config=config)
             try:
                 yield client
             finally:
                 client.close()
         except (Boto3Error, BotoCoreError, ClientError, ValueError) as error:
-            raise DestinationUnwritable(self.shown, _redacted_message(error)) from error
-
-    def _credentials(self) -> dict[str, str]:
-        if self._login is None:
-            return {}
-        key, colon, secret = self._login.partition(":")
-        if not key or not colon or not secret:
-            raise BadOption("--secret", "for S3 it has the form ID:SECRET")
-        return {"aws_access_key_id": key, "aws_secret_access_key": secret}
-
-
-def _redacted_message(error: Exception) -> str:
-    # The id of a key is not a secret, but private.
-    return re.sub(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b", "***", " ".join(str(error).split()))
+            message = " ".join(str(error).split())
+            # The id of a key is not a secret, but private.
+            redacted = re.sub(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b", "***", message)
+            raise DestinationUnwritable(self.shown, redacted) from error

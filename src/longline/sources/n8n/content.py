@@ -16,6 +16,7 @@ from longline.core.model import Item
 from longline.http.messages import Page, without_userinfo
 from longline.sources.base import Visit
 from longline.sources.n8n.template import (
+    ONLY_IN_API,
     STICKY_NOTE,
     WORKFLOW_FIELDS,
     AddNote,
@@ -51,23 +52,7 @@ _NOT_CONTENT = (
     "nav, footer, [role=dialog], dialog, [id*=cookie i], [class*=cookie i], [id*=onetrust i]"
 )
 NOT_ON_PAGES = "not on the page; the API has it"
-_ONLY_IN_API = (
-    "views",
-    "recent_views",
-    "total_views",
-    "created_at",
-    "updated_at",
-    "status",
-    "review_status",
-    "difficulty",
-    "ready_to_demo",
-    "last_updated_by",
-    "categories",
-    "price",
-    "purchase_url",
-    "is_paid",
-)
-EMPTY_ON_PAGES = frozenset({*_ONLY_IN_API, *WORKFLOW_FIELDS, "description", "sticky_notes"})
+EMPTY_ON_PAGES = frozenset({*ONLY_IN_API, *WORKFLOW_FIELDS, "description", "sticky_notes"})
 """Fields that the page of a template never has."""
 
 
@@ -286,7 +271,7 @@ def page_metadata(item: Item, found: TemplatePage, note: AddNote) -> dict[str, A
     for username, name in _links_below(found, "creators")[:1]:
         fields["author"] = {"username": username, **({"name": name} if name else {})}
     note_empty(fields, "not on the page", note)
-    return {**fields, **note_empty(dict.fromkeys(_ONLY_IN_API), NOT_ON_PAGES, note)}
+    return {**fields, **note_empty(dict.fromkeys(ONLY_IN_API), NOT_ON_PAGES, note)}
 
 
 def _links_below(found: TemplatePage, folder: str) -> list[tuple[str, str]]:

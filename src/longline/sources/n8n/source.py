@@ -118,16 +118,6 @@ _TRANSIENT = frozenset({"disallowed", "blocked", "failed"})
 """Outcomes of transcripts that may change."""
 
 
-def _check_workflow(workflow: dict[str, Any]) -> dict[str, Any]:
-    # A model would change the order of the keys.
-    if not isinstance(workflow.get("nodes"), list) or not isinstance(
-        workflow.get("connections"), dict
-    ):
-        message = "a workflow has a list of nodes and an object of connections"
-        raise ValueError(message)  # noqa: TRY004  # pydantic does not collect a TypeError
-    return workflow
-
-
 class N8nRecord(BaseModel):
     """One template; other fields are accepted as they are."""
 
@@ -136,7 +126,7 @@ class N8nRecord(BaseModel):
     id: Annotated[StrictInt, Field(gt=0)]
     title: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
     url: str
-    workflow: Annotated[dict[str, Any], AfterValidator(_check_workflow)] | None
+    workflow: dict[str, Any] | None
 
 
 def _final_share(transcripts: Any) -> float:

@@ -48,6 +48,11 @@ _PLAIN_FIELDS = {
     "ready_to_demo": "readyToDemo",
     "last_updated_by": "lastUpdatedBy",
 }
+ONLY_IN_API = (
+    *(name for name in _PLAIN_FIELDS if name != "title"),
+    *("total_views", "categories", "price", "purchase_url", "is_paid"),
+)
+"""Fields of layer 1 that the public page of a template does not have."""
 _AUTHOR_FIELDS = ("name", "username", "verified", "bio", "links", "avatar")
 _OLD_TRIGGERS = frozenset({"webhook", "cron", "interval", "start", "emailReadImap"})
 """Nodes that start a workflow although their name does not end in Trigger."""

@@ -76,7 +76,11 @@ class Transcripts:
             reason = "not requested: YouTube blocked an earlier request"
             return {"video_id": video, "outcome": self._pause_outcome, "reason": reason}
         try:
-            found = await self._fetch_in_thread(visit, video)
+            fetch = ThreadFetch(visit, asyncio.get_running_loop())
+            try:
+                found = await visit.in_thread(self._fetch_transcript, fetch, video)
+            finally:
+                fetch.stop()
         except (*_OUTCOMES, *_INVALID_RESPONSES) as error:
             outcome, reason = _outcome_of(error)
             if outcome in ("disallowed", "blocked"):
@@ -97,13 +101,6 @@ class Transcripts:
             "snippet_count": len(found.snippets),
             "text": "\n".join(snippet.text for snippet in found.snippets),
         }
-
-    async def _fetch_in_thread(self, visit: Visit, video: str) -> youtube.FetchedTranscript:
-        fetch = ThreadFetch(visit, asyncio.get_running_loop())
-        try:
-            return await visit.in_thread(self._fetch_transcript, fetch, video)
-        finally:
-            fetch.stop()
 
     def _fetch_transcript(self, fetch: ThreadFetch, video: str) -> youtube.FetchedTranscript:
         # The library is not thread-safe: each call has its own instance and session.
