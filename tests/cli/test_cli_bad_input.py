@@ -17,7 +17,6 @@ from longline.core.errors import (
     BadSource,
     DestinationUnwritable,
     HomeUnwritable,
-    SourceIsAddress,
     StoreDamaged,
     StoreTooNew,
     StoreUnreachable,
@@ -402,7 +401,7 @@ def test_a_home_that_is_a_file_is_refused(longline: Terminal, tmp_path: Path) ->
 def test_the_address_of_a_site_leads_to_sources_new(
     longline: Terminal, command: list[str], given: str, proposed: str
 ) -> None:
-    error = failure(longline(*command, given), SourceIsAddress)
+    error = failure(longline(*command, given), BadSource)
 
     assert f"longline sources new {proposed}" in str(error)
     assert "secret" not in str(error)

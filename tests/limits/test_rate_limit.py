@@ -150,7 +150,7 @@ def test_two_a_second_with_a_burst_of_five() -> None:
     assert waits == pytest.approx([0, 0, 0, 0, 0, 0.6, 1.1], abs=CLOCK_ROUNDING)
 
 
-@pytest.mark.parametrize("rate", [3.0, 997.0])
+@pytest.mark.parametrize("rate", [3.0])
 def test_a_hundred_thousand_requests_do_not_drift(rate: float) -> None:
     slots = reserve_all(RateLimit(rate, 5, 0.001), [NOW] * 100_000)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import shlex
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, ClassVar, dataclass_transform
@@ -111,12 +110,6 @@ class BadOption(ConfigError):
     message = "{option}: {problem}"
 
 
-class OptionNeeds(BadOption):
-    """An option was given without another; `problem` names that one."""
-
-    message = "{option} requires {problem}"
-
-
 class BadFile(ConfigError):
     """A file of the user cannot be read; `line` and `column` count from 1, 0 is unknown."""
 
@@ -167,16 +160,6 @@ class UnknownSecret(ConfigError):
     reference: str
     problem: str
     message = "the secret {reference} cannot be used: {problem}"
-
-
-class SourceIsAddress(ConfigError):
-    address: str
-    message = "{address} is the address of a site, not a source"
-    hint = "Propose a manifest for it with `longline sources new {quoted}`, then run that file."
-
-    @property
-    def quoted(self) -> str:
-        return shlex.quote(self.address)
 
 
 # ---------------------------------------------------------------- database and files
@@ -235,9 +218,6 @@ class RedisUnreachable(StoreUnreachable):
     hint = "Requests need the limits that workers share on Redis."
 
 
-NOT_A_URL = "it is not a database URL"
-
-
 class UnknownJob(ConfigError):
     """There is no such job; an empty name means any unfinished one.
 
@@ -283,10 +263,6 @@ class NotCopied(StoreError):
     target: str
     problem: str
     message = "nothing was copied to {target}: {problem}"
-
-
-class NotADatabase(NotCopied):
-    message = "'{target}' is not a database URL; nothing was copied"
 
 
 class LeaseLost(StoreError):

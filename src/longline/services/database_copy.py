@@ -11,7 +11,7 @@ from pathlib import Path
 from sqlalchemy import make_url
 
 from longline.config.settings import Settings, prepare_home
-from longline.core.errors import NOT_A_URL, NoJobsYet, NotADatabase, NotCopied, StoreUnreachable
+from longline.core.errors import NoJobsYet, NotCopied, StoreUnreachable
 from longline.core.redaction import redact_url
 from longline.engine.owner import dead_among
 from longline.services.processes import StateFile, check_extra, lifecycle_lock
@@ -103,8 +103,6 @@ def _open(address: str, named: str | None, target: str) -> Database:
     except StoreUnreachable as error:
         if named is None or named in OWN_DATABASES or error.exit_code != NotCopied.exit_code:
             raise
-        if error.problem == NOT_A_URL:
-            raise NotADatabase(redact_url(named), error.problem) from error
         problem = f"{error.address} cannot be opened ({error.problem}); check its address"
         raise NotCopied(redact_url(target), problem) from error
 

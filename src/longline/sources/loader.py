@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import pkgutil
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -32,7 +33,6 @@ from longline.core.errors import (
     BadSource,
     ConfigError,
     MissingExtra,
-    SourceIsAddress,
     UnknownSecret,
 )
 from longline.core.json import diff_json
@@ -398,11 +398,13 @@ def check_secrets(entry: Entry) -> None:
 
 
 def _refuse_url(reference: str) -> None:
-    """Raise SourceIsAddress for the URL of a site, which needs a manifest first."""
+    """Raise BadSource for the URL of a site, which needs a manifest first."""
     if reference.startswith("www."):
         reference = f"https://{reference}"
     if _URL.match(reference):
-        raise SourceIsAddress(redact_url(reference))
+        address = redact_url(reference)
+        hint = f"propose a manifest with `longline sources new {shlex.quote(address)}`"
+        raise BadSource(address, f"it is the address of a site; {hint}, then run that file")
 
 
 def read_job_file(path: Path) -> dict[str, Any]:

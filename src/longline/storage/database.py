@@ -36,7 +36,6 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from longline.core.errors import (
-    NOT_A_URL,
     StoreBusy,
     StoreGone,
     StoreTooNew,
@@ -184,7 +183,7 @@ def open_database(
         url: URL = make_url(address)
     except (ArgumentError, ValueError):
         # Without the cause, whose text may hold the password.
-        raise StoreUnreachable(redact_server_url(address), NOT_A_URL) from None
+        raise StoreUnreachable(redact_server_url(address), "it is not a database URL") from None
     if url.drivername not in _BACKENDS:
         shown = redact_url(url.render_as_string(hide_password=True))
         raise StoreUnreachable(shown, "only SQLite and PostgreSQL (psycopg) are supported")

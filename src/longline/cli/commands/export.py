@@ -16,7 +16,7 @@ from longline.cli.output import count_text, print_json, print_result
 from longline.cli.queries import check_source, query_options, with_job_id
 from longline.config.secrets import SecretRef
 from longline.config.settings import Settings, prepare_home
-from longline.core.errors import BadOption, MissingExtra, OptionNeeds
+from longline.core.errors import BadOption, MissingExtra
 from longline.core.output import OutputFailed, binary_stdout, discard_stdout
 from longline.engine.owner import in_words
 from longline.engine.report import take_back
@@ -132,7 +132,7 @@ def export_command(
             asyncio.run(_drop(store, click.get_current_context()))
         return
     if ignore_unreadable and not redact:
-        raise OptionNeeds("--ignore-unreadable", "--redact")
+        raise BadOption("--ignore-unreadable", "requires --redact")
     request = _parse_request(given)
     notes: list[str] = []
     with open_store(settings.database) as store:
@@ -222,7 +222,7 @@ async def _detach(
     except ImportError as error:
         raise MissingExtra("cluster", "--detach") from error
     if others["job"] is None:
-        raise OptionNeeds("--detach", "--job")
+        raise BadOption("--detach", "requires --job")
     for option, value in others.items():
         if option != "job" and value not in (None, (), False):
             name = "--search" if option == "text" else f"--{option.replace('_', '-')}"
@@ -253,7 +253,7 @@ async def _drop(store: Store, context: click.Context) -> None:
         if option not in _WITH_DROP:
             raise BadOption(name, "it cannot be combined with --drop")
     if context.params["job"] is None:
-        raise OptionNeeds("--drop", "--job")
+        raise BadOption("--drop", "requires --job")
     output = absolute_output(context.params["output"]) if "output" in given else None
     job = await store.jobs.get(context.params["job"])
     found = await take_back(store, job, output)

@@ -49,9 +49,8 @@ class SqliteStateFile:
         )
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="longline-limits")
-        self._waiting: sqlite3.Connection | None = None  # of the thread
-        self._immediate: sqlite3.Connection | None = None  # of the event loop: never waits
-        self._immediate_lock = threading.Lock()  # an object may be used by several loops
+        self._connection: sqlite3.Connection | None = None  # SQLite itself never waits on it
+        self._lock = threading.Lock()  # of the connection, for the loops and the thread
 
     def backend(self, group: str, kind: type[State]) -> SqliteStateBackend[State]:
         """Return the values of one group, which are instances of the dataclass `kind`."""
@@ -70,46 +69,41 @@ class SqliteStateFile:
         def now() -> float:
             return loop.time() + offset
 
-        if self._immediate is not None and self._immediate_lock.acquire(blocking=False):
+        if self._connection is not None and self._lock.acquire(blocking=False):
             try:
                 with undecodable_is_damage():
-                    return work(self._immediate, now)
+                    return work(self._connection, now)
             except sqlite3.Error as error:
                 if not is_busy(error):
                     raise self._file.translate(error) from error
             finally:
-                self._immediate_lock.release()
-        return await loop.run_in_executor(
-            self._thread, self._file.run, lambda: work(self._open_connections(), now)
-        )
+                self._lock.release()
+        return await loop.run_in_executor(self._thread, self._run_in_thread, work, now)
 
     async def close(self) -> None:
         """Close the file and end the thread; further calls do nothing."""
         with contextlib.suppress(RuntimeError):  # the thread has ended
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._close_connections)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._close_connection)
         self._thread.shutdown()
 
     def damaged(self, problem: str) -> StoreDamaged:
         """Return the error for a value that cannot be read."""
         return StoreDamaged(str(self._file.path), problem, _REMEDY)
 
-    def _open_connections(self) -> sqlite3.Connection:
-        if self._waiting is None:
-            connection = self._file.open()
-            try:
-                self._immediate = replace(self._file, timeout=0.0).open()
-            except BaseException:
-                connection.close()
-                raise
-            self._waiting = connection
-        return self._waiting
+    def _run_in_thread(self, work: Work[T], now: Callable[[], float]) -> T:
+        def open_and_work() -> T:
+            if self._connection is None:
+                self._connection = replace(self._file, timeout=0.0).open()
+            return work(self._connection, now)
 
-    def _close_connections(self) -> None:
-        with self._immediate_lock:
-            for connection in (self._immediate, self._waiting):
-                if connection is not None:
-                    connection.close()
-            self._immediate = self._waiting = None
+        with self._lock:
+            return self._file.run(open_and_work)  # again and again while the file is locked
+
+    def _close_connection(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
 
 
 class SqliteStateBackend(StateBackend[State]):
