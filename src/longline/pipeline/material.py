@@ -12,7 +12,7 @@ from longline.core.json import NoData, kind_of_value, to_json
 from longline.core.model import Note
 from longline.pipeline.stages import ValidationFailed
 
-_FORMAT = 2  # format 1 had only the results, without a name for them
+_FORMAT = 2
 _NO_DATA, _SHOWN = "longline.no_data", "shown"  # how a value that is not data is stored
 _PARTS = ("results", "notes", "provenance", "origins", "layers")
 
@@ -63,14 +63,11 @@ def pack_raw(raw: Mapping[str, Any] | None) -> dict[str, str] | None:
 
 
 def unpack_material(raw: Any) -> Material:
-    """Return the material that is stored with an item, in any format."""
+    """Return the material that is stored with an item; empty if there is none."""
     if isinstance(raw, Mapping) and isinstance(raw.get("packed"), str):
         raw = json.loads(raw["packed"], object_hook=_decode_object)
     if not isinstance(raw, Mapping):
         return Material({})
-    if not isinstance(raw.get("format"), int):  # a layer may well be called format
-        results = {name: one for name, one in raw.items() if isinstance(one, Mapping)}
-        return Material(results, layers=dict.fromkeys(results, "ok"))
     kept = {name: raw.get(name) or {} for name in _PARTS}
     notes = tuple(Note(str(one["field"]), str(one["text"])) for one in kept.pop("notes"))
     return Material(**kept, notes=notes, problems=tuple(raw.get("problems") or ()))

@@ -7,10 +7,17 @@ import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, create_model, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    ValidationError,
+    create_model,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from longline.config.auth import Auth
@@ -41,13 +48,17 @@ Discovered = AsyncGenerator[Item | Cursor, None]
 _SCHEMES = ("http://", "https://")
 _SAMPLE_VALUE = "1"  # valid as a host name and as a port
 _PATH_SETTINGS = ("ca_file", "folder")  # relative to the folder of the manifest
-_TYPES: Mapping[str, type] = {"text": str, "integer": int, "number": float, "boolean": bool}
-_DEFAULT_TYPES: dict[str, tuple[type, ...]] = {
+_TYPES: Mapping[str, tuple[type, ...]] = {
     "text": (str, int, float),
     "integer": (int,),
-    "number": (int, float),
+    "number": (float, int),
     "boolean": (bool,),
 }
+"""The type of a parameter, and the other types that its default may have."""
+_ATTRIBUTES = """
+    name version burst max_in_flight retry headers auth cache ca_file private_hosts expects volatile
+    usually_empty transport middlewares pipeline
+"""
 
 
 class Parameter(StrictModel):
@@ -60,9 +71,19 @@ class Parameter(StrictModel):
     @model_validator(mode="after")
     def _check_default(self) -> Self:
         # By the exact type, since a bool is also an int.
-        if self.default is not None and type(self.default) not in _DEFAULT_TYPES[self.type]:
+        if self.default is not None and type(self.default) not in _TYPES[self.type]:
             raise invalid(f"the default must be of the type {self.type}")
         return self
+
+
+def _check_identifier(name: str) -> str:
+    if not name.isidentifier():
+        raise invalid(f"{name!r} is not a name of letters, digits and _")
+    return name
+
+
+Identifier = Annotated[str, AfterValidator(_check_identifier)]
+"""A name that can be written in braces."""
 
 
 class Manifest(StrictModel):
@@ -73,7 +94,7 @@ class Manifest(StrictModel):
     version: str = "1"
     about: str = ""
     """One sentence about what it collects."""
-    parameters: dict[str, Parameter] = Field(default_factory=dict)
+    parameters: dict[Identifier, Parameter] = Field(default_factory=dict)
     """Values that users can set; `{name}` in a URL stands for the value."""
     rate: Rate | None = 2.0
     """Maximum requests per second per domain, `auto` or `unlimited`."""
@@ -137,14 +158,6 @@ class Manifest(StrictModel):
             for name, one in parameters.items()
         }
 
-    @field_validator("parameters")
-    @classmethod
-    def _check_names(cls, parameters: dict[str, Parameter]) -> dict[str, Parameter]:
-        for name in parameters:
-            if not name.isidentifier():
-                raise invalid(f"the parameter {name!r} needs a name of letters, digits and _")
-        return parameters
-
 
 def manifest_model(kind: Any) -> type[Manifest]:
     """Return the model of a kind of manifest; raise BadOption if there is no such kind."""
@@ -194,20 +207,15 @@ def absolute_path(folder: Path, path: str) -> str:
 
 
 def _resolve_step(step: Any, folder: Path) -> Any:
-    if not isinstance(step, dict):
-        return step
-    rules, enrich = step.get("validate"), step.get("enrich")
-    if isinstance(rules, dict) and set(rules) == {"file"} and isinstance(rules["file"], str):
-        # Imported here because most sources have no schema, and jsonschema is slow to import.
-        from longline.pipeline.json_schema import read_schema  # noqa: PLC0415
+    match step:
+        case {"validate": {"file": str(file), **others}} if not others:
+            # Imported here because most sources have no schema, and jsonschema is slow to import.
+            from longline.pipeline.json_schema import read_schema  # noqa: PLC0415
 
-        return {**step, "validate": read_schema(folder / rules["file"])}
-    if not isinstance(enrich, dict):
-        return step
-    geocode = enrich.get("geocode")
-    if isinstance(geocode, dict) and isinstance(geocode.get("file"), str):
-        geocode = {**geocode, "file": absolute_path(folder, geocode["file"])}
-        return {**step, "enrich": {**enrich, "geocode": geocode}}
+            return {**step, "validate": read_schema(folder / file)}
+        case {"enrich": {"geocode": {"file": str(file)} as geocode, **others}}:
+            found = {**geocode, "file": absolute_path(folder, file)}
+            return {**step, "enrich": {**others, "geocode": found}}
     return step
 
 
@@ -260,25 +268,10 @@ def source_attributes(manifest: Manifest) -> dict[str, Any]:
     return {
         "__doc__": manifest.about or f"The source {manifest.name}, from a manifest.",
         "__module__": __name__,
-        "name": manifest.name,
-        "version": manifest.version,
         "Options": options_model(manifest.parameters),
         "rate": None if manifest.rate == "unlimited" else manifest.rate,
-        "burst": manifest.burst,
-        "max_in_flight": manifest.max_in_flight,
-        "retry": manifest.retry,
-        "headers": manifest.headers,
         "cookies": True if manifest.cookies is None else manifest.cookies,
-        "auth": manifest.auth,
-        "cache": manifest.cache,
-        "ca_file": manifest.ca_file,
-        "private_hosts": manifest.private_hosts,
-        "expects": manifest.expects,
-        "volatile": manifest.volatile,
-        "usually_empty": manifest.usually_empty,
-        "transport": manifest.transport,
-        "middlewares": manifest.middlewares,
-        "pipeline": manifest.pipeline,
+        **{name: getattr(manifest, name) for name in _ATTRIBUTES.split()},
     }
 
 
@@ -286,7 +279,7 @@ def options_model(parameters: Mapping[str, Parameter]) -> type[Options]:
     """Return the options model of a source with these parameters."""
     fields: dict[str, Any] = {
         name: (
-            _TYPES[one.type],
+            _TYPES[one.type][0],
             Field(
                 default=... if one.default is None else one.default, description=one.about or None
             ),

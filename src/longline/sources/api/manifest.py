@@ -30,6 +30,7 @@ from longline.limits.retry import DEFAULT_RETRY, RETRIED_STATUSES
 from longline.sources.api.pagination import ByGraphql, Pagination
 from longline.sources.api.records import Fields, Key, parent_names
 from longline.sources.manifest import (
+    Identifier,
     Manifest,
     Parameter,
     Transport,
@@ -288,7 +289,7 @@ class Endpoint(StrictModel):
     """False: records only lead to child endpoints and are not stored."""
     detail: str | None = None
     """Endpoint with more fields of a record: requested once per record and merged into it."""
-    embed: dict[str, str] = Field(default_factory=dict)
+    embed: dict[Identifier, str] = Field(default_factory=dict)
     """Fields of the record, each with the endpoint whose records become its value."""
     optional: bool = False
     """As a detail or embedded endpoint: keep records without it, with a note."""
@@ -434,8 +435,6 @@ def _list_problems(endpoint: Endpoint) -> Iterator[tuple[Location, str]]:
     for field in endpoint.embed:
         if field in (endpoint.fields or {}):
             yield ("embed", field), "fields has the same name; rename one of them"
-        if not field.isidentifier():
-            yield ("embed", field), "a name consists of letters, digits and _"
 
 
 def _name_problems(
@@ -459,7 +458,7 @@ class ApiManifest(Manifest):
     """URL that paths are relative to: https://api.example.com/v1."""
     hosts: Hosts = ()
     """Other hosts that URLs of next pages may lead to."""
-    endpoints: dict[str, Endpoint] = Field(min_length=1)
+    endpoints: dict[Identifier, Endpoint] = Field(min_length=1)
     may_be_empty: bool = False
     """Allow a run that finds no records; default: it fails.
 
@@ -489,14 +488,6 @@ class ApiManifest(Manifest):
         for name in sorted(_RESERVED_NAMES & parameters.keys()):
             raise invalid(f"{name} is a reserved name; rename the parameter")
         return parameters
-
-    @field_validator("endpoints")
-    @classmethod
-    def _check_endpoint_names(cls, endpoints: dict[str, Endpoint]) -> dict[str, Endpoint]:
-        for name in endpoints:
-            if not name.isidentifier():
-                raise invalid(f"the endpoint {name!r} needs a name of letters, digits and _")
-        return endpoints
 
     @model_validator(mode="after")
     def _check_whole(self) -> Self:

@@ -39,17 +39,13 @@ CODES: frozenset[str] = frozenset(_DATA["codes"])
 
 
 _LOCALE = re.compile(r"(?P<language>[a-z]{2})(?:[-_](?P<region>[A-Z]{2}))?")
-_COMMA_LANGUAGES = """
-    bg ca cs da de el es et eu fi fr gl hr hu id is it lt lv nb nl nn no pl pt ro ru sk sl sq sr
-    sv tr uk vi
+_LANGUAGES = """
+    bg ca cs da de el en es et eu fi fr gl he hi hr hu id is it ja ko lt lv ms nb nl nn no pl pt ro
+    ru sk sl sq sr sv th tr uk vi zh
 """
-_COMMA = frozenset(_COMMA_LANGUAGES.split())
-_POINT = frozenset({"en", "he", "hi", "ja", "ko", "ms", "th", "zh"})
-# Countries that differ from the rest of their language.
-_POINT_REGIONS = frozenset({"CH", "LI", "MX", "US", "PR", "GT", "HN", "NI", "PA", "PE", "SV", "DO"})
+_KNOWN = frozenset(_LANGUAGES.split())
+_POINT_REGIONS = frozenset({"CH", "LI"})  # where CLDR does not say so for all languages
 _MONTH_FIRST = frozenset({"US", "PH"})
-# English without a country is written both ways.
-_UNKNOWN_ORDER = frozenset({"en"})
 _YEAR_FIRST = frozenset({"ja", "ko", "zh", "hu", "lt"})
 
 
@@ -61,16 +57,18 @@ def parts_of(locale: str | None) -> tuple[str, str]:
 
 def is_known(locale: str) -> bool:
     """Return whether we know how numbers are written there."""
-    return parts_of(locale)[0] in _COMMA | _POINT
+    return parts_of(locale)[0] in _KNOWN
 
 
 def decimal_mark(locale: str | None) -> str | None:
-    """Return the decimal mark; None when it is unknown, or when CLDR has another one."""
+    """Return the decimal mark; None when it is unknown, or both are used."""
     language, region = parts_of(locale)
-    if language not in _POINT and language not in _COMMA:
+    if language not in _KNOWN:
         return None
-    mark = "." if language in _POINT or region in _POINT_REGIONS else ","
-    return mark if _of_cldr(MARKS, language, region) in {None, mark} else None
+    mark = _of_cldr(MARKS, language, region)
+    # English texts of a country with decimal commas have both.
+    is_mixed = language == "en" and mark == ","
+    return None if is_mixed or (region in _POINT_REGIONS and mark == ",") else mark
 
 
 def is_day_first(locale: str | None) -> bool | None:
@@ -78,14 +76,12 @@ def is_day_first(locale: str | None) -> bool | None:
     language, region = parts_of(locale)
     if not language or language in _YEAR_FIRST:
         return None
-    if language in _UNKNOWN_ORDER and not region:
-        return None
     order = _of_cldr(ORDERS, language, region)
-    if not region and order != "mdy":
-        order = None
-    if region in _MONTH_FIRST:
-        return False if order in {None, "mdy"} or language == "en" else None
-    return True if order in {None, "dmy"} else None
+    if language == "en" and order == "mdy":  # without a country, it is written both ways
+        return False if region in _MONTH_FIRST else None
+    if region in _MONTH_FIRST or (region and order not in {None, "dmy"}):
+        return None
+    return True
 
 
 def _of_cldr(table: Mapping[str, str], language: str, region: str) -> str | None:
