@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from functools import wraps
 from typing import Any, TypeVar
 
 import click
@@ -46,6 +47,16 @@ def with_store(use: Callable[[Store], Awaitable[T]]) -> T:
             return await use(store)
 
     return asyncio.run(opened())
+
+
+def uses_store(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run an async command with the store of the home as its first argument."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        with_store(lambda store: command(store, *args, **kwargs))
+
+    return run
 
 
 def with_opened(

@@ -14,9 +14,10 @@ from longline.analysis.match_rules import read_rules
 from longline.cli.log_options import combine
 from longline.cli.options import COUNT, common_options, wants_json
 from longline.cli.output import TextTable, one_line, print_json, print_line, print_result
-from longline.cli.queries import with_store
+from longline.cli.queries import uses_store
 from longline.core.clock import SystemClock
 from longline.storage.matches import CONFIRMED, REJECTED
+from longline.storage.store import Store
 
 _CELL = 60  # characters
 _IN_ONE_TABLE = 4  # records; more would leave each too little room
@@ -35,14 +36,15 @@ def duplicates_command() -> None:
 @duplicates_command.command("find")
 @click.argument("rules", type=click.Path(path_type=Path, dir_okay=False), metavar="RULES.yaml")
 @common_options
-def find_matches(rules: Path) -> None:
+@uses_store
+async def find_matches(store: Store, rules: Path) -> None:
     """Match new and changed records by RULES.yaml.
 
     Run it again after each job. docs/duplicates.md describes the rules;
     examples/listings_match.yaml is an example.
     """
     read = read_rules(rules)
-    found = with_store(lambda store: find_duplicates(store.matches, read, clock=SystemClock()))
+    found = await find_duplicates(store.matches, read, clock=SystemClock())
     print_result({"kind": read.match, **asdict(found)}, lambda: _print_found(read.match, found))
 
 
@@ -52,10 +54,11 @@ def find_matches(rules: Path) -> None:
     "--limit", type=COUNT, help="Maximum number of groups.  [default: 20; with --json, all]"
 )
 @common_options
-def list_duplicates(kind: str | None, *, limit: int | None) -> None:
+@uses_store
+async def list_duplicates(store: Store, kind: str | None, *, limit: int | None) -> None:
     """List groups of duplicate records, optionally only of KIND."""
     most = limit if wants_json() else limit or _LISTED
-    rows, total = with_store(lambda store: list_clusters(store.matches, kind, most))
+    rows, total = await list_clusters(store.matches, kind, most)
     if not wants_json():
         _print_list(rows, total)
         return
@@ -69,9 +72,10 @@ def list_duplicates(kind: str | None, *, limit: int | None) -> None:
 @click.argument("kind")
 @click.argument("key")
 @common_options
-def show_matches(kind: str, key: str) -> None:
+@uses_store
+async def show_matches(store: Store, kind: str, key: str) -> None:
     """Compare the records that match KEY (source/key)."""
-    found = with_store(lambda store: explain_record(store.matches, kind, key))
+    found = await explain_record(store.matches, kind, key)
     print_result(found, lambda: _print_cluster(found))
 
 
@@ -82,23 +86,24 @@ _pair_arguments = combine(
 
 @duplicates_command.command("confirm")
 @_pair_arguments
-def confirm_pair(kind: str, key: str, other: str) -> None:
+@uses_store
+async def confirm_pair(store: Store, kind: str, key: str, other: str) -> None:
     """Record that KEY and OTHER (source/key) are the same thing."""
-    _decide(kind, key, other, CONFIRMED)
+    await _decide(store, kind, (key, other), CONFIRMED)
 
 
 @duplicates_command.command("reject")
 @_pair_arguments
-def reject_pair(kind: str, key: str, other: str) -> None:
+@uses_store
+async def reject_pair(store: Store, kind: str, key: str, other: str) -> None:
     """Record that KEY and OTHER (source/key) are different things."""
-    _decide(kind, key, other, REJECTED)
+    await _decide(store, kind, (key, other), REJECTED)
 
 
-def _decide(kind: str, key: str, other: str, decision: str) -> None:
-    at = SystemClock().now()
-    with_store(lambda store: decide_names(store.matches, kind, (key, other), decision, at=at))
-    result = {"kind": kind, "left": key, "right": other, "decision": decision}
-    print_result(result, lambda: click.echo(f"{key} and {other}: {decision}"))
+async def _decide(store: Store, kind: str, pair: tuple[str, str], decision: str) -> None:
+    await decide_names(store.matches, kind, pair, decision, at=SystemClock().now())
+    result = {"kind": kind, "left": pair[0], "right": pair[1], "decision": decision}
+    print_result(result, lambda: click.echo(f"{' and '.join(pair)}: {decision}"))
 
 
 def _print_found(kind: str, found: SearchResult) -> None:

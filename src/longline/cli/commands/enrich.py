@@ -26,7 +26,7 @@ from longline.cli.output import (
     value_text,
 )
 from longline.cli.progress import STOPPED, LiveDisplay
-from longline.cli.queries import find_record, with_store
+from longline.cli.queries import find_record, uses_store
 from longline.config.settings import Settings, prepare_home
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
@@ -36,7 +36,6 @@ from longline.enrichment.phase import PhaseProgress, PhaseReport, PhaseState
 from longline.enrichment.queueing import queries_of, queue_records
 from longline.enrichment.task_files import AnyTask, read_task
 from longline.sources.loader import SUFFIXES
-from longline.storage.database import Row
 from longline.storage.enrichment import Questions, answer_origin
 from longline.storage.store import Store, open_store
 from longline.wiring import open_phase
@@ -75,31 +74,36 @@ def run_task(file: Path, *, limit: int | None) -> None:
 @enrich_command.command("status")
 @click.argument("task", required=False)
 @common_options
-def show_status(task: str | None) -> None:
+@uses_store
+async def show_status(store: Store, task: str | None) -> None:
     """Show the progress of all tasks, or of TASK.
 
     TASK is a task's name or its file; its failure reasons are shown, too.
     """
     name = None if task is None else _task_name(task)
-    rows = with_store(lambda store: _status_rows(store.questions, name))
+    if name is not None:
+        await _check_task(store.questions, name)
+    questions = store.questions
+    rows = [
+        {
+            "task": found,
+            "states": states,
+            **await questions.statistics(found),
+            "reasons": await questions.reasons(found) if name else [],
+        }
+        for found, states in (await questions.counts(name)).items()
+    ]
     print_result(rows, lambda: _print_status(rows))
 
 
 @enrich_command.command("show")
 @key_options
 @common_options
-def show_enrichments(key: str, *, source: str | None) -> None:
-    """Show the enrichments of a record.
-
-    With model, version and time of each.
-    """
-
-    async def enrichments(store: Store) -> tuple[Row, list[Row]]:
-        record = await find_record(store, key, source)
-        found = await store.questions.of_records([record["id"]])
-        return record, found.get(record["id"], [])
-
-    record, rows = with_store(enrichments)
+@uses_store
+async def show_enrichments(store: Store, key: str, *, source: str | None) -> None:
+    """Show the enrichments of a record and their origin."""
+    record = await find_record(store, key, source)
+    rows = (await store.questions.of_records([record["id"]])).get(record["id"], [])
     name = {"source": record["source"], "key": record["key"]}
     print_result({**name, "enrichments": rows}, lambda: _print_record_enrichments(record, rows))
 
@@ -107,18 +111,15 @@ def show_enrichments(key: str, *, source: str | None) -> None:
 @enrich_command.command("retry")
 @click.argument("task")
 @common_options
-def retry_questions(task: str) -> None:
+@uses_store
+async def retry_questions(store: Store, task: str) -> None:
     """Requeue the failed questions of TASK for its next run.
 
     TASK is a task's name or its file.
     """
     name = _task_name(task)
-
-    async def requeue(store: Store) -> int:
-        await _check_task(store.questions, name)
-        return await store.questions.retry(name)
-
-    count = with_store(requeue)
+    await _check_task(store.questions, name)
+    count = await store.questions.retry(name)
     text = f"requeued {count_text(count, 'question')} of {name}"
     print_result({"task": name, "queued": count}, lambda: click.echo(text))
 
@@ -178,20 +179,6 @@ def _print_report(report: PhaseReport) -> None:
 
 
 # ---------------- Tasks and answers in the database
-
-
-async def _status_rows(questions: Questions, name: str | None) -> list[dict[str, Any]]:
-    if name is not None:
-        await _check_task(questions, name)
-    return [
-        {
-            "task": task,
-            "states": states,
-            **await questions.statistics(task),
-            "reasons": await questions.reasons(task) if name else [],
-        }
-        for task, states in (await questions.counts(name)).items()
-    ]
 
 
 async def _check_task(questions: Questions, name: str) -> None:

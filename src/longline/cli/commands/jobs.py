@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from longline.analysis.job_report import JobReport, as_markdown, build_report
+from longline.analysis.job_report import as_markdown, build_report
 from longline.cli.exit_codes import ExitCode
 from longline.cli.options import (
     COUNT,
@@ -29,7 +29,7 @@ from longline.cli.output import (
     print_result,
     time_text,
 )
-from longline.cli.queries import with_store
+from longline.cli.queries import uses_store
 from longline.core.clock import SystemClock
 from longline.core.errors import NoJobsYet
 from longline.core.json import as_text
@@ -53,21 +53,18 @@ _ABANDONED = "no process runs this job; resume it"
 @click.argument("job", type=JOB, required=False)
 @click.option("--limit", type=COUNT, default=20, help="Maximum number of jobs.")
 @common_options
-def jobs_command(job: str | None, *, limit: int) -> None:
+@uses_store
+async def jobs_command(store: Store, job: str | None, *, limit: int) -> None:
     """List jobs, or show one with its settings, counts and events.
 
     Pending tasks of the job, such as exports, are shown with it.
     """
     if job is None:
-        rows = with_store(lambda store: _list_jobs(store, limit))
+        rows = [await _job_row(store, one) for one in await store.jobs.list(limit=limit)]
         print_result(rows, lambda: _print_jobs(rows))
         return
-    found = with_store(lambda store: _job(store, job))
+    found = await _job(store, job)
     print_result(found, lambda: _print_job(found))
-
-
-async def _list_jobs(store: Store, limit: int) -> list[dict[str, Any]]:
-    return [await _job_row(store, job) for job in await store.jobs.list(limit=limit)]
 
 
 async def _job_row(store: Store, job: Job) -> dict[str, Any]:
@@ -159,21 +156,18 @@ _STATES = (ItemState.FAILED, ItemState.QUARANTINED, ItemState.SKIPPED, ItemState
 @click.option("--limit", type=COUNT, default=50, help="Maximum number of items.")
 @click.option("--attempts", is_flag=True, help="Show every attempt with its time and status.")
 @common_options
-def failures_command(job: str, *, attempts: bool, **wanted: Any) -> None:
+@uses_store
+async def failures_command(store: Store, job: str, *, attempts: bool, **wanted: Any) -> None:
     """List failed items of JOB, with failure kinds and attempts.
 
     After fixing the cause, attempt them again with `longline retry JOB --kind KIND`.
     """
-
-    async def failures(store: Store) -> dict[str, Any]:
-        name = (await store.jobs.get(job)).id
-        return {
-            "job": name,
-            "kinds": await store.failures.by_kind(name),
-            "items": await store.failures.failed_items(FailureQuery(name, **wanted)),
-        }
-
-    found = with_store(failures)
+    name = (await store.jobs.get(job)).id
+    found: dict[str, Any] = {
+        "job": name,
+        "kinds": await store.failures.by_kind(name),
+        "items": await store.failures.failed_items(FailureQuery(name, **wanted)),
+    }
     values = {**found, "items": [asdict(one) for one in found["items"]]}
     print_result(values, lambda: _print_failures(found, has_attempts=attempts))
 
@@ -233,23 +227,20 @@ def checkpoints_command(job: str | None) -> None:
     help="Write the report to a Markdown file.",
 )
 @common_options
-def report_command(job: str | None, *, output: Path | None) -> None:
+@uses_store
+async def report_command(store: Store, job: str | None, *, output: Path | None) -> None:
     """Report on the performance and checks of a job.
 
     JOB defaults to the newest. Exits with 3 when a check fails.
     """
-
-    async def audited(store: Store) -> JobReport:
-        newest = await store.jobs.list(limit=1)
-        if job is None and not newest:
-            raise NoJobsYet
-        found = newest[0] if job is None else await store.jobs.get(job)
-        progress = await ProgressTracker(store, found.id).snapshot()
-        findings = await store.jobs.findings(found.id, found.source)
-        caveats = await store.jobs.caveats(found.id)
-        return build_report(progress, findings, reason=found.reason, caveats=caveats)
-
-    result = with_store(audited)
+    newest = await store.jobs.list(limit=1)
+    if job is None and not newest:
+        raise NoJobsYet
+    found = newest[0] if job is None else await store.jobs.get(job)
+    progress = await ProgressTracker(store, found.id).snapshot()
+    findings = await store.jobs.findings(found.id, found.source)
+    caveats = await store.jobs.caveats(found.id)
+    result = build_report(progress, findings, reason=found.reason, caveats=caveats)
     text = as_markdown(result, SystemClock().now())
     if output:
         with atomic_write(output) as target:
@@ -277,26 +268,28 @@ def drift_command() -> None:
 @drift_command.command("show")
 @click.argument("source", required=False)
 @common_options
-def show_drift(source: str | None) -> None:
+@uses_store
+async def show_drift(store: Store, source: str | None) -> None:
     """Show the fields of SOURCE in its last run and before.
 
     Without SOURCE, list the last run of every source.
     """
     if source is None:
-        rows = with_store(sources_watched)
+        rows = await sources_watched(store)
         values = [{**row, "at": iso_time(row["at"])} for row in rows]
         print_result(values, lambda: _print_watched_sources(rows))
         return
-    seen = with_store(lambda store: drift_of(store, source))
+    seen = await drift_of(store, source)
     print_result({**seen, "at": iso_time(seen["at"])}, lambda: _print_drift(seen))
 
 
 @drift_command.command("accept")
 @click.argument("job", type=JOB)
 @common_options
-def accept_job(job: str) -> None:
+@uses_store
+async def accept_job(store: Store, job: str) -> None:
     """Use the records of JOB as the baseline of later runs."""
-    kept = with_store(lambda store: accept_profile(store, job, SystemClock().now()))
+    kept = await accept_profile(store, job, SystemClock().now())
     print_result(
         {"job": kept.job, "source": kept.source, "is_accepted": True},
         lambda: click.echo(f"{kept.job} is now the baseline of {kept.source}"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -35,12 +35,11 @@ from longline.cli.output import (
     print_result,
     value_text,
 )
-from longline.cli.queries import with_store
+from longline.cli.queries import uses_store
 from longline.core.clock import SystemClock
 from longline.core.errors import FailureKind
 from longline.core.output import sanitize
 from longline.pipeline.material import unpack_material
-from longline.storage.queue.quarantine import Group, QuarantinedItem
 from longline.storage.store import Store
 from longline.wiring import open_archive
 
@@ -58,14 +57,13 @@ def quarantine_command() -> None:
 @enum_option("--kind", _KINDS, "Only items with this kind of failure.")
 @click.option("--reason", default="", metavar="TEXT", help="Only reasons that contain TEXT.")
 @common_options
-def list_reasons(job: str | None, *, kind: FailureKind | None, reason: str) -> None:
+@uses_store
+async def list_reasons(
+    store: Store, job: str | None, *, kind: FailureKind | None, reason: str
+) -> None:
     """List the reasons for quarantine, of JOB or of all jobs."""
-
-    async def reasons(store: Store) -> list[Group]:
-        name = (await store.jobs.get(job)).id if job else None
-        return await store.quarantine.groups(name, kind=kind, text=reason)
-
-    groups = with_store(reasons)
+    name = (await store.jobs.get(job)).id if job else None
+    groups = await store.quarantine.groups(name, kind=kind, text=reason)
     table = TextTable("items", "job", "reason", "examples")
     for one in groups:
         table.add(one.count, one.job, one.reason, ", ".join(one.keys))
@@ -76,13 +74,10 @@ def list_reasons(job: str | None, *, kind: FailureKind | None, reason: str) -> N
 @click.argument("job", type=JOB)
 @click.argument("key")
 @common_options
-def show_item(job: str, key: str) -> None:
+@uses_store
+async def show_item(store: Store, job: str, key: str) -> None:
     """Show a quarantined item: its problems and the data of its layers."""
-
-    async def held(store: Store) -> QuarantinedItem:
-        return await store.quarantine.get((await store.jobs.get(job)).id, key)
-
-    found = with_store(held)
+    found = await store.quarantine.get((await store.jobs.get(job)).id, key)
     material = unpack_material(found.raw)
     item = {
         "job": found.job,
@@ -124,7 +119,10 @@ def _print_item(item: dict[str, Any]) -> None:
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="Only this item. Repeatable.")
 @click.option("--dry-run", is_flag=True, help="Print the result without storing it.")
 @common_options
-def replay_items(job: str, *, source: str | None, keys: tuple[str, ...], dry_run: bool) -> None:
+@uses_store
+async def replay_items(
+    store: Store, job: str, *, source: str | None, keys: tuple[str, ...], dry_run: bool
+) -> None:
     """Reprocess the quarantined items of JOB.
 
     Uses the source as it is now and sends no requests. If JOB was run with --archive, a manifest
@@ -135,21 +133,14 @@ def replay_items(job: str, *, source: str | None, keys: tuple[str, ...], dry_run
     Exits as a run of JOB would: 0 complete, 3 partial, 1 failed. With --dry-run, 3 if an item
     would stay in quarantine.
     """
-
-    async def replayed(store: Store) -> Replay:
-        found = await store.jobs.get(job)
-        if source is None and (notice := copy_notice(found)):
-            print_note(notice)
-        made, settings = source_now(found, source), settings_of()
-        async with AsyncExitStack() as stack:
-            archive = None
-            if settings.archive.is_dir():
-                archive = await stack.enter_async_context(open_archive(settings))
-            return await replay(
-                store, found, made, SystemClock(), archive=archive, keys=keys, dry_run=dry_run
-            )
-
-    result = with_store(replayed)
+    found = await store.jobs.get(job)
+    if source is None and (notice := copy_notice(found)):
+        print_note(notice)
+    made, settings = source_now(found, source), settings_of()
+    async with open_archive(settings) if settings.archive.is_dir() else nullcontext() as archive:
+        result = await replay(
+            store, found, made, SystemClock(), archive=archive, keys=keys, dry_run=dry_run
+        )
     print_result(result.as_dict(), lambda: _print_replay(result))
     sys.exit(result.exit_code)
 
@@ -185,7 +176,9 @@ _WORDS = {ReextractStatus.NEW: "newly extracted", ReextractStatus.REMOVED: "no l
 @click.option("--limit", type=COUNT, help="Maximum number of items.")
 @click.option("--write", is_flag=True, help="Store new and changed records as new versions.")
 @common_options
-def reextract_command(
+@uses_store
+async def reextract_command(
+    store: Store,
     job: str,
     *,
     source: str | None,
@@ -200,18 +193,14 @@ def reextract_command(
     the archived pages. Exits with 3 if an item could not be extracted or compared, or is no longer
     discovered.
     """
-
-    async def extracted(store: Store) -> Reextraction:
-        found = await store.jobs.get(job)
-        if source is None and (notice := copy_notice(found)):
-            print_note(notice)
-        made = source_for(found, source, dict(options))
-        async with open_archive(settings_of()) as archive:
-            return await reextract(
-                store, archive, found, made, SystemClock(), limit=limit, write=write
-            )
-
-    result = with_store(extracted)
+    found = await store.jobs.get(job)
+    if source is None and (notice := copy_notice(found)):
+        print_note(notice)
+    made = source_for(found, source, dict(options))
+    async with open_archive(settings_of()) as archive:
+        result = await reextract(
+            store, archive, found, made, SystemClock(), limit=limit, write=write
+        )
     print_result(result.as_dict(), lambda: _print_reextraction(result, is_written=write))
     sys.exit(result.exit_code)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from rich.table import Table as Grid
@@ -43,7 +43,7 @@ from longline.cli.queries import (
     find_record,
     query_options,
     time_option,
-    with_store,
+    uses_store,
 )
 from longline.core.errors import BadOption
 from longline.core.json import json_value_at
@@ -53,7 +53,6 @@ from longline.storage.query import OWN_FIELDS, RecordQuery, path_of
 from longline.storage.records import FieldValue, VersionDiff
 from longline.storage.store import Store
 
-T = TypeVar("T")
 _LISTED = 20  # records, unless --limit says otherwise
 _SHOWN_CHANGES = 20  # of each kind
 _SHOWN_REASONS = 15
@@ -83,9 +82,10 @@ _columns_option = click.option(
 @_columns_option
 @query_options(_LISTED)
 @common_options
-def list_records(*, columns: str | None, **filters: Any) -> None:
+@uses_store
+async def list_records(store: Store, *, columns: str | None, **filters: Any) -> None:
     """List records, optionally filtered."""
-    _list(columns, filters)
+    await _list(store, columns, filters)
 
 
 @records_command.command("search")
@@ -93,19 +93,16 @@ def list_records(*, columns: str | None, **filters: Any) -> None:
 @_columns_option
 @filter_options(_LISTED)
 @common_options
-def search(*, columns: str | None, **filters: Any) -> None:
+@uses_store
+async def search(store: Store, *, columns: str | None, **filters: Any) -> None:
     """List records that contain TEXT in their data, key or URL."""
-    _list(columns, filters)
+    await _list(store, columns, filters)
 
 
-def _list(columns: str | None, filters: dict[str, Any]) -> None:
+async def _list(store: Store, columns: str | None, filters: dict[str, Any]) -> None:
     query = RecordQuery(**{**filters, "limit": filters["limit"] or _LISTED})
     names = _parse_columns(columns)
-
-    async def matching(store: Store) -> list[dict[str, Any]]:
-        return await store.records.list(await checked_query(store, query, names))
-
-    rows = with_store(matching)
+    rows = await store.records.list(await checked_query(store, query, names))
     if wants_json():
         for row in rows:
             own = {"source": row["source"], "key": row["key"]}
@@ -164,13 +161,10 @@ def _value_of(row: Mapping[str, Any], name: str) -> Any:
 @records_command.command("count")
 @query_options()
 @common_options
-def count(**filters: Any) -> None:
+@uses_store
+async def count(store: Store, **filters: Any) -> None:
     """Count records, optionally filtered."""
-
-    async def counted(store: Store) -> int:
-        return await store.records.count(await checked_query(store, RecordQuery(**filters)))
-
-    found = with_store(counted)
+    found = await store.records.count(await checked_query(store, RecordQuery(**filters)))
     print_result({"records": found}, lambda: click.echo(found))
 
 
@@ -181,18 +175,13 @@ def count(**filters: Any) -> None:
 @key_options
 @time_option("--as-of", "The record as it was at TIME")
 @common_options
-def show_record(key: str, *, source: str | None, as_of: float | None) -> None:
+@uses_store
+async def show_record(store: Store, key: str, *, source: str | None, as_of: float | None) -> None:
     """Show a record with its quality and enrichments."""
-
-    async def found(store: Store) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        row = await find_record(store, key, source, as_of=as_of)
-        enrichments = (await store.questions.of_records([row["id"]])).get(row["id"], [])
-        # Current is what belongs to the version shown, which may be an old one.
-        return row, [
-            one | {"is_current": one["record_version"] == row["version"]} for one in enrichments
-        ]
-
-    row, enrichments = with_store(found)
+    row = await find_record(store, key, source, as_of=as_of)
+    enrichments = (await store.questions.of_records([row["id"]])).get(row["id"], [])
+    for one in enrichments:  # current is what belongs to the version shown, maybe an old one
+        one["is_current"] = one["record_version"] == row["version"]
     added = {"quality": row["about"].get("quality"), "enrichments": enrichments}
     shown = export_row(row) | added
     print_result(shown, lambda: _print_record(shown))
@@ -229,14 +218,11 @@ def _print_record(shown: dict[str, Any]) -> None:
 @records_command.command("versions")
 @key_options
 @common_options
-def versions(key: str, *, source: str | None) -> None:
+@uses_store
+async def versions(store: Store, key: str, *, source: str | None) -> None:
     """List the earlier versions of a record."""
-
-    async def earlier(store: Store) -> list[dict[str, Any]]:
-        row = await find_record(store, key, source)
-        return await store.records.versions(row["key"], source=row["source"])
-
-    rows = with_store(earlier)
+    row = await find_record(store, key, source)
+    rows = await store.records.versions(row["key"], source=row["source"])
     lines = [
         f"version {row['version']}  {row['fingerprint']}"
         + (f"  job {row['job_id']}" if row["job_id"] else "")
@@ -253,15 +239,11 @@ def versions(key: str, *, source: str | None) -> None:
 @click.option("--from", "older", type=COUNT, metavar="VERSION", help="First version to compare.")
 @click.option("--to", "newer", type=COUNT, metavar="VERSION", help="Last version to compare.")
 @common_options
-def diff(key: str, *, older: int | None, newer: int | None, source: str | None) -> None:
+@uses_store
+async def diff(store: Store, key: str, *, source: str | None, **versions: int | None) -> None:
     """Show what changed in a record between versions, field by field."""
-
-    async def compared(store: Store) -> list[VersionDiff]:
-        row = await find_record(store, key, source)
-        history = store.history
-        return await history.diff(row["key"], source=row["source"], older=older, newer=newer)
-
-    steps = with_store(compared)
+    row = await find_record(store, key, source)
+    steps = await store.history.diff(row["key"], source=row["source"], **versions)
     print_result([step.as_dict() for step in steps], lambda: _print_steps(steps))
 
 
@@ -292,14 +274,11 @@ def _print_step(step: VersionDiff) -> None:
 @key_options
 @click.argument("field")
 @common_options
-def history(key: str, field: str, *, source: str | None) -> None:
+@uses_store
+async def history(store: Store, key: str, field: str, *, source: str | None) -> None:
     """Show the values of a field over time, such as prices."""
-
-    async def values(store: Store) -> list[FieldValue]:
-        row = await find_record(store, key, source)
-        return await store.history.timeline(row["key"], field, source=row["source"])
-
-    points = with_store(values)
+    row = await find_record(store, key, source)
+    points = await store.history.timeline(row["key"], field, source=row["source"])
     if all(point.value is None for point in points):
         print_note(f"no version of {key} has a value in {field}")
     print_result(
@@ -331,7 +310,9 @@ def _is_numeric(value: Any) -> bool:
 @time_option("--since", "All changes since TIME, over all runs")
 @click.option("--limit", type=COUNT, help="Maximum number of records of each kind of change.")
 @common_options
-def changes(
+@uses_store
+async def changes(
+    store: Store,
     source: str | None,
     *,
     older: str | None,
@@ -346,22 +327,16 @@ def changes(
     if since is not None:
         if older or newer:
             raise click.UsageError("--since cannot be combined with --from and --to.")
-        query = RecordQuery(source=source, limit=limit)
-        with_store(lambda store: _print_since(store, since, query))
+        await check_source(store, source)
+        step = None
+        for step in store.history.since(since, RecordQuery(source=source, limit=limit)):
+            print_result(step.as_dict(), partial(_print_step, step))
+        if step is None and not wants_json():
+            click.echo("no changes")
         return
     most = limit if wants_json() else limit or _SHOWN_CHANGES
-    found = with_store(lambda store: compare_runs(store, source, older, newer, most=most))
+    found = await compare_runs(store, source, older, newer, most=most)
     print_result(found.as_dict(), lambda: _print_changes(found))
-
-
-async def _print_since(store: Store, start: float, query: RecordQuery) -> None:
-    await check_source(store, query.source)
-    found = False
-    for step in store.history.since(start, query):
-        found = True
-        print_result(step.as_dict(), partial(_print_step, step))
-    if not found and not wants_json():
-        click.echo("no changes")
 
 
 def _print_changes(found: RunChanges) -> None:
@@ -402,38 +377,31 @@ def _print_changes(found: RunChanges) -> None:
 @click.argument("name", metavar="[SOURCE]", required=False)
 @query_options()
 @common_options
-def field_statistics(name: str | None, **filters: Any) -> None:
+@uses_store
+async def field_statistics(store: Store, name: str | None, **filters: Any) -> None:
     """Show statistics of every field of SOURCE.
 
     Without SOURCE and filters, show the number of records of each source.
     """
     if name is None and not any(filters.values()):
-        rows = with_store(lambda store: store.records.statistics())
+        rows = await store.records.statistics()
         print_result(rows, lambda: _sources_table(rows).print("no records yet; try: longline demo"))
         return
-    source, found = _statistics(name, filters, dataset_statistics)
-    print_result({"source": source} | found.as_dict(), lambda: _print_fields(found))
+    query = RecordQuery(**{**filters, "source": name or filters["source"]})
+    found = dataset_statistics(store.records.stream(await checked_query(store, query)))
+    print_result({"source": query.source} | found.as_dict(), lambda: _print_fields(found))
 
 
 @records_command.command("quality")
 @click.argument("name", metavar="[SOURCE]", required=False)
 @query_options()
 @common_options
-def quality(name: str | None, **filters: Any) -> None:
+@uses_store
+async def quality(store: Store, name: str | None, **filters: Any) -> None:
     """Show quality scores of records, and why they lose points."""
-    source, found = _statistics(name, filters, quality_statistics)
-    print_result({"source": source} | found.as_dict(), lambda: _print_quality(found))
-
-
-def _statistics(
-    name: str | None, filters: dict[str, Any], compute: Callable[[Iterable[dict[str, Any]]], T]
-) -> tuple[str | None, T]:
     query = RecordQuery(**{**filters, "source": name or filters["source"]})
-
-    async def computed(store: Store) -> T:
-        return compute(store.records.stream(await checked_query(store, query)))
-
-    return query.source, with_store(computed)
+    found = quality_statistics(store.records.stream(await checked_query(store, query)))
+    print_result({"source": query.source} | found.as_dict(), lambda: _print_quality(found))
 
 
 def _sources_table(rows: list[dict[str, Any]]) -> TextTable:
