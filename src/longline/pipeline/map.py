@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -75,46 +75,27 @@ class Map:
         }
 
     def __call__(self, draft: Draft) -> Draft:
-        data = draft.data
-        rest = {n: v for n, v in data.items() if self._keeps_rest and n not in self._picks}
-        picked = {name: self._pick(draft, name) for name, pick in self._picks.items() if pick}
-        origins = {name: origin for name in picked if (origin := self._origin(draft, name))}
-        kept = {name: origin for name, origin in draft.provenance.items() if name in rest}
-        notes = (*self._renamed_notes(draft, picked), *self._gap_notes(draft, picked))
-        return replace(draft, data={**rest, **picked}, notes=notes, provenance={**kept, **origins})
-
-    def _pick(self, draft: Draft, name: str) -> Any:
-        pick = self._picks[name]
-        if pick is None or pick.path is None:
-            return pick and pick.value
-        try:
-            return find_in_data(pick.path, draft.data)
-        except ValueError as error:
-            raise UnexpectedShape(f"item {draft.key}", f"{name}: {error}") from error
-
-    def _origin(self, draft: Draft, name: str) -> str:
-        if name not in self._roots:
-            return "map, a constant"
-        found = (draft.provenance.get(root) for root in sorted(self._roots[name]))
-        return "; ".join(dict.fromkeys(origin for origin in found if origin))
-
-    def _renamed_notes(self, draft: Draft, picked: Iterable[str]) -> Iterator[Note]:
-        """Yield the notes under the new names of their fields, without those of dropped fields."""
-        new_names = {
-            root: [name for name in picked if self._roots.get(name) == frozenset({root})]
-            for root in {note.field for note in draft.notes if note.field in draft.data}
-        }
-        for note in draft.notes:
-            is_kept = self._keeps_rest and note.field not in self._picks
-            if note.field not in new_names or is_kept:
-                yield note
-            yield from (Note(name, note.text) for name in new_names.get(note.field, ()))
-
-    def _gap_notes(self, draft: Draft, picked: Mapping[str, Any]) -> Iterator[Note]:
-        """Yield a note for each field that was not found and has no note yet."""
-        noted = {note.field for note in draft.notes}
-        for name, value in picked.items():
-            roots = self._roots.get(name)
-            if value is None and roots is not None and not (len(roots) == 1 and roots <= noted):
-                pick = self._picks[name]
-                yield Note(name, f"{pick and pick.path!r} finds nothing")
+        rest = {n: v for n, v in draft.data.items() if self._keeps_rest and n not in self._picks}
+        picked: dict[str, Any] = {}
+        origins = {name: origin for name, origin in draft.provenance.items() if name in rest}
+        notes = [note for note in draft.notes if note.field not in draft.data or note.field in rest]
+        for name, pick in self._picks.items():
+            if pick is None:
+                continue
+            if pick.path is None:
+                picked[name], origins[name] = pick.value, "map, a constant"
+                continue
+            try:
+                picked[name] = find_in_data(pick.path, draft.data)
+            except ValueError as error:
+                raise UnexpectedShape(f"item {draft.key}", f"{name}: {error}") from error
+            roots = self._roots[name]
+            found = [draft.provenance[root] for root in sorted(roots) if root in draft.provenance]
+            if found:
+                origins[name] = "; ".join(dict.fromkeys(found))
+            # A note follows the only field that a path reads.
+            own = [note.text for note in draft.notes if {note.field} == roots]
+            if picked[name] is None and not own:
+                own = [f"{pick.path!r} finds nothing"]
+            notes += [Note(name, text) for text in own]
+        return replace(draft, data={**rest, **picked}, notes=tuple(notes), provenance=origins)

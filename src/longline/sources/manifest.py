@@ -95,7 +95,7 @@ class Manifest(StrictModel):
     about: str = ""
     """One sentence about what it collects."""
     parameters: dict[Identifier, Parameter] = Field(default_factory=dict)
-    """Values that users can set; `{name}` in a URL stands for the value."""
+    """Values that users can set; `{name}` in a URL is replaced by the value."""
     rate: Rate | None = 2.0
     """Maximum requests per second per domain, `auto` or `unlimited`."""
     burst: int = Field(default=5, ge=1)

@@ -204,7 +204,7 @@ class Incremental(StrictModel):
     field: JsonPath
     """Path of the time at which a record changed, or of its number."""
     parameter: str | None = Field(default=None, min_length=1)
-    """Query parameter for the starting point; `{since}` in other texts stands for it, too."""
+    """Query parameter for the starting point; `{since}` in other texts is replaced by it, too."""
     type: Literal["datetime", "date", "integer"] = "datetime"
     start: Annotated[str | int, BeforeValidator(_day_as_text)] | None = None
     """Starting point of the first run; default: everything."""
@@ -253,14 +253,14 @@ class Graphql(StrictModel):
     query: str = Field(min_length=1)
     """The query; its braces are literal."""
     variables: dict[str, Any] = Field(default_factory=dict)
-    """Variables of the query; `{name}` in them stands for a parameter."""
+    """Variables of the query; `{name}` in them is a parameter."""
 
 
 class Endpoint(StrictModel):
-    """Something that can be requested. `{name}` in its texts stands for a parameter."""
+    """Something that can be requested. `{name}` in its texts is a parameter."""
 
     path: Annotated[str, AfterValidator(check_url)] = ""
-    """Path below base_url, or a whole URL; `{parent.name}` stands for a field of the parent
+    """Path below base_url, or a whole URL; `{parent.name}` is a field of the parent
     record."""
     method: Method | None = None
     """HTTP method; default: POST with a body, else GET."""

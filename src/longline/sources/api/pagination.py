@@ -109,7 +109,7 @@ class ByGraphql(Paging):
     page_info: JsonPath
     """Path of pageInfo, such as data.products.pageInfo."""
     variable: str = Field(default="after", min_length=1)
-    """Variable of the query that takes the cursor."""
+    """Variable of the query for the cursor."""
 
 
 Pagination = Annotated[

@@ -161,7 +161,7 @@ class ApiDiscovery:
             async with asyncio.TaskGroup() as group:
                 running = [group.create_task(self._request(visit, task)) for task in batch]
         except ExceptionGroup as several:
-            # The engine handles single errors, not groups: the first one stands for all.
+            # The engine handles single errors, not groups: the first one represents all.
             first = several.exceptions[0]
             raise first from first.__cause__
         return [one.result() for one in running]
@@ -191,7 +191,12 @@ class ApiDiscovery:
     def _read(self, visit: Visit, task: ListTask, page: Page, body: Any) -> _ListPage:
         endpoint = self._endpoints[task.endpoint]
         records = select_records(endpoint.records, body, page.url)
-        keys = [_identity(endpoint, one, task.scope) for one in records]
+        keys = []
+        for record in records:
+            try:
+                keys.append(record_key(endpoint.key or (), record, task.scope) or digest(record))
+            except ValueError:
+                keys.append(digest(record))
         if len(set(keys)) < len(keys):
             self._warn_once(visit, task.endpoint, _SAME_KEY_ON_PAGE)
         response = PageResponse(page, body, keys)
@@ -251,7 +256,11 @@ class ApiDiscovery:
             above: dict[str, Any] = {}
             for wanted in self._needed_names(name):
                 if (value := look_up(wanted, known)) is not None:
-                    _set_nested(above, wanted.split(".")[1:], value)
+                    *steps, last = wanted.split(".")[1:]
+                    target = above
+                    for step in steps:
+                        target = target.setdefault(step, {})
+                    target[last] = value
             task = ListTask(name, above, place=first_position(self._endpoints[name].pagination))
             try:
                 self._builder.build(name, task.scope)
@@ -299,20 +308,6 @@ def child_scope(record: Any, above: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the values of names in braces below a record: parent, and parent.parent."""
     fields = dict(record) if isinstance(record, Mapping) else {"value": record}
     return {"parent": {**fields, **({"parent": above} if above else {})}}
-
-
-def _identity(endpoint: Endpoint, record: Any, scope: Mapping[str, Any]) -> Any:
-    """Return what identifies a record, to detect a page that repeats."""
-    try:
-        return record_key(endpoint.key, record, scope) if endpoint.key else digest(record)
-    except ValueError:
-        return digest(record)
-
-
-def _set_nested(target: dict[str, Any], path: list[str], value: Any) -> None:
-    for step in path[:-1]:
-        target = target.setdefault(step, {})
-    target[path[-1]] = value
 
 
 _NOT_LISTED = "it was not found by a list of this API; run the source instead of single items"

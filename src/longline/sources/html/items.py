@@ -191,7 +191,7 @@ class KeyConflicts:
         self._urls: dict[str, str] = {}
 
     def resolve(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yield the items, with a longer key for those whose key is taken."""
+        """Yield the items, with a longer key for each whose key is in use."""
         for item in items:
             mark = item.data.get("mark")
             if mark is None:

@@ -15,6 +15,7 @@ from longline.config.identity import Headers
 from longline.config.strict_model import StrictModel, by_kind, invalid
 from longline.http.browser.manifest import Selector
 from longline.sources.html.places import (
+    Links,
     PageScope,
     Place,
     Scope,
@@ -22,7 +23,6 @@ from longline.sources.html.places import (
     absolute_url,
     check_selector,
     make_finders,
-    with_href,
 )
 from longline.sources.manifest import check_url
 
@@ -62,7 +62,7 @@ class CountedPages(Pages):
     """Pages whose URLs are known in advance."""
 
     url: Annotated[str, AfterValidator(check_url)] | None = None
-    """URL of a page; `{start}` stands for the URL of the list."""
+    """URL of a page; `{start}` is the URL of the list."""
     param: str | None = None
     """Or the query parameter of the list's URL that selects the page."""
 
@@ -110,7 +110,7 @@ class MorePages(Pages):
 
     kind: Literal["more"] = "more"
     url: Annotated[str, AfterValidator(check_url)]
-    """URL with `{page}`, `{offset}` or `{cursor}`; `{start}` stands for the URL of the list."""
+    """URL with `{page}`, `{offset}` or `{cursor}`; `{start}` is the URL of the list."""
     first: int | None = None
     """First page or offset to request; default: 2, or `size`."""
     size: int = Field(default=1, ge=1)
@@ -235,11 +235,11 @@ class _NextPager(Pager):
 
     The last page of many sites links to itself, to the first page or, where one selector matches
     both links, to the page before. A link to any other page that was read is a loop: the pages
-    behind it cannot be reached.
+    after it cannot be reached.
     """
 
     def __init__(self, pages: NextPages) -> None:
-        self._finders = make_finders([Place(css=tuple(with_href(one) for one in pages.css))])
+        self._links = Links(pages.css)
         self._read: set[str] = set()
         self._previous: set[str] = set()
         self._loop: str | None = None
@@ -255,14 +255,11 @@ class _NextPager(Pager):
         usual = {url, *here, *self._previous}
         self._read |= {url, *here}
         self._previous = here
-        whole = Scope(scope, scope.tree, scope.url)
-        found = (finder.first(whole) for finder in self._finders)
-        link = next((str(value) for value in found if value is not None), None)
-        following = absolute_url(scope.base, link) if link else None
+        following = next((found for _, found in self._links.find(scope)), None)
         self._loop = following if following in self._read - usual else None
         node = scope.tree.css_first("a[rel~=next][href], link[rel~=next][href]")
         named = absolute_url(scope.base, (node and node.attributes.get("href")) or "")
-        is_unmatched = node is not None and not link and named not in self._read
+        is_unmatched = node is not None and following is None and named not in self._read
         self.unmatched_next = named if is_unmatched else None
         if following is None or following in self._read:
             return None
@@ -291,12 +288,21 @@ class _CountedPager(Pager):
 
     def after(self, url: str, step: PageStep, read: ReadPage) -> PageStep | None:
         value = step.value + self._increment
-        last = self._read_last(read.scope)
-        if read.is_last and (self._pages.until == "empty" or last is None):
+        here = Scope(read.scope, read.scope.tree, read.scope.url)
+        texts = [str(text) for finder in self._number_finders for text in finder.all(here)]
+        numbers = [int(number) for text in texts for number in _NUMBER.findall(text)]
+        if numbers:
+            self._last = max(*numbers, self._last or 0)
+        if read.is_last and (self._pages.until == "empty" or self._last is None):
             return None
-        if last is not None and value > last:
+        if self._last is not None and value > self._last:
             return None
-        return PageStep(self._page_url(url, value), step.count + 1, value)
+        if self._pages.url is None:
+            page_url = _with_parameter(url, self._pages.param or self._name, str(value))
+        else:
+            values = {**self._parameters, "start": url, self._name: value}
+            page_url = fill(self._pages.url, values, in_url=True)
+        return PageStep(page_url, step.count + 1, value)
 
     def missing_pages(self, step: PageStep, *, is_read: bool) -> str | None:
         # Only the site's own numbers count; `last` in the manifest is an upper limit.
@@ -304,20 +310,6 @@ class _CountedPager(Pager):
         if not self._number_finders or self._last is None or value > self._last:
             return None
         return f"the site numbers its pages up to {self._last}"
-
-    def _read_last(self, scope: PageScope) -> int | None:
-        here = Scope(scope, scope.tree, scope.url)
-        texts = [str(text) for finder in self._number_finders for text in finder.all(here)]
-        numbers = [int(number) for text in texts for number in _NUMBER.findall(text)]
-        if numbers:
-            self._last = max(*numbers, self._last or 0)
-        return self._last
-
-    def _page_url(self, url: str, value: int) -> str:
-        if self._pages.url is None:
-            return _with_parameter(url, self._pages.param or self._name, str(value))
-        values = {**self._parameters, "start": url, self._name: value}
-        return fill(self._pages.url, values, in_url=True)
 
 
 class _MorePager(Pager):

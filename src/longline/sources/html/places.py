@@ -389,11 +389,6 @@ def absolute_url(base: str, link: str) -> str | None:
     return url if url.startswith(("http://", "https://")) else None
 
 
-def with_href(selector: str) -> str:
-    """Return the selector with the attribute @href unless it names another."""
-    return selector if split_selector(selector)[1] else f"{selector}@href"
-
-
 def default_key(url: str, host: str) -> str:
     """Return the default key of an item: the path of its URL, with the host if it is another."""
     parts = urlsplit(url)

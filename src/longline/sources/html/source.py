@@ -229,7 +229,7 @@ class IndexDiscovery:
             # Numbered pages end with a page that does not exist; a linked page should exist.
             pages = self._manifest.pages
             if step.count == 1 and depth > 0:
-                self._note_once(str(error))  # a dead link of the site: there is no list behind it
+                self._note_once(str(error))  # a dead link of the site: it leads to no list
             elif pages is None or pages.kind == "next" or step.count == 1:
                 self._visit.cut(f"an index page is missing: {error}")
             elif missing := self._pager.missing_pages(step, is_read=False):

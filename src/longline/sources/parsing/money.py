@@ -26,7 +26,7 @@ CURRENCIES = frozenset((*REGIONS.values(), "ANG", "BTN", "HTG", "LSL", "NAD", "P
 _WORDS = "ALL ANG BAM BOB COP CUP GEL ILS LAK MAD MOP MUR NAD PEN SAR SOS TOP TRY"
 CODE_WORDS = frozenset(_WORDS.split())
 """Codes that are words as well, so that only one next to the number counts."""
-# Not in CLDR: common spellings, and the main meaning of those that several currencies share.
+# Not in CLDR: common spellings, and the main meaning of spellings that several currencies share.
 _OWN_SIGNS = """
     GBP £ GBP ￡ VND đ CAD C$ CAD CAN$ CAD CAD$ AUD AUD$ USD USD$ JMD J$ GYD G$ GYD GY$ TTD TT$
     UYU $U ZWL Z$ EGP E£ RON lei BGN лева

@@ -140,7 +140,7 @@ _UNITS = frozenset(_WORDS_FOR_UNITS.split())
 _GLUED = re.compile(r"[^\W_]+")
 _BRACKETS = re.compile(r"[^\w()]*(?:[A-Z]{3}[^\w()]*)?\(([^()]*)\)[^\w()]*(?:[A-Z]{3}[^\w()]*)?")
 _WORD = re.compile(r"(?<![^\W\d_])(?![A-Z]{3}(?!\w))[^\W\d_]+")
-_MINUS_BEFORE = re.compile(r"-\s*[A-Z]{0,3}\W*")  # -€5: it stands before the currency
+_MINUS_BEFORE = re.compile(r"-\s*[A-Z]{0,3}\W*")  # -€5: it is before the currency
 _MINUS_BEHIND = re.compile(r"\s*(?:(?:[^\w\s.,]|[A-Z]{3})\s*)?-\W*(?:(?<=\s)[A-Z]{3}\W*)?")
 # M is a million here and a metre there; a billion has nine zeros here and twelve there.
 _UNCLEAR_SIZES = frozenset({"M", "B", "billion", "billions", "billionen"})
@@ -152,7 +152,7 @@ EXACT_IN_FLOATS = 2**53
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A number in a text: as it is written, and where it stands."""
+    """A number in a text: as it is written, and its place."""
 
     sign: str
     body: str
@@ -198,7 +198,12 @@ def only_number(text: str) -> Token:
 def only_signed(text: str) -> Token:
     """Return the only number in a plain text, with the sign before its currency."""
     token = only_number(text)
-    _check_glued(text, token)
+    glued = _GLUED.match(text, token.end)
+    word = glued[0].lower() if glued else ""
+    # Languages without spaces write 12個; `zeros_after` handles M.
+    is_word = word.isascii() and word not in _UNITS and word not in _SIZES
+    if word and is_word and word.upper() not in _UNCLEAR_SIZES:
+        raise ValueError(f"{text[token.start : token.end + len(word)]} is not a number")
     if token.sign:
         return token
     brackets = _BRACKETS.fullmatch(text)
@@ -253,7 +258,7 @@ def read_integer(text: str, locale: str | None) -> int:
 
 
 def zeros_after(text: str, token: Token) -> int:
-    """Return how many zeros the word after a number stands for: 3 for thousand, 0 for most."""
+    """Return how many zeros the word after a number means: 3 for thousand, 0 for most."""
     found = _SIZE.match(text, token.end)
     if not found:
         return 0
@@ -279,15 +284,6 @@ def _check_neighbours(text: str, token: Token) -> None:
 
 def _is_numeral(char: str) -> bool:
     return bool(char) and char not in _SIZES and unicodedata.numeric(char, None) is not None
-
-
-def _check_glued(text: str, token: Token) -> None:
-    glued = _GLUED.match(text, token.end)
-    word = glued[0].lower() if glued else ""
-    # Languages without spaces write 12個; `zeros_after` handles M.
-    is_word = word.isascii() and word not in _UNITS and word not in _SIZES
-    if word and is_word and word.upper() not in _UNCLEAR_SIZES:
-        raise ValueError(f"{token.body}{glued[0] if glued else ''} is not a number")
 
 
 def _split_decimals(body: str, mark: str | None, *, is_whole: bool) -> tuple[str, str]:

@@ -213,11 +213,21 @@ _NUMBER = re.compile(
 def read_floor(value: str | float, _locale: str | None, _form: str | None) -> int:
     """Return the floor as it is written; 0 for the ground floor, -1 for one below it."""
     text = _floor_text(value)
-    floor = _floor_in(_ALL.sub(" ", _OF.sub(" ", text)))
     floors = _floors_in(text)
-    if floors is not None and floor > floors:
-        raise ValueError(f"there is no floor {floor} in a house of {floors}")
-    return floor
+    rest = _ALL.sub(" ", _OF.sub(" ", text))
+    found = [int(f"{m['sign'] or ''}{m['digits']}") for m in _NUMBER.finditer(rest)]
+    # The ground floor is part of the lower ground floor's name.
+    if _BELOW.search(rest):
+        found.append(-1)
+    elif _GROUND.search(rest):
+        found.append(0)
+    if len(found) != 1:
+        raise ValueError(
+            f"there are {len(found)} floors in it" if found else "there is no floor in it"
+        )
+    if floors is not None and found[0] > floors:
+        raise ValueError(f"there is no floor {found[0]} in a house of {floors}")
+    return found[0]
 
 
 def read_floors(value: str | float, _locale: str | None, _form: str | None) -> int:
@@ -238,18 +248,6 @@ def _floors_in(text: str) -> int | None:
     if len(found) > 1:
         raise ValueError(f"there are {len(found)} numbers of floors in it")
     return found.pop() if found else None
-
-
-def _floor_in(text: str) -> int:
-    numbers = [int(f"{m['sign'] or ''}{m['digits']}") for m in _NUMBER.finditer(text)]
-    # The ground floor is part of the lower ground floor's name.
-    named = [-1] if _BELOW.search(text) else [0] if _GROUND.search(text) else []
-    found = [*named, *numbers]
-    if not found:
-        raise ValueError("there is no floor in it")
-    if len(found) > 1:
-        raise ValueError(f"there are {len(found)} floors in it")
-    return found[0]
 
 
 _WORDS_FOR_YES = "true yes y on 1 ja oui sí si sim tak igen ✓ ✔"
