@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import closing
 from dataclasses import asdict, replace
+from typing import Any
 
 import click
 
@@ -63,7 +64,7 @@ from longline.storage.database import DatabaseInfo, describe, open_database
     help="Store jobs and records in a PostgreSQL server managed by this home (remembered).",
 )
 @common_options
-def up_command(*, workers: int | None, processes: int | None, with_postgres: bool) -> None:
+def up_command(**options: Any) -> None:
     """Start Redis, PostgreSQL and workers on this machine.
 
     Healthy services are not restarted. If a service fails to start, or on Ctrl-C, everything that
@@ -75,8 +76,7 @@ def up_command(*, workers: int | None, processes: int | None, with_postgres: boo
     from longline.services.cluster import ClusterOptions, status, up  # noqa: PLC0415
 
     settings = settings_of()
-    options = ClusterOptions(workers, processes, with_postgres)
-    started = up(settings, options, _print_step)
+    started = up(settings, ClusterOptions(**options), _print_step)
     parts = [asdict(one) for one in status(settings)] if wants_json() else []
     ready = "Ready. Run: longline run SOURCE --engine celery"
     if not started.workers:

@@ -268,18 +268,13 @@ def replay_cases(*, folder: Path, source: str | None) -> None:
         return [await replay_case(case, source) for case in cases_in(folder)]
 
     results = asyncio.run(replayed())
-    print_result(
-        [{"case": str(one.folder), "differences": list(one.differences)} for one in results],
-        lambda: _print_cases(results),
-    )
-    sys.exit(ExitCode.OK if all(one.is_same for one in results) else ExitCode.FAILED)
-
-
-def _print_cases(results: Sequence[CaseResult]) -> None:
+    rows = [{"case": str(one.folder), "differences": list(one.differences)} for one in results]
+    lines = []
     for one in results:
-        click.echo(f"{one.folder}: {'same' if one.is_same else 'differs'}")
-        for difference in one.differences:
-            print_line(f"  {difference}")
+        lines.append(f"{one.folder}: {'same' if one.is_same else 'differs'}")
+        lines += [f"  {one_line(difference)}" for difference in one.differences]
+    print_result(rows, lambda: click.echo("\n".join(lines)))
+    sys.exit(ExitCode.OK if all(one.is_same for one in results) else ExitCode.FAILED)
 
 
 # ---------------- new
@@ -327,10 +322,9 @@ def propose_source(*, url: str, output: Path | None, yes: bool, **given: Any) ->
     is written. Exits with 0 if it works, 3 if it works with warnings, 1 if no manifest was found.
     """
     check_url(url)
-    dialog = _Dialog(has_prompts=not (yes or wants_json()), is_quiet=wants_json())
     if output is not None:
         _check_new(output)
-    survey, proposal = asyncio.run(_propose(settings_of(), url, dialog, given))
+    survey, proposal = asyncio.run(_propose(settings_of(), url, given, has_prompts=not yes))
     path = None if given["dry_run"] else output or Path(f"{proposal.name}.yaml")
     if path is not None:
         _check_new(path)
@@ -353,97 +347,80 @@ def _check_new(path: Path) -> None:
 
 
 async def _propose(
-    settings: Settings, url: str, dialog: _Dialog, given: dict[str, Any]
+    settings: Settings, url: str, given: dict[str, Any], *, has_prompts: bool
 ) -> tuple[PageSurvey, Proposal]:
     spec = make_spec({"source": NO_SOURCE, "ignore_robots": given["ignore_robots"]})
     transport: Transport = given["transport"]
-    clock = SystemClock()
+    clock, chosen = SystemClock(), given["candidate"]
     async with open_page_chain(settings, spec, clock, transport=transport) as chain:
         proposer = Proposer(chain, url, given["name"], clock=clock, transport=transport)
         survey = await proposer.survey()
-        dialog.show_candidates(survey.candidates)
-        chosen = given["candidate"] or dialog.chosen(survey.candidates)
+        count = len(survey.candidates)
+        if not wants_json():
+            _print_candidates(survey.candidates)
+            if has_prompts and not chosen and count > 1:
+                kind = click.IntRange(1, count)
+                chosen = click.prompt("Which are the items?", type=kind, default=1)
+                click.echo()
         if chosen is None:
             proposal = await proposer.best(survey)
-        elif chosen > (count := len(survey.candidates)):
+        elif chosen > count:
             raise BadOption("--candidate", f"there are only {count} candidates")
         else:
             proposal = await proposer.propose(survey, survey.candidates[chosen - 1])
-    dialog.show_proposal(proposal, survey)
-    return survey, dialog.edited(proposal)
+    if not wants_json():
+        _print_proposal(proposal, survey)
+        proposal = _edited(proposal) if has_prompts else proposal
+    return survey, proposal
 
 
-class _Dialog:
-    """Shows candidates and fields, and prompts for choices; quiet with `--json`."""
+def _print_candidates(candidates: Sequence[Candidate]) -> None:
+    console = SafeConsole()
+    room = console.width - 5
+    console.print("Candidates for the items, most likely first:\n")
+    for place, one in enumerate(candidates, start=1):
+        console.print(Text(f"{place:3}  {shortened(_describe_candidate(one), room)}", "bold"))
+        for text in one.samples[:2] if one.kind is not ItemKind.PAGE else ():
+            console.print(f"     {shortened(text, room)}")
+        score = [f"score {one.score:.0f}"] if one.score else []
+        reasons = Text("; ".join([*score, *one.reasons]), "dim")
+        console.print(Padding(reasons, (0, 0, 0, 5)))
+    console.print()
 
-    def __init__(self, *, has_prompts: bool, is_quiet: bool) -> None:
-        self._has_prompts = has_prompts
-        self._is_quiet = is_quiet
 
-    def show_candidates(self, candidates: Sequence[Candidate]) -> None:
-        """Print the candidates with examples and reasons."""
-        if self._is_quiet:
-            return
-        console = SafeConsole()
-        room = console.width - 5
-        console.print("Candidates for the items, most likely first:\n")
-        for place, one in enumerate(candidates, start=1):
-            console.print(Text(f"{place:3}  {shortened(_describe_candidate(one), room)}", "bold"))
-            for text in one.samples[:2] if one.kind is not ItemKind.PAGE else ():
-                console.print(f"     {shortened(text, room)}")
-            score = [f"score {one.score:.0f}"] if one.score else []
-            reasons = Text("; ".join([*score, *one.reasons]), "dim")
-            console.print(Padding(reasons, (0, 0, 0, 5)))
-        console.print()
+def _print_proposal(proposal: Proposal, survey: PageSurvey) -> None:
+    place = survey.candidates.index(proposal.candidate) + 1
+    print_line(f"Candidate {place}: {_describe_candidate(proposal.candidate)}", "bold")
+    if proposal.candidate.kind is not ItemKind.PAGE:
+        how = ", ".join(f"{name} {value}" for name, value in (proposal.pages or {}).items())
+        print_line(f"Pagination: {how or 'none found'}")
+    tested = count_text(len(proposal.tried), "page")
+    print_line(f"Tested on {tested}: {count_text(len(proposal.records), 'record')}")
+    click.echo()
+    room = max(20, SafeConsole().width - 46)
+    table = TextTable("#", "field", "type", "filled", "example", drop=["filled", "type"])
+    for place, one in enumerate(proposal.all_fields, start=1):
+        sample = shortened(one.samples[0], room) if one.samples else ""
+        table.add(place, one.name, one.kind or "text", f"{one.filled:.0%}", sample)
+    table.print()
+    for note in proposal.notes:
+        print_line(f"note: {note}")
+    for warning in proposal.warnings:
+        SafeConsole(stderr=True).print(Text(f"warning: {warning.text}", "yellow"))
 
-    def chosen(self, candidates: Sequence[Candidate]) -> int | None:
-        """Return the number that the user chose; None uses the best one."""
-        if not self._has_prompts or len(candidates) == 1:
-            return None
-        chosen: int = click.prompt(
-            "Which are the items?", type=click.IntRange(1, len(candidates)), default=1
-        )
-        click.echo()
-        return chosen
 
-    def show_proposal(self, proposal: Proposal, survey: PageSurvey) -> None:
-        """Print the fields, the pagination and the warnings."""
-        if self._is_quiet:
-            return
-        console = SafeConsole()
-        place = survey.candidates.index(proposal.candidate) + 1
-        print_line(f"Candidate {place}: {_describe_candidate(proposal.candidate)}", "bold")
-        if proposal.candidate.kind is not ItemKind.PAGE:
-            how = ", ".join(f"{name} {value}" for name, value in (proposal.pages or {}).items())
-            print_line(f"Pagination: {how or 'none found'}")
-        tested = count_text(len(proposal.tried), "page")
-        print_line(f"Tested on {tested}: {count_text(len(proposal.records), 'record')}")
-        click.echo()
-        table = TextTable("#", "field", "type", "filled", "example", drop=["filled", "type"])
-        for place, one in enumerate(proposal.all_fields, start=1):
-            sample = shortened(one.samples[0], max(20, console.width - 46)) if one.samples else ""
-            table.add(place, one.name, one.kind or "text", f"{one.filled:.0%}", sample)
-        table.print()
-        for note in proposal.notes:
-            print_line(f"note: {note}")
-        for warning in proposal.warnings:
-            SafeConsole(stderr=True).print(Text(f"warning: {warning.text}", "yellow"))
-
-    def edited(self, proposal: Proposal) -> Proposal:
-        """Return the proposal with the fields that the user keeps and renames."""
-        if not self._has_prompts:
-            return proposal
-        click.echo("\nPress Enter to keep all fields. -3 drops field 3, 2=author renames field 2.")
-        while True:
-            answer = click.prompt("Fields", default="", show_default=False)
-            try:
-                return edit_fields(proposal, answer.split())
-            except BadOption as error:
-                click.echo(str(error), err=True)
+def _edited(proposal: Proposal) -> Proposal:
+    """Return the proposal with the fields that the user keeps and renames."""
+    click.echo("\nPress Enter to keep all fields. -3 drops field 3, 2=author renames field 2.")
+    while True:
+        answer = click.prompt("Fields", default="", show_default=False)
+        try:
+            return edit_fields(proposal, answer.split())
+        except BadOption as error:
+            click.echo(str(error), err=True)
 
 
 def _describe_candidate(candidate: Candidate) -> str:
-    """Describe a candidate in one line."""
     return _CANDIDATE_KINDS[candidate.kind].format(
         count=candidate.count,
         selector=candidate.selector,

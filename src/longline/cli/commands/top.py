@@ -150,29 +150,23 @@ async def take_snapshot(settings: Settings, store: Store, last: Snapshot | None 
 
 def snapshot_view(snapshot: Snapshot) -> RenderableType:
     """Return a snapshot as people see it."""
-    parts: list[RenderableType] = [
-        Text(f"longline, {time_text(snapshot.at, seconds=True)} UTC", style="bold"),
-        Text(""),
+    empty = Text("")
+    title = f"longline, {time_text(snapshot.at, seconds=True)} UTC"
+    parts: list[RenderableType] = [Text(title, style="bold"), empty]
+    rows = [
+        SiteRow.of_job(
+            job, snapshot.speeds.get(job.job), is_abandoned=job.job in snapshot.abandoned
+        )
+        for job in snapshot.jobs
     ]
-    if snapshot.jobs:
-        rows = [
-            SiteRow.of_job(
-                job, snapshot.speeds.get(job.job), is_abandoned=job.job in snapshot.abandoned
-            )
-            for job in snapshot.jobs
-        ]
-        parts.append(sites_table(rows, first="job"))
-        parts += [
-            Text(one_line(f"{job.job}: {job.reason}"), style="yellow")
-            for job in snapshot.jobs
-            if job.reason
-        ]
-    else:
-        parts.append(Text("no open jobs, and none ended within the last hour"))
+    nothing = Text("no open jobs, and none ended within the last hour")
+    parts.append(sites_table(rows, first="job") if rows else nothing)
+    reasons = [one_line(f"{job.job}: {job.reason}") for job in snapshot.jobs if job.reason]
+    parts += [Text(reason, style="yellow") for reason in reasons]
     if snapshot.trouble:
-        parts += [Text(""), Text(snapshot.trouble, style="red")]
+        parts += [empty, Text(snapshot.trouble, style="red")]
     if snapshot.workers:
-        parts += [Text(""), _worker_table(snapshot)]
+        parts += [empty, _worker_table(snapshot)]
     return Group(*parts)
 
 
