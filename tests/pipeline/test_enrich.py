@@ -54,7 +54,7 @@ def test_money_is_converted_by_the_table(price: dict[str, Any], worth: float) ->
     assert RATES["date"] in added.origin
 
 
-def test_a_number_takes_its_currency_from_another_field_or_from_what_was_written() -> None:
+def test_the_currency_of_a_number_comes_from_another_field_or_assume() -> None:
     assert euros({"price": 10, "unit": "USD"}, currency="unit").fields == {"price_eur": 9.0}
     assert euros({"price": 10}, assume="USD", into="worth").fields == {"worth": 9.0}
 
@@ -89,7 +89,7 @@ def test_a_table_of_rates_needs_rates_and_their_day(options: dict[str, Any]) -> 
         euros({}, **options)
 
 
-def test_a_place_is_found_whatever_the_case() -> None:
+def test_a_place_is_found_in_any_case() -> None:
     added = place({"city": "  soFIA "})
 
     assert added.fields["place"] == {
@@ -118,7 +118,7 @@ def test_a_place_that_is_not_known_for_sure_is_null(data: dict[str, Any], datum:
     assert datum in note.text
 
 
-def test_two_names_tell_places_of_one_name_apart() -> None:
+def test_two_columns_distinguish_places_of_the_same_name() -> None:
     added = place({"city": "Paris", "land": "us"}, by={"city": "city", "country": "land"})
 
     assert added.fields["place"] == {"lat": 33.7, "lon": -95.6}
@@ -131,7 +131,7 @@ def test_two_names_tell_places_of_one_name_apart() -> None:
         ("towns.json", '[{"city": "Sofia", "lat": 42.7, "lon": 23.3, "region": null}]'),
     ],
 )
-def test_a_table_may_stand_in_a_file(tmp_path: Path, name: str, text: str) -> None:
+def test_a_table_may_be_a_file(tmp_path: Path, name: str, text: str) -> None:
     path = tmp_path / name
     path.write_text(text)
 

@@ -92,7 +92,7 @@ def test_few_languages_are_distinguished_more_reliably() -> None:
     assert judged(TWO_SLAVIC, among=["bg", "de", "en"]).fields == {"language": "bg"}
 
 
-def test_a_language_that_was_not_named_is_not_bent_into_one() -> None:
+def test_a_language_that_is_not_among_the_candidates_is_null() -> None:
     added = judged(FRENCH, among=["es", "en"])
 
     assert added.fields == {"language": None}
@@ -101,7 +101,7 @@ def test_a_language_that_was_not_named_is_not_bent_into_one() -> None:
     assert {"fr", "es", "en"} <= set(re.findall(r"\w+", note.text))
 
 
-def test_a_user_says_how_sure_is_sure_enough() -> None:
+def test_the_minimum_certainty_can_be_set() -> None:
     assert judged("Zimmer frei", letters=5, least=0.1).fields == {"language": "de"}
     assert judged(GERMAN, least=1.0).fields == {"language": None}
 

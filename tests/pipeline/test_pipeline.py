@@ -96,7 +96,7 @@ def manifested(text: str, tmp_path: Path) -> Source:
     return html_source(read_manifest(path))()  # type: ignore[arg-type]  # of the kind it says
 
 
-def test_a_source_without_a_pipeline_makes_records_as_ever() -> None:
+def test_a_source_without_a_pipeline_makes_records() -> None:
     record = record_of(Shop())
 
     assert record.data == FOUND
@@ -106,10 +106,10 @@ def test_a_source_without_a_pipeline_makes_records_as_ever() -> None:
 
 
 def test_the_model_is_checked_without_a_pipeline() -> None:
-    with pytest.raises(ValidationFailed) as misfit:
+    with pytest.raises(ValidationFailed) as failed:
         record_of(Plain())
 
-    assert misfit.value.problems[0].startswith("title: ")
+    assert failed.value.problems[0].startswith("title: ")
 
 
 def test_the_model_is_checked_after_maps_and_filters_and_before_what_is_added() -> None:
@@ -233,7 +233,7 @@ def test_an_invalid_pipeline_is_left_to_validation(values: dict[str, Any]) -> No
     assert resolve_files(values, Path()) == values
 
 
-def test_a_schema_of_a_manifest_may_stand_where_one_works(
+def test_a_schema_file_of_a_manifest_is_found_in_the_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -242,13 +242,13 @@ def test_a_schema_of_a_manifest_may_stand_where_one_works(
         MANIFEST.partition("pipeline:")[0] + "pipeline: [{validate: {file: flat.json}}]", tmp_path
     )
 
-    with pytest.raises(ValidationFailed) as misfit:
+    with pytest.raises(ValidationFailed) as failed:
         record_of(source)
 
-    assert [one.partition(":")[0] for one in misfit.value.problems] == ["nothing"]
+    assert [one.partition(":")[0] for one in failed.value.problems] == ["nothing"]
 
 
-def test_a_validate_stage_takes_a_model_too() -> None:
+def test_a_validate_stage_accepts_a_model() -> None:
     class Modelled(Shop):
         pipeline = (Map({"title": "name", "amount": "price.amount"}), Validate(Flat))
 

@@ -107,7 +107,7 @@ def test_fields_that_contradict_each_other_are_reported() -> None:
     assert found.parts[2].reasons == found.conflicts
 
 
-def test_a_check_that_cannot_tell_takes_no_side() -> None:
+def test_a_check_that_returns_none_reports_no_conflict() -> None:
     assert score_of(Ruled(), {**FULL, "title": "zzz"}, FINE).conflicts == ()
 
 
@@ -154,7 +154,7 @@ def test_nothing_is_not_filled(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [0, False, 0.0, "x", [None], {"a": None}])
-def test_nought_and_no_are_something(value: Any) -> None:
+def test_zero_and_false_are_values(value: Any) -> None:
     assert is_filled(value)
 
 

@@ -211,7 +211,7 @@ def test_a_draft_that_does_not_pass_is_skipped_with_the_reason(
         "`0`",
     ],
 )
-def test_what_passes_passes(condition: Any) -> None:
+def test_a_draft_that_meets_the_conditions_passes(condition: Any) -> None:
     given = draft(FLAT)
 
     assert Filter(condition)(given) is given

@@ -1,4 +1,4 @@
-"""Validation: every rule that data breaks is named with its place, three told and all kept."""
+"""Validation: every broken rule is reported with its place; a message has three, the error all."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Flat(BaseModel):
 
 
 def problems_of(rules: Any, data: dict[str, Any]) -> tuple[str, ...]:
-    with pytest.raises(ValidationFailed) as misfit:
+    with pytest.raises(ValidationFailed) as failed:
         Validate(rules)(draft(data))
-    return misfit.value.problems
+    return failed.value.problems
 
 
 def places_of(rules: Any, data: dict[str, Any]) -> list[str]:
@@ -54,7 +54,7 @@ def test_what_fits_a_schema_is_the_same_draft() -> None:
     assert Validate(SCHEMA)(given) is given
 
 
-def test_a_model_makes_of_data_what_it_understands() -> None:
+def test_a_model_converts_data() -> None:
     given = draft({"title": "Flat", "price": "5", "rooms": 2, "floor": 0})
 
     assert Validate(Flat)(given).data == {"title": "Flat", "price": 5.0, "rooms": 2, "floor": 0}
@@ -125,9 +125,7 @@ def test_a_missing_field_is_reported_by_its_name() -> None:
         ({"if": {"type": "integer"}, "then": False}, 1, ""),
     ],
 )
-def test_each_rule_is_checked_and_says_what_it_wants(
-    rule: dict[str, Any], value: Any, datum: str
-) -> None:
+def test_each_rule_is_checked_and_named(rule: dict[str, Any], value: Any, datum: str) -> None:
     (problem, *_) = problems_of({"properties": {"a": rule}}, {"a": value})
 
     place, _, sentence = problem.partition(": ")
@@ -148,21 +146,21 @@ def test_each_rule_is_checked_and_says_what_it_wants(
         ("email", 5),
     ],
 )
-def test_a_format_takes_what_is_of_it_and_leaves_types_to_others(form: str, value: Any) -> None:
+def test_a_format_accepts_valid_texts_and_other_types(form: str, value: Any) -> None:
     Validate({"properties": {"a": {"format": form}}})(draft({"a": value}))
 
 
 def test_three_problems_are_in_the_message_and_all_are_kept() -> None:
-    with pytest.raises(ValidationFailed) as misfit:
+    with pytest.raises(ValidationFailed) as failed:
         Validate(Flat)(draft({}))
 
-    shown = [name for name in Flat.model_fields if f"{name}: " in str(misfit.value)]
-    assert len(misfit.value.problems) == 4
+    shown = [name for name in Flat.model_fields if f"{name}: " in str(failed.value)]
+    assert len(failed.value.problems) == 4
     assert shown == ["title", "price", "rooms"]
-    assert "1" in str(misfit.value).partition("rooms: ")[2]  # how many were left out
+    assert "1" in str(failed.value).partition("rooms: ")[2]  # how many were left out
 
 
-def test_a_misfit_survives_the_way_home() -> None:
+def test_a_validation_error_survives_pickling() -> None:
     error = ValidationFailed("item 7", ("a: is missing", "b: is missing"))
 
     back = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own, from the line itself
@@ -170,13 +168,13 @@ def test_a_misfit_survives_the_way_home() -> None:
     assert (str(back), back.problems) == (str(error), error.problems)
 
 
-def test_a_schema_is_asked_about_data_as_it_is_going_to_be_stored() -> None:
+def test_a_schema_validates_data_as_it_is_stored() -> None:
     rules = {"properties": {"day": {"type": "string", "format": "date"}}}
 
     Validate(rules)(draft({"day": date(2026, 1, 31)}))
 
 
-def test_a_schema_may_stand_in_a_file(tmp_path: Path) -> None:
+def test_a_schema_may_be_a_file(tmp_path: Path) -> None:
     path = tmp_path / "flat.json"
     path.write_text('{"required": ["title"]}')
 
@@ -209,7 +207,7 @@ def test_a_file_without_a_schema_is_refused(tmp_path: Path, text: str, line: int
         ({"$schema": "http://json-schema.org/draft-04/schema#"}, "$schema", "2020-12"),
     ],
 )
-def test_a_schema_that_cannot_be_followed_is_refused_at_once(
+def test_a_schema_that_cannot_be_used_is_refused(
     schema: dict[str, Any], option: str, datum: str
 ) -> None:
     with pytest.raises(BadOption) as refused:

@@ -49,7 +49,7 @@ async def found(bench: Bench, text: str) -> list[str]:
 # ---------------------------------------------------------------- rules for lists
 
 
-async def test_an_answer_that_only_looks_fine_is_asked_for_again(
+async def test_a_response_with_an_error_inside_is_requested_again(
     api: ApiSite, bench: Bench, clock: VirtualClock
 ) -> None:
     api.says("/products", BUSY, BUSY, GOOD)
@@ -65,10 +65,10 @@ async def test_an_answer_that_only_looks_fine_is_asked_for_again(
 async def test_a_rule_that_gives_up_fails_with_its_reason(api: ApiSite, bench: Bench) -> None:
     api.says("/products", BUSY)
 
-    with pytest.raises(Rejected, match=r"the shop sleeps.*3") as told:
+    with pytest.raises(Rejected, match=r"the shop sleeps.*3") as raised:
         await found(bench, listing(IF_BUSY + "retry, reason: the shop sleeps}"))
 
-    assert told.value.kind is FailureKind.SERVER
+    assert raised.value.kind is FailureKind.SERVER
     assert len(api.asked) == 3
 
 
@@ -77,11 +77,11 @@ async def test_a_long_wait_is_left_to_the_queue(
 ) -> None:
     api.says("/products", BUSY)
 
-    with pytest.raises(Deferred) as told:
+    with pytest.raises(Deferred) as raised:
         await found(bench, listing(IF_BUSY + "wait, after: 15m}"))
 
-    assert told.value.until == pytest.approx(clock.now() + 900, abs=1)
-    assert (told.value.kind, told.value.is_for_domain) == (FailureKind.OVERLOAD, True)
+    assert raised.value.until == pytest.approx(clock.now() + 900, abs=1)
+    assert (raised.value.kind, raised.value.is_for_domain) == (FailureKind.OVERLOAD, True)
 
 
 async def test_a_list_that_is_put_off_again_and_again_is_given_up(
@@ -127,29 +127,27 @@ async def test_a_list_may_be_skipped(api: ApiSite, bench: Bench) -> None:
     assert bench.notes == [f"products: {api.url}/products: closed"]
 
 
-async def test_a_rule_may_call_a_good_answer_a_failure(api: ApiSite, bench: Bench) -> None:
+async def test_a_handler_may_fail_a_successful_response(api: ApiSite, bench: Bench) -> None:
     api.says("/products", {"items": [], "warning": "trial over"})
 
     with pytest.raises(Rejected, match=r"'warning'.* fail"):
         await found(bench, listing("{when: {body: warning}, do: fail}"))
 
 
-async def test_a_rule_may_call_a_bad_status_fine(api: ApiSite, bench: Bench) -> None:
+async def test_a_handler_may_accept_an_error_status(api: ApiSite, bench: Bench) -> None:
     api.says("/products", (404, {"items": []}))
 
     assert await found(bench, listing("{when: {status: [404, 410]}, do: accept}")) == []
 
 
-async def test_the_first_rule_that_fits_is_followed(api: ApiSite, bench: Bench) -> None:
+async def test_the_first_matching_handler_applies(api: ApiSite, bench: Bench) -> None:
     api.says("/products", (409, GOOD))
     rules = "{when: {status: 409, body: nothing}, do: fail}, {when: {status: 4xx}, do: accept}"
 
     assert await found(bench, listing(rules)) == ["1"]
 
 
-async def test_a_status_that_no_rule_fits_means_what_it_always_does(
-    api: ApiSite, bench: Bench
-) -> None:
+async def test_a_status_without_a_handler_has_its_usual_meaning(api: ApiSite, bench: Bench) -> None:
     api.says("/products", (403, {}))
 
     with pytest.raises(Refused):
@@ -250,7 +248,7 @@ auth:
     return EndpointClient(source.manifest.endpoints)
 
 
-async def test_a_proof_that_an_answer_calls_ended_is_renewed_once(
+async def test_credentials_that_a_response_rejects_are_renewed_once(
     bench: Bench, clock: VirtualClock
 ) -> None:
     visit = RenewingVisit(ScriptedWeb({"http://a.test/": [ENDED, FINE]}), clock)
@@ -302,7 +300,7 @@ async def test_a_new_proof_that_does_not_help_is_a_failure(
 # ---------------------------------------------------------------- pace and rest
 
 
-async def test_an_endpoint_with_a_rate_is_asked_no_faster(
+async def test_the_rate_of_an_endpoint_is_respected(
     api: ApiSite, bench: Bench, site: ScriptedSite
 ) -> None:
     api.says("/products", {"items": [{"id": n} for n in range(4)]})
@@ -352,7 +350,7 @@ endpoints:
 
 
 @pytest.mark.parametrize(("count", "is_apart"), [(10, False), (100_000, True)])
-async def test_only_a_large_answer_is_parsed_in_a_thread(
+async def test_only_a_large_response_is_parsed_in_a_thread(
     site: ScriptedSite,
     clock: VirtualClock,
     monkeypatch: pytest.MonkeyPatch,

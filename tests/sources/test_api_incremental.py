@@ -166,7 +166,7 @@ async def test_numbers_and_days_are_sent_as_such(
     assert [query.get("since") for query in api.queries] == [None, "900", "2020-01-01"]
 
 
-async def test_the_first_run_without_a_start_asks_for_everything(
+async def test_the_first_run_without_a_start_requests_everything(
     api: ApiSite, bench: Bench, bookmarks: Bookmarks
 ) -> None:
     api.says("/products", page("2024-05-03"))
@@ -176,7 +176,7 @@ async def test_the_first_run_without_a_start_asks_for_everything(
     assert api.queries == [{"page": "1"}]
 
 
-async def test_a_moment_that_cannot_be_read_moves_nothing_on(
+async def test_an_unreadable_time_does_not_advance_the_bookmark(
     api: ApiSite, bench: Bench, bookmarks: Bookmarks
 ) -> None:
     api.says("/products", page("2024-05-03", "yesterday", None))
@@ -202,7 +202,9 @@ async def test_a_bookmark_never_moves_back(any_bookmarks: Bookmarks) -> None:
     assert await any_bookmarks.read("b") is None
 
 
-async def test_since_may_stand_in_a_body(api: ApiSite, bench: Bench, bookmarks: Bookmarks) -> None:
+async def test_since_may_be_used_in_a_body(
+    api: ApiSite, bench: Bench, bookmarks: Bookmarks
+) -> None:
     api.says("/products", page())
     text = """
 may_be_empty: true

@@ -29,9 +29,9 @@ def listing(**values: Any) -> ApiManifest:
 
 
 def problem_of(**values: Any) -> str:
-    with pytest.raises(ValidationError) as told:
+    with pytest.raises(ValidationError) as raised:
         manifest_of(**values)
-    first = told.value.errors()[0]
+    first = raised.value.errors()[0]
     return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
 
 
@@ -153,7 +153,7 @@ def test_an_endpoint_is_a_list_below_another_or_a_part_of_it_and_not_both() -> N
         ({"incremental": INCREMENTAL}, "product incremental"),
     ],
 )
-def test_a_detail_is_one_answer(part: dict[str, Any], data: str) -> None:
+def test_a_detail_is_one_response(part: dict[str, Any], data: str) -> None:
     endpoints = {"products": {**LIST, "detail": "product"}, "product": {"path": "/p", **part}}
 
     assert absent(problem_of(endpoints=endpoints), data) == []
@@ -186,8 +186,8 @@ def test_a_problem_between_endpoints_is_reported_with_its_line() -> None:
         sort_keys=False,
     )
 
-    with pytest.raises(BadFile) as told:
+    with pytest.raises(BadFile) as raised:
         check(parse_document(text.encode(), Path("shop.yaml")), ApiManifest)
 
-    assert told.value.line == 1 + text.splitlines().index("    detail: product")
-    assert "endpoints.products.detail" in str(told.value)
+    assert raised.value.line == 1 + text.splitlines().index("    detail: product")
+    assert "endpoints.products.detail" in str(raised.value)

@@ -87,7 +87,7 @@ async def test_numbered_pages_end_as_the_manifest_says(
     assert bench.notes == bench.cuts == []
 
 
-async def test_the_size_of_a_page_is_asked_for(api: ApiSite, bench: Bench) -> None:
+async def test_the_size_of_a_page_is_requested(api: ApiSite, bench: Bench) -> None:
     api.says("/products", in_pages())
 
     await keys(bench, manifest("{kind: page, size: 3, size_parameter: per_page, total: total}"))
@@ -95,7 +95,7 @@ async def test_the_size_of_a_page_is_asked_for(api: ApiSite, bench: Bench) -> No
     assert {query["per_page"] for query in api.queries} == {"3"}
 
 
-async def test_an_api_that_gives_fewer_than_asked_for_loses_nothing(
+async def test_an_api_that_returns_fewer_than_requested_loses_nothing(
     api: ApiSite, bench: Bench
 ) -> None:
     api.says("/products", by_offset(2))
@@ -123,7 +123,7 @@ async def test_a_list_shorter_than_its_total_is_cut(api: ApiSite, bench: Bench) 
     assert set(re.findall(r"\d+", cut)) == {"9", "2"}
 
 
-async def test_an_api_that_ignores_the_page_is_not_asked_for_ever(
+async def test_an_api_that_ignores_the_page_is_not_requested_forever(
     api: ApiSite, bench: Bench
 ) -> None:
     api.says("/products", {"items": PRODUCTS})
@@ -133,7 +133,7 @@ async def test_an_api_that_ignores_the_page_is_not_asked_for_ever(
     assert len(bench.cuts) == 1
 
 
-async def test_no_more_pages_are_asked_for_than_allowed(api: ApiSite, bench: Bench) -> None:
+async def test_no_more_pages_are_requested_than_allowed(api: ApiSite, bench: Bench) -> None:
     api.says("/products", in_pages())
 
     found = await keys(bench, manifest("{kind: page, most_pages: 2}"))
@@ -142,7 +142,7 @@ async def test_no_more_pages_are_asked_for_than_allowed(api: ApiSite, bench: Ben
     assert len(bench.cuts) == 1
 
 
-async def test_a_page_number_may_stand_in_the_body(api: ApiSite, bench: Bench) -> None:
+async def test_a_page_number_may_be_in_the_body(api: ApiSite, bench: Bench) -> None:
     def reply(_query: dict[str, str], body: bytes) -> Any:
         sent = orjson.loads(body)
         return in_pages()({"page": str(sent["page"])}, body) | {"echo": sent}
@@ -243,7 +243,7 @@ async def test_the_link_header_is_followed(api: ApiSite, bench: Bench) -> None:
     assert api.queries == [{"q": "x"}, {"page": "2", "q": "a,b"}]
 
 
-async def test_an_address_in_the_body_is_followed(api: ApiSite, bench: Bench) -> None:
+async def test_a_url_in_the_body_is_followed(api: ApiSite, bench: Bench) -> None:
     api.says(
         "/products",
         {"items": PRODUCTS[:3], "next": f"{api.url}/products?page=2"},
@@ -258,7 +258,7 @@ async def test_an_address_in_the_body_is_followed(api: ApiSite, bench: Bench) ->
 @pytest.mark.parametrize(
     "address", ["http://elsewhere.test/products", "//elsewhere.test/p", "ftp://x/p", "file:///etc"]
 )
-async def test_an_address_that_leads_away_is_not_followed(
+async def test_a_url_of_another_host_is_not_followed(
     api: ApiSite, bench: Bench, address: str
 ) -> None:
     api.says("/products", {"items": [], "next": address})
@@ -267,7 +267,7 @@ async def test_an_address_that_leads_away_is_not_followed(
         await keys(bench, manifest("{kind: next, path: next}"))
 
 
-async def test_an_address_on_a_named_host_is_followed(api: ApiSite, bench: Bench) -> None:
+async def test_a_url_on_a_named_host_is_followed(api: ApiSite, bench: Bench) -> None:
     port = api.url.rpartition(":")[2]
     elsewhere = f"http://localhost:{port}/products"
     api.says("/products", {"items": PRODUCTS[:3], "next": elsewhere}, {"items": PRODUCTS[3:]})
@@ -310,7 +310,7 @@ async def test_a_killed_run_goes_on_at_its_page(api: ApiSite, bench: Bench) -> N
     assert api.queries == [{"after": "3"}, {"after": "6"}]
 
 
-async def test_a_run_that_had_listed_all_asks_for_nothing(api: ApiSite, bench: Bench) -> None:
+async def test_a_run_that_had_listed_all_sends_no_request(api: ApiSite, bench: Bench) -> None:
     api.says("/products", by_cursor)
     await bench.find(manifest(CURSOR))
     api.asked.clear()
@@ -352,7 +352,9 @@ async def test_a_connection_is_followed_page_by_page(api: ApiSite, bench: Bench)
     assert sent[0]["query"].startswith("query($after: String, $kind: String) { products {")
 
 
-async def test_errors_in_a_good_answer_are_a_failure(api: ApiSite, bench: Bench) -> None:
+async def test_graphql_errors_in_a_successful_response_are_a_failure(
+    api: ApiSite, bench: Bench
+) -> None:
     errors = [{"message": "no such\nfield"}, {"message": "x"}]
     api.says("/graphql", {**connection([1], None), "errors": errors})
 
@@ -363,7 +365,7 @@ async def test_errors_in_a_good_answer_are_a_failure(api: ApiSite, bench: Bench)
     assert re.search(r"\b1\b", raised.value.reason)  # the number of the other errors
 
 
-async def test_a_rule_sees_graphql_errors_first(api: ApiSite, bench: Bench) -> None:
+async def test_a_handler_sees_graphql_errors_first(api: ApiSite, bench: Bench) -> None:
     throttled = {"errors": [{"message": "slow", "extensions": {"code": "THROTTLED"}}]}
     api.says("/graphql", throttled, connection([1], None))
     rule = "{when: {body: \"errors[?extensions.code == 'THROTTLED']\"}, do: wait, after: 5}"

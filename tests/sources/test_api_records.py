@@ -53,9 +53,7 @@ def grow(api: ApiSite) -> None:
 # ---------------------------------------------------------------- what is asked
 
 
-async def test_parameters_stand_in_address_query_headers_and_body(
-    api: ApiSite, bench: Bench
-) -> None:
+async def test_parameters_fill_url_query_headers_and_body(api: ApiSite, bench: Bench) -> None:
     api.says("/v1/a/b c/search", {"items": []})
     text = """
 base_url: '{base}/v1/'
@@ -207,7 +205,7 @@ async def test_a_record_without_a_key_is_quarantined_and_does_not_end_the_list(
     assert "'id'" in str(lost.reason)
 
 
-async def test_a_key_may_have_several_parts_and_a_record_its_own_address(
+async def test_a_key_may_have_several_parts_and_a_record_its_own_url(
     api: ApiSite, bench: Bench
 ) -> None:
     api.says("/products", {"items": [{"a": "x", "b": {"c": 2}, "link": "/p/x"}]})
@@ -236,7 +234,7 @@ async def test_a_key_that_several_records_have_is_noted(api: ApiSite, bench: Ben
         ([1], "'items'.*list.*1"),
     ],
 )
-async def test_an_answer_without_a_list_says_what_was_there(
+async def test_a_response_without_a_list_describes_its_content(
     api: ApiSite, bench: Bench, answer: Any, problem: str
 ) -> None:
     api.says("/products", answer)
@@ -348,7 +346,7 @@ async def test_lists_below_lists_give_records_that_know_where_they_hang(
     assert len(api.asked) == 1 + 2 + 4
 
 
-async def test_a_killed_fan_out_asks_for_no_list_twice_that_was_committed(
+async def test_a_killed_fan_out_requests_no_committed_list_again(
     api: ApiSite, bench: Bench
 ) -> None:
     grow(api)

@@ -164,7 +164,7 @@ async def test_the_cut_of_a_whole_run_comes_again_after_a_crash(clock: VirtualCl
 
 
 @pytest.mark.parametrize(("said", "cuts"), [("", 1), (", depth: 5", 0), (", depth: 9", 0)])
-async def test_links_beyond_a_depth_that_nobody_chose_are_a_cut(
+async def test_links_beyond_the_default_depth_are_a_cut(
     said: str, cuts: int, clock: VirtualClock
 ) -> None:
     text = f"start: {SITE}/c/0\nitems: h3 a\nfollow: {{links: nav a{said}}}"
@@ -216,7 +216,7 @@ async def test_a_sitemap_that_the_index_names_and_is_gone_is_a_cut(clock: Virtua
     assert len(visit.cuts) == 1
 
 
-async def test_an_address_that_is_too_long_is_left_out_with_a_warning(clock: VirtualClock) -> None:
+async def test_a_url_that_is_too_long_is_left_out_with_a_warning(clock: VirtualClock) -> None:
     text = f"start: {SITE}\nitems: {{sitemap: true}}"
     script = {f"{SITE}/sitemap.xml": urlset("/p/1", "/" + "x" * 100_000)}
 

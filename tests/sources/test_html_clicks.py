@@ -82,7 +82,7 @@ async def test_each_visit_clicks_further_than_the_last(clock: VirtualClock) -> N
     assert visit.cuts == []
 
 
-async def test_pages_with_an_address_are_not_clicked_through_again(clock: VirtualClock) -> None:
+async def test_pages_with_a_url_are_not_clicked_through_again(clock: VirtualClock) -> None:
     link = Clicking(45, has_address=True)
 
     keys, _, _ = await discover(link, clock)
@@ -326,7 +326,7 @@ async def test_a_list_whose_next_page_always_fails_is_not_complete(
     assert report.exit_code != 0
 
 
-async def test_a_page_that_is_missing_behind_a_click_makes_the_job_partial(
+async def test_a_missing_page_after_a_click_makes_the_job_partial(
     lists: ScriptedSite, tmp_path: Path
 ) -> None:
     lists.says("/static/3", status=404)

@@ -36,7 +36,7 @@ def urlset(*paths: str, tag: str = "url") -> bytes:
 # ---------------------------------------------------------------- start addresses
 
 
-async def test_without_items_the_start_addresses_are_items(clock: VirtualClock) -> None:
+async def test_without_items_the_start_urls_are_items(clock: VirtualClock) -> None:
     text = f"start: {{url: '{SITE}/{{kind}}/{{n}}', each: {{kind: [a, b], n: {{from: 1, to: 2}}}}}}"
 
     assert await found_keys(text, {}, clock) == ["/a/1", "/a/2", "/b/1", "/b/2"]
@@ -65,7 +65,7 @@ async def test_a_range_whose_end_is_not_a_number_is_refused(clock: VirtualClock)
         await found_keys(text, {}, clock)
 
 
-async def test_start_addresses_go_on_where_a_crash_left_them(clock: VirtualClock) -> None:
+async def test_start_urls_continue_after_a_crash(clock: VirtualClock) -> None:
     source = source_of(f"start: {{url: '{SITE}/{{n}}', each: {{n: {{from: 1, to: 450}}}}}}")
     _, cursors = await discovered(source, ScriptedWeb({}), clock)
 
@@ -89,20 +89,20 @@ async def test_links_lead_to_items_each_once(clock: VirtualClock) -> None:
     ]
 
 
-async def test_a_heading_stands_for_the_link_in_it(clock: VirtualClock) -> None:
+async def test_a_heading_is_read_as_the_link_in_it(clock: VirtualClock) -> None:
     text = f"start: {SITE}/list\nitems: h3"
 
     assert await found_keys(text, {f"{SITE}/list": linked("/p/1")}, clock) == ["/p/1"]
 
 
-async def test_a_pattern_alone_takes_every_link_that_matches(clock: VirtualClock) -> None:
+async def test_a_pattern_alone_selects_every_matching_link(clock: VirtualClock) -> None:
     text = f"start: {SITE}/list\nitems: {{match: '/p/\\d+$'}}"
     page = linked("/p/1", "/about", "/p/x") + '<a href="/p/2">x</a>'
 
     assert await found_keys(text, {f"{SITE}/list": page}, clock) == ["/p/1", "/p/2"]
 
 
-async def test_a_key_comes_from_the_link_or_from_its_address(clock: VirtualClock) -> None:
+async def test_a_key_comes_from_the_link_or_from_its_url(clock: VirtualClock) -> None:
     page = '<h3><a href="/p/7-cod" data-id="A7">x</a></h3>'
 
     assert await found_keys(f"{LINKS}\nkey: '@data-id'", {f"{SITE}/list": page}, clock) == ["A7"]
@@ -110,7 +110,7 @@ async def test_a_key_comes_from_the_link_or_from_its_address(clock: VirtualClock
     assert await found_keys(by_address, {f"{SITE}/list": page}, clock) == ["7"]
 
 
-async def test_an_item_without_its_key_is_kept_under_its_path_and_told(
+async def test_an_item_without_its_key_is_kept_under_its_path_with_a_note(
     clock: VirtualClock,
 ) -> None:
     visit = Visit(ScriptedWeb({f"{SITE}/list": linked("/p/1")}), clock)
@@ -228,7 +228,7 @@ async def test_index_pages_are_followed_each_once_on_their_own_host(clock: Virtu
     assert web.addresses == [f"{SITE}/", f"{SITE}/c/1", f"{SITE}/c/2"]
 
 
-async def test_following_goes_no_deeper_than_it_is_told(clock: VirtualClock) -> None:
+async def test_links_are_followed_up_to_the_depth(clock: VirtualClock) -> None:
     text = f"start: {SITE}/c/0\nitems: h3 a\nfollow: {{links: nav a, depth: 2}}"
     pages = {
         f"{SITE}/c/{n}": linked(f"/p/{n}", more=f'<nav><a href="/c/{n + 1}">x</a></nav>')
@@ -249,12 +249,12 @@ async def test_a_category_that_is_gone_is_noted_and_the_rest_is_read(clock: Virt
     assert f"{SITE}/c/1" in notes_on(visit, "discovery")[0]
 
 
-async def test_a_start_address_that_is_gone_is_an_error(clock: VirtualClock) -> None:
+async def test_a_start_url_that_is_gone_is_an_error(clock: VirtualClock) -> None:
     with pytest.raises(Gone):
         await found_keys(LINKS, {}, clock)
 
 
-async def test_of_several_start_addresses_one_that_is_gone_is_a_cut(clock: VirtualClock) -> None:
+async def test_of_several_start_urls_one_that_is_gone_is_a_cut(clock: VirtualClock) -> None:
     text = f"start: [{SITE}/a, {SITE}/b]\nitems: h3 a"
     visit = Visit(ScriptedWeb({f"{SITE}/b": linked("/p/1")}), clock)
 

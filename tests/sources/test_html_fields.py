@@ -43,7 +43,7 @@ async def test_a_text_is_the_text_of_the_first_element(clock: VirtualClock) -> N
     assert data == {"title": "Cod line strong", "about": "One twothree"}
 
 
-async def test_an_attribute_and_html_stand_after_an_at_sign(clock: VirtualClock) -> None:
+async def test_an_attribute_and_html_are_selected_with_an_at_sign(clock: VirtualClock) -> None:
     data, _ = await read("fields: {id: h1@id, html: .tag@html}", PAGE, clock)
 
     assert data == {"id": "t1", "html": "red"}
@@ -68,7 +68,7 @@ async def test_what_is_not_there_is_none_and_says_where_it_was_looked_for(
     assert "css .price, css .empty" in note
 
 
-async def test_a_default_stands_in_only_where_it_is_written_and_is_told(
+async def test_a_default_is_used_only_if_written_and_with_a_note(
     clock: VirtualClock,
 ) -> None:
     data, visit = await read("fields: {price: {css: .price, default: 0}}", PAGE, clock)
@@ -199,7 +199,7 @@ async def test_half_a_character_in_json_does_not_spoil_the_record(clock: Virtual
     assert data == {"name": "cod ?"}
 
 
-async def test_json_in_scripts_is_found_by_selector_or_by_what_stands_before_it(
+async def test_json_in_scripts_is_found_by_selector_or_by_the_text_before_it(
     clock: VirtualClock,
 ) -> None:
     text = r"""
@@ -214,13 +214,13 @@ async def test_json_in_scripts_is_found_by_selector_or_by_what_stands_before_it(
     assert data == {"stock": 7, "tags": ["a", "b"], "id": 42}
 
 
-async def test_a_field_may_come_from_the_address(clock: VirtualClock) -> None:
+async def test_a_field_may_come_from_the_url(clock: VirtualClock) -> None:
     data, _ = await read("fields: {number: {url: '/p/(\\d+)', type: integer}}", PAGE, clock)
 
     assert data == {"number": 1}
 
 
-async def test_different_places_stand_in_one_chain(clock: VirtualClock) -> None:
+async def test_different_places_are_tried_in_order(clock: VirtualClock) -> None:
     text = "fields: {name: [.name, {json_ld: Book.name}, {url: '/p/(x)'}, h1@id]}"
 
     data, _ = await read(text, PAGE, clock)
@@ -228,13 +228,13 @@ async def test_different_places_stand_in_one_chain(clock: VirtualClock) -> None:
     assert data == {"name": "t1"}
 
 
-async def test_an_address_is_made_whole_from_the_base_of_the_page(clock: VirtualClock) -> None:
+async def test_a_relative_url_is_resolved_with_the_base_of_the_page(clock: VirtualClock) -> None:
     data, _ = await read("fields: {photo: {css: .photo@href, type: url}}", PAGE, clock)
 
     assert data == {"photo": f"{SITE}/shop/photo.jpg"}
 
 
-async def test_a_pattern_takes_the_part_that_counts(clock: VirtualClock) -> None:
+async def test_a_pattern_selects_a_part_of_the_text(clock: VirtualClock) -> None:
     text = "fields: {word: {css: h1, match: 'Cod (\\w+)'}, none: {css: h1, match: Hake}}"
 
     data, visit = await read(text, PAGE, clock)
@@ -277,7 +277,7 @@ async def test_a_page_without_bad_bytes_has_no_note(clock: VirtualClock) -> None
 PAGE_WORDS = "<h1>Продава  Двустаен апартамент</h1><p>Prefabricated  PANELS</p><i>1</i><i>?</i>"
 
 
-async def test_a_word_becomes_what_it_stands_for_in_any_case(clock: VirtualClock) -> None:
+async def test_a_word_is_mapped_to_its_value_in_any_case(clock: VirtualClock) -> None:
     text = """
         fields:
           rooms: {css: h1, match: 'Продава (\\w+)', words: {едностаен: 1, двустаен: 2}}

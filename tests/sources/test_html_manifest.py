@@ -83,7 +83,7 @@ def test_what_was_checked_can_be_written_down_and_checked_again() -> None:
     assert again == manifest
 
 
-def test_short_forms_are_what_they_stand_for() -> None:
+def test_short_forms_equal_the_long_ones() -> None:
     short = checked(
         "{start: https://a.test, items: h3 a, pages: a.next, follow: nav a, key: '@id'}"
     )
@@ -246,7 +246,7 @@ PROBLEMS = [
 
 
 @pytest.mark.parametrize(("address", "problem"), PROBLEMS)
-def test_a_bad_start_address_is_refused(address: str, problem: str) -> None:
+def test_an_invalid_start_url_is_refused(address: str, problem: str) -> None:
     text = """
         parameters: {site: {type: text}}
         start: "{site}/list"
@@ -254,14 +254,14 @@ def test_a_bad_start_address_is_refused(address: str, problem: str) -> None:
         """
     kind = type(source_of(text, site="https://shop.test"))
 
-    with pytest.raises(BadOption, match=problem) as told:
+    with pytest.raises(BadOption, match=problem) as raised:
         kind.with_options({"site": address})
 
-    assert "pw" not in str(told.value)
+    assert "pw" not in str(raised.value)
 
 
 @pytest.mark.parametrize(("address", "problem"), PROBLEMS)
-def test_a_bad_base_address_is_refused(address: str, problem: str) -> None:
+def test_an_invalid_base_url_is_refused(address: str, problem: str) -> None:
     manifest = ApiManifest.model_validate(
         {
             "name": "shop",

@@ -220,7 +220,7 @@ async def test_more_may_come_as_html_in_json_with_a_cursor(clock: VirtualClock) 
     assert await found_keys(text, script, clock) == ["/p/1", "/p/2", "/p/3"]
 
 
-async def test_a_cursor_that_stands_still_ends_the_list(clock: VirtualClock) -> None:
+async def test_a_repeated_cursor_ends_the_list(clock: VirtualClock) -> None:
     text = paged('{kind: more, url: "{start}/api?c={cursor}", links: urls, cursor: next}')
     script: dict[str, Any] = {
         LIST: linked("/p/1"),
@@ -231,7 +231,7 @@ async def test_a_cursor_that_stands_still_ends_the_list(clock: VirtualClock) -> 
     assert await asked(text, script, clock) == ["/list/api?c=", "/list/api?c=x"]
 
 
-async def test_more_may_come_as_addresses_in_json(clock: VirtualClock) -> None:
+async def test_more_may_come_as_urls_in_json(clock: VirtualClock) -> None:
     text = paged('{kind: more, url: "{start}/api?p={page}", first: 1, links: "items[].url"}')
     script: dict[str, Any] = {
         LIST: "<div id=shell></div>",

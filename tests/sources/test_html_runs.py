@@ -131,7 +131,7 @@ async def test_a_browser_opens_every_page(rendered: Rendered) -> None:
     assert await rendered("browser", "<h1>x</h1>") == [True, True]
 
 
-async def test_auto_asks_the_browser_only_for_pages_without_fields(rendered: Rendered) -> None:
+async def test_auto_uses_the_browser_only_for_pages_without_fields(rendered: Rendered) -> None:
     assert await rendered("auto", "<h1>x</h1>") == [False, False]
     assert await rendered("auto", "<div id=app></div>") == [False, False, True]
 

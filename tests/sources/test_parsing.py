@@ -123,13 +123,13 @@ def test_what_is_not_one_amount_is_not_guessed(text: Any, reason: str) -> None:
         read_value("money", text)
 
 
-def test_a_sign_of_several_countries_is_told_apart_by_the_locale() -> None:
+def test_the_locale_decides_a_sign_of_several_countries() -> None:
     assert read_value("money", "$12", locale="en-US")["currency"] == "USD"
     assert read_value("money", "$12", locale="en-CA")["currency"] == "CAD"
     assert read_value("money", "12 kr", locale="sv")["currency"] == "SEK"
 
 
-def test_a_currency_that_is_said_stands_in_where_the_text_has_none() -> None:
+def test_the_form_is_the_currency_of_a_text_without_one() -> None:
     assert read_value("money", "12", form="CHF") == {"amount": 12.0, "currency": "CHF"}
 
 
@@ -208,7 +208,7 @@ def test_any_day_survives_the_german_way(day: date) -> None:
         (1714557600, "2024-05-01T10:00:00+00:00"),
     ],
 )
-def test_a_moment_keeps_its_offset_and_is_given_none(text: Any, moment: str) -> None:
+def test_a_time_keeps_its_offset_and_gets_none(text: Any, moment: str) -> None:
     assert read_value("datetime", text) == moment
 
 
@@ -221,7 +221,7 @@ def test_a_moment_keeps_its_offset_and_is_given_none(text: Any, moment: str) -> 
         ("1 May 2024 25:30", "time"),
     ],
 )
-def test_no_part_of_a_moment_is_made_up(text: str, reason: str) -> None:
+def test_no_part_of_a_time_is_made_up(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         read_value("datetime", text)
 
@@ -282,7 +282,7 @@ def test_what_is_not_one_area_is_not_guessed(text: str, reason: str) -> None:
         read_value("area", text)
 
 
-def test_a_unit_that_is_said_stands_in_where_the_text_has_none() -> None:
+def test_the_form_is_the_unit_of_a_text_without_one() -> None:
     assert read_value("area", "85", form="m²") == 85.0
 
 
@@ -361,7 +361,7 @@ def test_a_floor_is_a_number_and_the_ground_floor_is_zero(text: Any, floor: int)
 
 
 @pytest.mark.parametrize("text", ["6 floors", "6 етажа", "6 Etagen", "6 storeys", 6])
-def test_the_floors_of_a_house_may_stand_alone(text: Any) -> None:
+def test_the_floors_of_a_house_are_read_without_a_floor(text: Any) -> None:
     assert read_value("floors", text) == 6
 
 
@@ -385,7 +385,7 @@ def test_what_is_not_one_floor_is_not_guessed(text: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["3", "партер", "3. OG", "", "3 of 6, 8 floors"])
-def test_floors_that_are_not_told_are_not_guessed(text: str) -> None:
+def test_missing_numbers_of_floors_are_not_guessed(text: str) -> None:
     with pytest.raises(ValueError, match="floors"):
         read_value("floors", text)
 

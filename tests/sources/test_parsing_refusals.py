@@ -47,12 +47,12 @@ def test_digits_next_to_letters_are_not_a_part_of_a_number(kind: str, text: str)
     ("text", "number"),
     [("5万", 50_000), ("3億", 3e8), ("12 тыс", 12_000), ("A4 500", 500), ("\uff0d5", -5)],
 )
-def test_a_numeral_behind_a_number_is_counted(text: str, number: float) -> None:
+def test_a_numeral_after_a_number_is_counted(text: str, number: float) -> None:
     assert read("number", text) == number
 
 
 @pytest.mark.parametrize("text", ["Our price - 44.99", "- $44.99"])
-def test_a_dash_is_not_taken_for_a_minus(text: str) -> None:
+def test_a_dash_is_not_a_minus(text: str) -> None:
     assert read("money", text) is None
 
 
@@ -85,7 +85,7 @@ _AROUND = st.text(st.characters(categories=("L", "S", "P", "Z", "M", "No")), max
 
 
 @given(_AROUND, st.integers(0, 10**12), st.sampled_from(["", ".5", ",5"]), _AROUND)
-def test_whatever_surrounds_a_number_it_is_whole_or_refused(
+def test_a_number_in_any_text_is_whole_or_refused(
     before: str, number: int, fraction: str, behind: str
 ) -> None:
     value = float(f"{number}{fraction.replace(',', '.')}")
@@ -161,7 +161,7 @@ def test_three_decimals_are_read_as_the_locale_says_or_refused(currency: str) ->
     assert read("money", f"423.923 {currency}") is None
 
 
-def test_words_of_a_price_are_not_taken_for_currencies() -> None:
+def test_words_of_a_price_are_not_currencies() -> None:
     assert read("money", "ALL FOR 12 €")["currency"] == "EUR"
     assert read("money", "Le 12", form="EUR")["currency"] == "EUR"
 
@@ -234,7 +234,7 @@ def test_a_range_of_days_is_not_its_last_day(text: str) -> None:
     assert read("date", text) is None
 
 
-def test_a_year_behind_a_time_is_not_its_fraction() -> None:
+def test_a_year_after_a_time_is_not_its_fraction() -> None:
     assert read("datetime", "Tue Jan 5 10:00:00,2021") == "2021-01-05T10:00:00"
 
 
@@ -376,7 +376,7 @@ def test_words_that_are_no_currency_leave_that_of_the_form(text: str) -> None:
         ("datetime", 1714557600000, None, "2024-05-01T10:00:00+00:00"),
     ],
 )
-def test_a_number_is_a_day_or_a_moment_where_it_looks_like_one(
+def test_a_number_is_read_as_a_day_or_a_timestamp(
     kind: str, value: Any, form: str | None, read: str
 ) -> None:
     assert read_value(kind, value, form=form) == read
@@ -472,7 +472,9 @@ def test_what_is_no_amount_of_a_currency_is_refused(
         ("5", "kr", 5.0, "kr"),
     ],
 )
-def test_money_is_counted_out(text: str, form: str | None, amount: float, currency: str) -> None:
+def test_sizes_and_signs_of_money_are_read(
+    text: str, form: str | None, amount: float, currency: str
+) -> None:
     assert read_value("money", text, form=form) == {"amount": amount, "currency": currency}
 
 

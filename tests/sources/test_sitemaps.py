@@ -168,7 +168,7 @@ async def test_a_truncated_child_costs_its_missing_part_only(
     assert len(visit.cuts) == 1
 
 
-async def test_a_packed_text_that_is_cut_gives_no_half_address(clock: VirtualClock) -> None:
+async def test_a_truncated_gzipped_text_yields_no_partial_url(clock: VirtualClock) -> None:
     packed = gzip.compress(f"{SITE}/p/2\n{SITE}/p/22222".encode(), 0)
 
     keys, visit, _ = await walked(ALL, INDEX | {f"{SITE}/2.xml": packed[:-12]}, clock)
