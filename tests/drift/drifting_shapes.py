@@ -31,7 +31,7 @@ def data_of(draws: Random, number: int) -> dict[str, Any]:
 
 
 def shapes_of(seed: int, count: int, change: Change = dict, *, start: int = 0) -> list[Shape]:
-    """Return the shapes of so many records, each changed first."""
+    """Return the shapes of `count` records, each changed first."""
     draws = Random(f"{seed} {start}")
     numbers = range(start, start + count)
     return [

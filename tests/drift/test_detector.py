@@ -1,4 +1,4 @@
-"""What is called drift, how soon, and above all what is not."""
+"""What counts as drift, how soon it is noticed, and what does not count."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from tests.drift.drifting_shapes import Change, put, shapes_of, without
 from tests.pipeline.drafts import draft
 
 
-def watched(shapes: list[Shape], history: Profile | None = None) -> dict[str, FieldDrift]:
-    """Return what a watch tells of these records, by field."""
-    watch = DriftDetector(history)
+def notices_of(shapes: list[Shape], history: Profile | None = None) -> dict[str, FieldDrift]:
+    """Return what a detector notices in these records, by field."""
+    detector = DriftDetector(history)
     return {
         notice.field: notice
         for place, shape in enumerate(shapes, 1)
-        for notice in watch.add(shape, place)
+        for notice in detector.add(shape, place)
     }
 
 
@@ -49,20 +49,20 @@ def history_of(seed: int, count: int = 200) -> Profile:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_normal_variation_is_no_drift_in_a_first_run(seed: int) -> None:
-    assert watched(shapes_of(seed, 600)) == {}
+def test_normal_variation_in_a_first_run_is_not_drift(seed: int) -> None:
+    assert notices_of(shapes_of(seed, 600)) == {}
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_normal_variation_is_no_drift_after_earlier_runs(seed: int) -> None:
-    judgement = judge_run(shapes_of(seed, 300), history_of(seed))
+def test_normal_variation_after_earlier_runs_is_not_drift(seed: int) -> None:
+    assessment = judge_run(shapes_of(seed, 300), history_of(seed))
 
-    assert (judgement.drift, judgement.warnings) == ((), ())
+    assert (assessment.drift, assessment.warnings) == ((), ())
 
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("count", [1, 5, 15])
-def test_a_small_site_is_no_drift(seed: int, count: int) -> None:
+def test_a_small_site_is_not_drift(seed: int, count: int) -> None:
     history = history_of(seed + 1, count=15)
 
     assert judge_run(shapes_of(seed, count), history).drift == ()
@@ -70,10 +70,10 @@ def test_a_small_site_is_no_drift(seed: int, count: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("name", ["price", "title", "stock", "text"])
-def test_a_field_that_empties_is_told_within_twenty_items(seed: int, name: str) -> None:
+def test_an_emptied_field_is_noticed_within_20_items(seed: int, name: str) -> None:
     shapes = shapes_of(seed, 100) + shapes_of(seed, 50, without(name), start=100)
 
-    notices = watched(shapes)
+    notices = notices_of(shapes)
 
     assert set(notices) == {name}
     assert 100 < notices[name].place <= 120
@@ -90,28 +90,28 @@ CHANGES: dict[str, tuple[str, Change]] = {
 
 
 @pytest.mark.parametrize("case", CHANGES)
-def test_a_field_that_changes_is_told_within_fifty_items(case: str) -> None:
+def test_a_changed_field_is_noticed_within_50_items(case: str) -> None:
     name, change = CHANGES[case]
     shapes = shapes_of(1, 200) + shapes_of(1, 50, change, start=200)
 
-    notices = watched(shapes)
+    notices = notices_of(shapes)
 
     assert set(notices) == {name}
     assert 200 < notices[name].place <= 250
 
 
 @pytest.mark.parametrize("factor", [0.01, 100])
-def test_numbers_in_another_unit_are_told_by_earlier_runs(factor: float) -> None:
+def test_numbers_in_another_unit_are_drift_from_earlier_runs(factor: float) -> None:
     shapes = shapes_of(1, 100, put("price", lambda price: price * factor))
 
-    assert set(watched(shapes, history_of(1))) == {"price"}
+    assert set(notices_of(shapes, history_of(1))) == {"price"}
 
 
-def test_a_worse_score_is_told_when_no_field_tells_it() -> None:
+def test_a_lower_score_is_drift_if_no_field_drifted() -> None:
     worse = [shape_of(str(n), {"title": f"Thing {n}"}, 40 + n % 5) for n in range(60)]
     usual = profile_of([shape_of(str(n), {"title": f"Thing {n}"}, 85 + n % 9) for n in range(200)])
 
-    notices = watched(worse, usual)
+    notices = notices_of(worse, usual)
 
     assert list(notices) == ["@score"]
     assert "42" in notices["@score"].now
@@ -151,11 +151,11 @@ def refused_by_manifest(html: str) -> str:
     return f"{page.url}: {reading.problem}"
 
 
-def test_items_that_fail_on_a_field_speak_for_it() -> None:
+def test_items_that_fail_on_a_field_count_as_drift_of_it() -> None:
     reason = refused_by_manifest("<p>nothing here</p>")
     failed = [shape_of_failure(str(n), reason) for n in range(100, 130)]
 
-    notices = watched(shapes_of(1, 100) + failed)
+    notices = notices_of(shapes_of(1, 100) + failed)
 
     assert set(notices) == {"price"}
     assert (notices["price"].place <= 120, notices["price"].since) == (True, "100")
@@ -180,7 +180,7 @@ def test_a_reason_names_the_field_in_several_ways(reason: str) -> None:
 def test_a_field_that_is_refused_is_reported_as_not_valid(reason: str) -> None:
     failed = [shape_of_failure(str(n), reason) for n in range(100, 140)]
 
-    notices = watched(shapes_of(1, 100) + failed)
+    notices = notices_of(shapes_of(1, 100) + failed)
 
     assert "valid" in notices["price"].now
 
@@ -190,7 +190,7 @@ def test_a_run_may_find_a_little_less_or_more(found: int, fewest: int) -> None:
     assert far_fewer(found, fewest) is None
 
 
-def test_a_run_that_finds_far_fewer_items_is_told() -> None:
+def test_far_fewer_items_are_drift() -> None:
     difference = far_fewer(49, 100)
 
     assert difference is not None
@@ -199,39 +199,39 @@ def test_a_run_that_finds_far_fewer_items_is_told() -> None:
     assert "100" in difference.before
 
 
-def test_what_is_not_known_of_a_field_is_no_news() -> None:
+def test_a_forgotten_field_does_not_drift() -> None:
     history = history_of(1)
     history.forget({"seller", "price"})
 
-    judgement = judge_run(shapes_of(2, 200, put("price", str)), history)
+    assessment = judge_run(shapes_of(2, 200, put("price", str)), history)
 
-    assert (judgement.drift, judgement.warnings) == ((), ())
+    assert (assessment.drift, assessment.warnings) == ((), ())
 
 
 @pytest.mark.parametrize("reason", [None, "", "no table here"])
-def test_a_reason_may_name_no_field(reason: str | None) -> None:
+def test_a_reason_may_not_name_a_field(reason: str | None) -> None:
     assert shape_of_failure("3", reason).cells == {}
 
 
-def test_items_that_fail_for_no_named_field_are_told_as_a_whole() -> None:
+def test_failures_without_a_field_are_drift_of_validity() -> None:
     failed = [shape_of_failure(str(n), "KeyError: 'no table'") for n in range(100, 130)]
 
-    notices = watched(shapes_of(1, 100) + failed)
+    notices = notices_of(shapes_of(1, 100) + failed)
 
     assert list(notices) == ["@valid"]
     assert "@valid" not in str(notices["@valid"])  # it has a name for people
 
 
-def test_a_list_that_is_sorted_by_price_is_no_drift() -> None:
+def test_a_list_sorted_by_price_is_not_drift() -> None:
     shapes = [shape_of(str(n), {"price": float(n), "text": "x" * (n // 4)}) for n in range(400)]
 
-    assert watched(shapes) == {}
+    assert notices_of(shapes) == {}
 
 
-def test_numbers_of_their_own_may_go_up_from_run_to_run() -> None:
+def test_growing_ids_are_not_drift() -> None:
     earlier = profile_of([shape_of(str(n), {"id": n}) for n in range(200)])
 
-    assert watched([shape_of(str(n), {"id": n}) for n in range(9000, 9100)], earlier) == {}
+    assert notices_of([shape_of(str(n), {"id": n}) for n in range(9000, 9100)], earlier) == {}
 
 
 def flats_and_garages() -> list[Shape]:
@@ -242,104 +242,104 @@ def flats_and_garages() -> list[Shape]:
     ]
 
 
-def test_what_a_part_of_an_earlier_run_has_shown_is_no_news() -> None:
-    judgement = judge_run(flats_and_garages(), profile_of(flats_and_garages()))
+def test_what_part_of_an_earlier_run_showed_is_not_drift() -> None:
+    assessment = judge_run(flats_and_garages(), profile_of(flats_and_garages()))
 
-    assert (judgement.drift, judgement.warnings) == ((), ())
+    assert (assessment.drift, assessment.warnings) == ((), ())
 
 
-def test_sites_are_watched_each_by_itself() -> None:
+def test_each_site_has_its_own_baseline() -> None:
     sites = [
         shape_of(str(n), {"title": f"t{n}", "price": 5 if n < 200 else None}, site=f"s{n // 200}")
         for n in range(400)
     ]
 
-    assert watched(sites) == {}
+    assert notices_of(sites) == {}
 
 
-def test_a_field_is_told_once_and_its_parts_not_at_all() -> None:
+def test_a_field_is_noticed_once_without_its_parts() -> None:
     shapes = shapes_of(1, 100) + shapes_of(1, 200, without("seller"), start=100)
 
-    assert set(watched(shapes)) == {"seller"}
+    assert set(notices_of(shapes)) == {"seller"}
 
 
-def test_what_was_noticed_before_is_not_told_again() -> None:
-    watch = DriftDetector(noticed=["price"])
+def test_a_noticed_field_is_not_noticed_again() -> None:
+    detector = DriftDetector(noticed=["price"])
     shapes = shapes_of(1, 100) + shapes_of(1, 50, without("price"), start=100)
 
-    assert [one for n, shape in enumerate(shapes, 1) for one in watch.add(shape, n)] == []
+    assert [one for n, shape in enumerate(shapes, 1) for one in detector.add(shape, n)] == []
 
 
-def test_a_column_that_is_empty_in_a_whole_run_of_a_few_is_drift() -> None:
-    judgement = judge_run(shapes_of(1, 8, without("title")), history_of(1))
+def test_an_emptied_column_of_a_short_run_is_drift() -> None:
+    assessment = judge_run(shapes_of(1, 8, without("title")), history_of(1))
 
-    assert [one.field for one in judgement.drift] == ["title"]
+    assert [one.field for one in assessment.drift] == ["title"]
 
 
 def test_an_empty_column_without_history_is_a_warning() -> None:
-    judgement = judge_run(shapes_of(1, 120, without("price")), None)
+    assessment = judge_run(shapes_of(1, 120, without("price")), None)
 
-    assert judgement.drift == ()
-    assert judgement.empty == ("price",)
-    (warning,) = judgement.warnings
+    assert assessment.drift == ()
+    assert assessment.empty == ("price",)
+    (warning,) = assessment.warnings
     assert "price" in warning
     assert "120" in warning
 
 
-def test_a_column_that_was_empty_before_is_nothing_new() -> None:
+def test_a_column_that_was_empty_before_is_not_warned_of() -> None:
     shapes = shapes_of(1, 120, without("price"))
 
-    judgement = judge_run(shapes, None, known_empty={"price"})
+    assessment = judge_run(shapes, None, known_empty={"price"})
 
-    assert (judgement.warnings, judgement.empty) == ((), ("price",))
+    assert (assessment.warnings, assessment.empty) == ((), ("price",))
 
 
 def test_a_column_that_is_seldom_filled_may_be_empty_in_a_short_run() -> None:
-    judgement = judge_run(shapes_of(1, 20, without("reserve")), history_of(1))
+    assessment = judge_run(shapes_of(1, 20, without("reserve")), history_of(1))
 
-    assert judgement.warnings == ()
+    assert assessment.warnings == ()
 
 
-def test_a_word_in_the_reason_of_a_failure_is_no_empty_column() -> None:
+def test_a_word_in_a_failure_reason_is_not_an_empty_column() -> None:
     shapes = [*shapes_of(1, 200), shape_of_failure("x", "KeyError: 'no table'")]
 
     assert judge_run(shapes, None).warnings == ()
 
 
-def test_a_declared_field_that_never_came_is_a_warning() -> None:
+def test_a_declared_field_without_values_is_a_warning() -> None:
     rows: list[dict[str, Any]] = [{"title": f"t{n}"} for n in range(20)]
     shapes = [shape_of(str(n), row) for n, row in enumerate(rows)]
 
-    judgement = judge_run(shapes, None, declared=["title", "price"])
+    assessment = judge_run(shapes, None, declared=["title", "price"])
 
-    assert judgement.empty == ("price",)
-    (warning,) = judgement.warnings
+    assert assessment.empty == ("price",)
+    (warning,) = assessment.warnings
     assert "price" in warning
     assert "20" in warning
 
 
-def test_a_column_that_may_be_empty_is_silent() -> None:
+def test_an_accepted_empty_column_is_not_warned_of() -> None:
     history = profile_of(shapes_of(2, 100, without("price")))
     history.quiet = {"price"}
 
-    judgement = judge_run(shapes_of(1, 100, without("price")), history)
+    assessment = judge_run(shapes_of(1, 100, without("price")), history)
 
-    assert judgement.warnings == ()
-    assert judgement.profile.quiet == {"price"}
+    assert assessment.warnings == ()
+    assert assessment.profile.quiet == {"price"}
 
 
-def test_a_field_that_was_never_there_is_a_warning_only() -> None:
+def test_a_new_field_is_a_warning() -> None:
     history = history_of(1)
 
-    judgement = judge_run(shapes_of(2, 60, lambda data: {**data, "phone": "1"}), history)
+    assessment = judge_run(shapes_of(2, 60, lambda data: {**data, "phone": "1"}), history)
 
-    assert judgement.drift == ()
-    (warning,) = judgement.warnings
+    assert assessment.drift == ()
+    (warning,) = assessment.warnings
     assert "phone" in warning
     assert "100%" in warning
 
 
-def test_a_name_with_a_dot_beside_another_is_no_part_of_it() -> None:
+def test_a_name_with_a_dot_may_be_a_field_of_its_own() -> None:
     flat = [shape_of(f"{n}", {"price": "5 EUR", "price.amount": n}) for n in range(60)]
     history = profile_of(flat)
 
@@ -350,7 +350,7 @@ def test_a_name_with_a_dot_beside_another_is_no_part_of_it() -> None:
     assert [one.field for one in gone.drift] == ["price.amount"]
 
 
-def test_a_part_is_measured_by_those_that_have_the_whole() -> None:
+def test_a_nested_field_is_counted_among_its_objects() -> None:
     shapes = [
         shape_of(f"{n}", {"price": {"amount": n} if n % 2 else "on request"}) for n in range(60)
     ]
@@ -360,7 +360,7 @@ def test_a_part_is_measured_by_those_that_have_the_whole() -> None:
     assert (history.seen("price.amount"), history.share("price.amount")) == (30, 1.0)
 
 
-def test_more_than_all_are_taken_for_all() -> None:
+def test_counts_are_clamped_to_their_range() -> None:
     assert chance_of_fewer(5, 0, 0, 60) == 1.0
     assert chance_of_fewer(70, 60, 60, 50) == chance_of_fewer(60, 60, 50, 50)
 
@@ -382,13 +382,13 @@ def authors(count: int) -> list[Shape]:
 
 
 @pytest.mark.parametrize("count", [90, 300])
-def test_records_of_two_kinds_are_no_drift_in_a_first_run(count: int) -> None:
+def test_two_kinds_of_records_in_a_first_run_are_not_drift(count: int) -> None:
     assert not judge_run([*quotes(count), *authors(count)], None).drift
-    assert not watched([*authors(count), *quotes(count)])
+    assert not notices_of([*authors(count), *quotes(count)])
 
 
 @pytest.mark.parametrize("second", [20, 100, 400])
-def test_records_of_two_kinds_are_no_drift_in_later_runs(second: int) -> None:
+def test_two_kinds_of_records_in_later_runs_are_not_drift(second: int) -> None:
     history = profile_of([*quotes(200), *authors(100)])
 
     assert not judge_run([*authors(100), *quotes(second)], history).drift
@@ -397,7 +397,7 @@ def test_records_of_two_kinds_are_no_drift_in_later_runs(second: int) -> None:
     assert not judge_run([*quotes(200), *authors(100)], profile_of(mixed)).drift
 
 
-def test_a_kind_that_shares_fields_with_another_is_told_apart() -> None:
+def test_kinds_of_records_may_share_fields() -> None:
     books = [
         shape_of(f"b{n}", {"url": f"/b/{n}", "title": f"T{n}", "price": n}) for n in range(120)
     ]
@@ -411,7 +411,7 @@ def test_a_kind_that_shares_fields_with_another_is_told_apart() -> None:
 def test_a_field_that_vanishes_from_one_of_two_kinds_is_noticed() -> None:
     broken = [shape_of(f"q{n}", {"author": f"A{n}", "tags": ["a"]}) for n in range(300, 360)]
 
-    assert "text" in watched([*quotes(200), *authors(200), *broken])
+    assert "text" in notices_of([*quotes(200), *authors(200), *broken])
     assert judge_run(
         [*authors(200), *(shape_of(f"q{n}", {"author": "A", "tags": ["a"]}) for n in range(200))],
         profile_of([*quotes(200), *authors(200)]),
@@ -421,7 +421,7 @@ def test_a_field_that_vanishes_from_one_of_two_kinds_is_noticed() -> None:
 def test_records_that_lose_most_of_their_fields_are_not_another_kind() -> None:
     rest = [shape_of(f"q{n}", {"tags": ["a"]}) for n in range(60)]
 
-    assert {"text", "author"} <= watched([*quotes(200), *rest]).keys()
+    assert {"text", "author"} <= notices_of([*quotes(200), *rest]).keys()
 
 
 Row = Callable[[int], dict[str, Any]]
@@ -483,7 +483,7 @@ def test_keys_of_items_are_not(key: str) -> None:
         lambda n: {"title": "Untitled" if n % 2 else f"t{n}"},
     ],
 )
-def test_what_is_constant_by_nature_is_not_suspicious(row: Row) -> None:
+def test_fields_that_are_naturally_constant_are_not_suspicious(row: Row) -> None:
     assert find_uniformity(shapes_from(row)) == []
 
 
@@ -491,15 +491,15 @@ def test_a_few_records_may_be_alike() -> None:
     assert find_uniformity(shapes_from(tag_pages, count=9)) == []
 
 
-def test_a_judgement_warns_and_stays_sound() -> None:
-    judgement = judge_run(shapes_from(tag_pages), None)
+def test_uniform_records_are_a_warning_not_drift() -> None:
+    assessment = judge_run(shapes_from(tag_pages), None)
 
-    assert (judgement.drift, len(judgement.alike)) == ((), 1)
-    assert judgement.alike[0] in judgement.warnings
+    assert (assessment.drift, len(assessment.alike)) == ((), 1)
+    assert assessment.alike[0] in assessment.warnings
 
 
-def test_what_a_person_has_accepted_is_not_warned_of_again() -> None:
-    judgement = judge_run(shapes_from(tag_pages), Profile(quiet={ALIKE}))
+def test_accepted_uniformity_is_not_warned_of_again() -> None:
+    assessment = judge_run(shapes_from(tag_pages), Profile(quiet={ALIKE}))
 
-    assert (judgement.alike, judgement.warnings) == ((), ())
-    assert ALIKE in judgement.profile.quiet
+    assert (assessment.alike, assessment.warnings) == ((), ())
+    assert ALIKE in assessment.profile.quiet

@@ -1,4 +1,4 @@
-"""The watch over a run, told by one process, while others commit as well."""
+"""The drift monitor of one process, while others commit as well."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def drifting(store: Store, clock: VirtualClock) -> DriftMonitor:
 async def committed(
     store: Store, clock: VirtualClock, rows: list[dict[str, Any]], **settings: Any
 ) -> Job:
-    """Return a job whose records are these, committed by somebody."""
+    """Return a job whose records are these, committed by some process."""
     now = clock.now()
     job = await store.jobs.create(NewJob("pages", settings, {}, now))
     items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(len(rows))]
@@ -67,7 +67,7 @@ def rows(good: int, bad: int = 0) -> list[dict[str, Any]]:
     return [{"text": f"page {n}" if n < good else None} for n in range(good + bad)]
 
 
-async def test_what_others_have_committed_decides_at_the_end(
+async def test_items_of_other_processes_count_at_the_end(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     job = await store.jobs.create(NewJob("pages", {}, {"first": 1}, clock.now()))
@@ -78,11 +78,11 @@ async def test_what_others_have_committed_decides_at_the_end(
     ending = await drifting.result()
 
     assert list(ending.profile["drift"]) == ["text"]
-    (told,) = ending.drift
-    assert "since 100" in told
+    (notice,) = ending.drift
+    assert "since 100" in notice
 
 
-async def test_what_is_told_is_noticed_and_written_down(
+async def test_noticed_drift_is_an_event(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     job = await store.jobs.create(NewJob("pages", {}, {}, clock.now()))
@@ -99,7 +99,7 @@ async def test_what_is_told_is_noticed_and_written_down(
     assert event.data["item"] <= 120
 
 
-async def test_what_was_parked_or_lost_says_nothing(
+async def test_deferred_and_lost_items_do_not_count(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     job = await store.jobs.create(NewJob("pages", {}, {}, clock.now()))
@@ -114,27 +114,27 @@ async def test_what_was_parked_or_lost_says_nothing(
     assert await store.events.list(job.id, kind=NOTICED) == []
 
 
-async def test_what_any_process_has_noticed_counts(
+async def test_what_any_process_noticed_counts(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     job = await committed(store, clock, rows(10))
-    told = {"field": "text", "text": "text is gone"}
+    notice = {"field": "text", "text": "text is gone"}
     await store.events.append(
-        {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": told}
+        {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": notice}
     )
 
     await drifting.begin(job)
     ending = await drifting.result()
 
-    assert ending.drift == (told["text"],)
+    assert ending.drift == (notice["text"],)
 
 
-async def test_what_was_noticed_before_the_job_was_opened_again_does_not(
+async def test_what_was_noticed_before_a_reopening_does_not_count(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     job = await committed(store, clock, rows(10))
-    told = {"field": "text", "text": "text is gone"}
-    event = {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": told}
+    notice = {"field": "text", "text": "text is gone"}
+    event = {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": notice}
     await store.events.append(event, {**event, "kind": "job.reopened", "data": {}})
 
     await drifting.begin(job)
@@ -172,7 +172,7 @@ async def ended(
     return job, ending
 
 
-async def test_a_run_is_measured_by_runs_with_the_same_parameters(
+async def test_a_run_is_compared_with_runs_of_the_same_parameters(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     await ended(drifting, clock, store, rows(60), params={"region": "north"})
@@ -184,7 +184,7 @@ async def test_a_run_is_measured_by_runs_with_the_same_parameters(
     assert list(same.profile["drift"]) == ["text"]
 
 
-async def test_a_run_is_measured_by_runs_with_the_same_options(
+async def test_a_run_is_compared_with_runs_of_the_same_options(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     await ended(drifting, clock, store, rows(60))
@@ -195,7 +195,7 @@ async def test_a_run_is_measured_by_runs_with_the_same_options(
     assert ending.drift == ()
 
 
-async def test_a_trial_run_is_no_measure_of_whole_ones(
+async def test_a_limited_run_is_not_a_baseline_of_whole_ones(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     await ended(drifting, clock, store, rows(20), limit=20)
@@ -207,7 +207,7 @@ async def test_a_trial_run_is_no_measure_of_whole_ones(
     assert third.profile["measured_by"] == (second.id,)
 
 
-async def test_a_run_with_a_limit_is_measured_by_one_that_found_as_many(
+async def test_a_limited_run_is_compared_with_runs_of_as_many_items(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     trial, _ = await ended(drifting, clock, store, rows(60), limit=60)
@@ -219,7 +219,7 @@ async def test_a_run_with_a_limit_is_measured_by_one_that_found_as_many(
     assert list(same.profile["drift"]) == ["text"]
 
 
-async def test_a_run_that_finds_far_fewer_items_is_drift_and_no_measure(
+async def test_a_run_with_far_fewer_items_is_not_a_baseline(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     await ended(drifting, clock, store, rows(100))
@@ -227,11 +227,11 @@ async def test_a_run_that_finds_far_fewer_items_is_drift_and_no_measure(
     job, few = await ended(drifting, clock, store, rows(20))
     _, again = await ended(drifting, clock, store, rows(20))
 
-    (told,) = few.drift
+    (notice,) = few.drift
     assert list(few.profile["drift"]) == list(again.profile["drift"]) == ["@items"]
-    assert {"20", "100"} <= set(re.findall(r"\d+", told))
+    assert {"20", "100"} <= set(re.findall(r"\d+", notice))
     assert again.drift == few.drift
-    assert told in ((await store.jobs.get(job.id)).reason or "")
+    assert notice in ((await store.jobs.get(job.id)).reason or "")
 
 
 async def test_a_run_that_was_cut_may_find_fewer_items(
@@ -270,9 +270,7 @@ async def test_nothing_found_is_drift_after_a_good_run(
     assert len(last.drift) == 1
 
 
-async def test_a_field_that_the_manifest_reads_in_another_way_is_not_measured(
-    store: Store, clock: VirtualClock
-) -> None:
+async def test_a_redefined_field_is_not_compared(store: Store, clock: VirtualClock) -> None:
     source = PageSource(PageOptions(site="http://x.test"))
     drifting = DriftMonitor(store, source, clock)
     vars(source)["manifest"] = SimpleNamespace(fields={"text": ".old", "name": "h1"})
@@ -285,25 +283,25 @@ async def test_a_field_that_the_manifest_reads_in_another_way_is_not_measured(
     assert list(ending.profile["drift"]) == ["name"]
 
 
-async def test_a_job_whose_records_a_later_one_has_taken_keeps_its_drift(
+async def test_a_job_whose_records_a_later_job_stored_keeps_its_drift(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
-    job, told = await ended(drifting, clock, store, rows(100, 50))
+    job, notice = await ended(drifting, clock, store, rows(100, 50))
     await ended(drifting, clock, store, rows(150))
 
     await drifting.begin(job)
     again = await drifting.result()
 
-    assert len(told.drift) == 1
-    assert (again.drift, again.profile["records"]) == (told.drift, 150)
+    assert len(notice.drift) == 1
+    assert (again.drift, again.profile["records"]) == (notice.drift, 150)
 
 
 async def test_a_job_whose_records_are_still_its_own_is_judged_by_them(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     job, _ = await ended(drifting, clock, store, rows(100, 50))
-    told = {"field": "other", "text": "other is gone"}
-    event = {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": told}
+    notice = {"field": "other", "text": "other is gone"}
+    event = {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": notice}
     await store.events.append(event)
 
     await drifting.begin(job)
@@ -312,24 +310,24 @@ async def test_a_job_whose_records_are_still_its_own_is_judged_by_them(
     assert list(ending.profile["drift"]) == ["text", "other"]
 
 
-async def test_what_is_accepted_is_not_told_when_the_job_is_judged_anew(
+async def test_accepted_drift_stays_accepted_when_a_job_ends_again(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     await ended(drifting, clock, store, rows(60))
-    job, told = await ended(drifting, clock, store, rows(0, 60))
+    job, notice = await ended(drifting, clock, store, rows(0, 60))
     await accept_profile(store, job.id, clock.now())
 
     await drifting.begin(job)
     await store.quarantine.finish(job.id, clock.now(), await drifting.result())
 
     kept, again = await store.profiles.find(job.id), await store.jobs.get(job.id)
-    assert told.drift != ()
+    assert notice.drift != ()
     assert (again.state, again.reason) == (JobState.COMPLETE, None)
     assert kept is not None
     assert (kept.is_sound, kept.is_accepted, kept.profile["quiet"]) == (True, True, ["text"])
 
 
-async def test_what_is_mended_later_is_judged_where_it_stands_in_the_list(
+async def test_reprocessed_items_are_judged_at_their_position(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     data = [{"text": f"page {n}" if n % 4 else None, "name": f"thing {n}"} for n in range(200)]
@@ -343,8 +341,8 @@ async def test_what_is_mended_later_is_judged_where_it_stands_in_the_list(
         ]
     )
     held = await store.quarantine.held(job.id)
-    mended = [Outcome(OutcomeAction.STORE, record=made(one.item, data)) for one in held]
-    await store.quarantine.complete(list(map(ReprocessedItem, held, mended)), clock.now() + 9_999)
+    fixed = [Outcome(OutcomeAction.STORE, record=made(one.item, data)) for one in held]
+    await store.quarantine.complete(list(map(ReprocessedItem, held, fixed)), clock.now() + 9_999)
 
     await drifting.begin(job)
     ending = await drifting.result()
@@ -353,7 +351,7 @@ async def test_what_is_mended_later_is_judged_where_it_stands_in_the_list(
 
 
 async def left_unreadable(store: Store, clock: VirtualClock, drifting: DriftMonitor) -> None:
-    """Leave a measure that no judge can read."""
+    """Leave a profile that cannot be read."""
     job = await committed(store, clock, rows(10))
     await drifting.begin(job)
     profile = dict((await drifting.result()).profile)
@@ -361,7 +359,7 @@ async def left_unreadable(store: Store, clock: VirtualClock, drifting: DriftMoni
     await store.jobs.finish(job.id, clock.now(), DriftResult(profile))
 
 
-async def test_a_bug_of_the_judge_is_a_warning_and_the_job_ends(
+async def test_a_bug_in_the_drift_check_is_a_warning(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     await left_unreadable(store, clock, drifting)
@@ -380,19 +378,19 @@ async def test_a_bug_of_the_judge_is_a_warning_and_the_job_ends(
     assert not kept.is_sound
 
 
-async def test_what_was_noticed_counts_although_the_whole_cannot_be_judged(
+async def test_noticed_drift_counts_if_the_run_cannot_be_judged(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     await left_unreadable(store, clock, drifting)
     job = await committed(store, clock, rows(10))
-    told = {"field": "text", "text": "text is gone"}
-    event = {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": told}
+    notice = {"field": "text", "text": "text is gone"}
+    event = {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": notice}
     await store.events.append(event)
 
     await drifting.begin(job)
     ending = await drifting.result()
 
-    assert ending.drift == (told["text"],)
+    assert ending.drift == (notice["text"],)
 
 
 @pytest.mark.parametrize("name", ["", ".", "text.", "text.size"])

@@ -16,7 +16,7 @@ from longline.drift.profiles import (
 from tests.drift.drifting_shapes import shapes_of
 
 
-def test_a_profile_says_what_the_records_have() -> None:
+def test_a_profile_counts_the_fields_of_records() -> None:
     rows = [{"a": "xx", "b": n if n % 2 else None, "c": {"d": [1]}} for n in range(40)]
 
     profile = profile_of([shape_of(str(n), row) for n, row in enumerate(rows)])
@@ -44,7 +44,7 @@ def test_a_profile_survives_json() -> None:
     assert again == profile
 
 
-def test_two_profiles_together_count_like_one() -> None:
+def test_merged_profiles_count_like_one() -> None:
     shapes = shapes_of(1, 200)
     whole, first, second = (profile_of(some) for some in (shapes, shapes[:100], shapes[100:]))
 
@@ -56,7 +56,7 @@ def test_two_profiles_together_count_like_one() -> None:
     }
 
 
-def test_a_field_that_one_of_two_runs_lacks_was_empty_there() -> None:
+def test_a_field_that_one_run_lacks_was_empty_there() -> None:
     profile = profile_of([shape_of(str(n), {"a": 1}) for n in range(20)])
 
     profile.merge(profile_of([shape_of(str(n), {"b": 1}) for n in range(20)]))
@@ -66,7 +66,7 @@ def test_a_field_that_one_of_two_runs_lacks_was_empty_there() -> None:
     assert profile.fields["b"].extremes["filled"] == (0.0, 1.0)
 
 
-def test_a_sketch_keeps_an_even_sample_of_any_number() -> None:
+def test_a_sketch_is_an_even_sample() -> None:
     sketch = Sketch()
 
     sketch.add(float(n) for n in range(100_000))
@@ -77,7 +77,7 @@ def test_a_sketch_keeps_an_even_sample_of_any_number() -> None:
 
 
 @pytest.mark.parametrize(("left", "right"), [(10_000, 100), (100, 10_000), (50, 50)])
-def test_sketches_together_are_bounded_and_even(left: int, right: int) -> None:
+def test_merged_sketches_are_bounded_and_even(left: int, right: int) -> None:
     one, other = Sketch(), Sketch()
     one.add([1.0] * left)
     other.add([2.0] * right)
@@ -98,12 +98,12 @@ def test_the_fields_of_a_profile_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("value", [None, "", [], {}, float("nan"), float("inf")])
-def test_what_is_empty_is_not_filled(value: object) -> None:
+def test_an_empty_value_is_not_filled(value: object) -> None:
     assert shape_of("1", {"a": value}).cells == {"a": None}
 
 
 @pytest.mark.parametrize("value", [0, False, "x", [0], {"b": None}])
-def test_what_is_there_is_filled(value: object) -> None:
+def test_a_value_is_filled(value: object) -> None:
     assert shape_of("1", {"a": value}).cells["a"] is not None
 
 

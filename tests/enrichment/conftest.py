@@ -16,7 +16,7 @@ from tests.virtual import VirtualClock
 
 @pytest.fixture(scope="session")
 def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database without a row: making its tables anew for each test took most of the time."""
+    """A database without a row: creating its tables for each test took most of the time."""
     path = tmp_path_factory.mktemp("blank") / "longline.sqlite"
     open_database(f"sqlite:///{path}").close()
     return path

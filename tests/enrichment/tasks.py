@@ -51,7 +51,7 @@ def question_about(text: str) -> str:
 
 @dataclass(slots=True)
 class Desk:
-    """A database, a clock, and whoever runs tasks on them."""
+    """A database, a clock, and the tasks that run on them."""
 
     database: Database
     clock: Clock

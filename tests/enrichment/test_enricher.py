@@ -1,4 +1,4 @@
-"""What counts as an answer, and how questions are put."""
+"""Valid answers, and the questions for a model."""
 
 from __future__ import annotations
 
@@ -89,21 +89,21 @@ def test_an_answer_of_too_many_levels_is_none(levels: int) -> None:
 def test_a_prompt_is_filled_with_fields_as_a_model_reads_them() -> None:
     task = task_of("http://127.0.0.1", prompt="{a.b}, {rooms}, {tags}: {{x}}")
 
-    wish = question_for(task, row(a={"b": "deep"}, rooms=0, tags=["x", "ü"]))
+    request = question_for(task, row(a={"b": "deep"}, rooms=0, tags=["x", "ü"]))
 
-    assert wish.question.text == 'deep, 0, ["x","ü"]: {x}'
-    assert (wish.record, wish.version, wish.reason) == (1, 4, None)
+    assert request.question.text == 'deep, 0, ["x","ü"]: {x}'
+    assert (request.record, request.version, request.reason) == (1, 4, None)
 
 
 @pytest.mark.parametrize("empty", [None, "", " \n", [], {}])
 def test_a_needed_field_that_is_empty_is_the_reason_not_to_ask(empty: Any) -> None:
     task = task_of("http://127.0.0.1", prompt="{title}: {description}")
 
-    wish = question_for(task, row(title="Flat", description=empty))
+    request = question_for(task, row(title="Flat", description=empty))
 
-    assert wish.reason is not None
-    assert "description" in wish.reason
-    assert "title" not in wish.reason
+    assert request.reason is not None
+    assert "description" in request.reason
+    assert "title" not in request.reason
 
 
 def test_zero_and_false_are_values() -> None:
@@ -139,7 +139,7 @@ def test_another_model_prompt_or_schema_makes_another_question(other: dict[str, 
     assert first.question.id != second.question.id
 
 
-def test_the_last_bad_answer_is_told_to_its_author_and_trouble_of_the_network_is_not() -> None:
+def test_the_model_gets_its_last_invalid_answer_back() -> None:
     attempts = (
         Attempt(1, "not JSON", "first"),
         Attempt(2, "rooms is missing", "second"),
@@ -220,7 +220,7 @@ async def test_a_task_names_an_enricher_instead_of_a_model(desk: Desk) -> None:
     assert said["prompt_version"] == f"py3langid {version('py3langid')}"
 
 
-async def test_what_it_cannot_tell_is_null_and_says_why(desk: Desk) -> None:
+async def test_an_unknown_value_is_null_with_a_reason(desk: Desk) -> None:
     await desk.store("Garage", None)
 
     await desk.run(local_task(LANGUAGE))
@@ -290,7 +290,7 @@ async def test_a_value_that_cannot_be_kept_fails_its_question_alone(desk: Desk) 
     assert "exceeds 64-bit range" in (await desk.enrichment("1"))["reason"]
 
 
-async def test_a_field_that_no_record_has_is_told_before_anything_is_queued(desk: Desk) -> None:
+async def test_a_field_that_no_record_has_is_refused_before_queueing(desk: Desk) -> None:
     await desk.store(GERMAN)
 
     with pytest.raises(BadOption, match=r"'descripton'.*description"):
@@ -299,7 +299,7 @@ async def test_a_field_that_no_record_has_is_told_before_anything_is_queued(desk
     assert await desk.questions.counts() == {}
 
 
-async def test_a_missing_library_is_told_before_anything_is_queued(
+async def test_a_missing_library_is_reported_before_queueing(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "py3langid", None)

@@ -87,9 +87,7 @@ async def test_a_failed_question_is_not_asked_again_by_itself(
     assert (report.state, report.progress.requests) == (PhaseState.PARTIAL, 0)
 
 
-async def test_a_server_that_asks_for_a_pause_is_left_alone_by_all(
-    desk: Desk, clock: VirtualClock
-) -> None:
+async def test_retry_after_stops_all_workers(desk: Desk, clock: VirtualClock) -> None:
     options = ModelOptions(retry_after=25)
     async with LanguageModel(options, clock=clock, script=[ModelFault.TOO_MANY]) as model:
         await desk.store(*TEXTS)
@@ -102,7 +100,7 @@ async def test_a_server_that_asks_for_a_pause_is_left_alone_by_all(
     assert model.tally.asked.total() == 13
 
 
-async def test_a_long_pause_is_not_waited_for_but_told(desk: Desk, clock: VirtualClock) -> None:
+async def test_a_long_retry_after_pauses_the_run(desk: Desk, clock: VirtualClock) -> None:
     options = ModelOptions(retry_after=3600)
     async with LanguageModel(options, clock=clock, script=[ModelFault.TOO_MANY]) as model:
         await desk.store(*TEXTS)
@@ -131,7 +129,7 @@ async def test_a_pause_of_less_than_a_minute_is_waited_for(desk: Desk, clock: Vi
     assert report.progress.requests == model.tally.asked.total() == 13
 
 
-async def test_a_server_that_dies_for_a_while_costs_no_question(
+async def test_an_outage_does_not_fail_a_question(
     desk: Desk, model: LanguageModel, clock: VirtualClock
 ) -> None:
     await desk.store(*TEXTS)
@@ -179,7 +177,7 @@ async def test_a_server_that_was_never_there_pauses_the_run(
 
 
 @pytest.mark.parametrize("dialect", ["ollama", "openai"])
-async def test_a_missing_model_pauses_the_run_at_once(
+async def test_a_missing_model_pauses_the_run_immediately(
     desk: Desk, model: LanguageModel, dialect: str
 ) -> None:
     await desk.store(*TEXTS)
@@ -193,7 +191,7 @@ async def test_a_missing_model_pauses_the_run_at_once(
     assert model.tally.asked.total() == 1
 
 
-async def test_a_key_that_is_not_known_pauses_the_run_and_is_told_to_nobody(
+async def test_a_refused_key_pauses_the_run_and_is_not_printed(
     desk: Desk, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MODEL_KEY", "hush-hush")

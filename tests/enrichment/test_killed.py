@@ -46,7 +46,7 @@ def start(home: Path, task: Path) -> subprocess.Popen[str]:
 
 
 async def kill_after(process: subprocess.Popen[str], desk: Desk, answered: int) -> None:
-    """Kill a process once so many questions are answered."""
+    """Kill a process once this many questions are answered."""
     while process.poll() is None:
         counts = (await desk.questions.counts("rooms")).get("rooms", {})
         if counts.get("answered", {}).get("questions", 0) >= answered:
@@ -56,7 +56,7 @@ async def kill_after(process: subprocess.Popen[str], desk: Desk, answered: int) 
 
 
 @pytest.mark.real_time
-async def test_a_killed_run_doubles_no_call_that_had_been_answered(
+async def test_a_killed_run_does_not_repeat_answered_questions(
     real_desk: Desk, tmp_path: Path
 ) -> None:
     task = tmp_path / "task.yaml"

@@ -177,12 +177,10 @@ async def test_a_task_keeps_to_its_rate(
 
     await desk.run(task_of(model.url, rate=0.5, concurrency=2))
 
-    assert clock.now() - started == pytest.approx(20, abs=1.5)  # two at once, then one in two s
+    assert clock.now() - started == pytest.approx(20, abs=1.5)  # two immediately, then one in two s
 
 
-async def test_no_more_questions_are_asked_at_once_than_the_task_says(
-    desk: Desk, clock: VirtualClock
-) -> None:
+async def test_concurrent_questions_are_limited(desk: Desk, clock: VirtualClock) -> None:
     async with LanguageModel(ModelOptions(latency=10), clock=clock) as model:
         await desk.store(*TEXTS)
         started = clock.now()
@@ -218,7 +216,7 @@ async def test_a_spent_budget_pauses_the_run_and_the_next_goes_on(
     assert is_asked_once(model)
 
 
-async def test_a_budget_of_requests_is_not_exceeded_by_those_that_ask_at_once(
+async def test_concurrent_workers_do_not_exceed_a_budget_of_requests(
     desk: Desk, model: LanguageModel
 ) -> None:
     await desk.store(*TEXTS)
@@ -228,9 +226,7 @@ async def test_a_budget_of_requests_is_not_exceeded_by_those_that_ask_at_once(
     assert model.tally.asked.total() == 5
 
 
-async def test_a_run_with_a_limit_ends_after_so_many_questions(
-    desk: Desk, model: LanguageModel
-) -> None:
+async def test_a_run_ends_at_its_limit_of_questions(desk: Desk, model: LanguageModel) -> None:
     await desk.store(*TEXTS)
 
     report = await desk.run(task_of(model.url, concurrency=4), limit=5)
@@ -273,7 +269,7 @@ async def test_a_run_that_is_cancelled_leaves_nothing_leased(
     assert (standing.queued, standing.leased) == (12, 0)
 
 
-async def test_two_runs_at_once_share_the_questions(desk: Desk, clock: VirtualClock) -> None:
+async def test_concurrent_runs_share_the_questions(desk: Desk, clock: VirtualClock) -> None:
     async with LanguageModel(ModelOptions(latency=3), clock=clock) as model:
         await desk.store(*TEXTS)
         task = task_of(model.url)
@@ -329,7 +325,7 @@ async def test_what_a_dead_run_has_leased_is_taken_over_in_seconds(
     assert clock.now() - started < 5
 
 
-async def test_a_lease_that_nobody_renews_runs_out(
+async def test_a_lease_without_heartbeat_expires(
     desk: Desk, model: LanguageModel, clock: VirtualClock
 ) -> None:
     await desk.store("two rooms")
@@ -344,15 +340,15 @@ async def test_a_lease_that_nobody_renews_runs_out(
     assert clock.now() - at == pytest.approx(21, abs=3)
 
 
-async def test_progress_is_told_while_it_runs(desk: Desk, clock: VirtualClock) -> None:
-    told: list[PhaseProgress] = []
+async def test_progress_is_reported_while_it_runs(desk: Desk, clock: VirtualClock) -> None:
+    reported: list[PhaseProgress] = []
     async with LanguageModel(ModelOptions(latency=4), clock=clock) as model:
         await desk.store(*TEXTS)
 
-        await desk.run(task_of(model.url), on_progress=told.append)
+        await desk.run(task_of(model.url), on_progress=reported.append)
 
-    answered = [one.records.get("answered", 0) for one in told]
+    answered = [one.records.get("answered", 0) for one in reported]
     assert (answered[0], answered[-1]) == (0, 12)
     assert answered == sorted(answered)
     assert len(set(answered)) > 4
-    assert all(one.total == 12 for one in told)
+    assert all(one.total == 12 for one in reported)

@@ -1,4 +1,4 @@
-"""A task file that has changed: only what it names now is asked, and what is wrong is told."""
+"""A changed task file: only its own questions are asked, and errors are reported."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_what_another_task_still_asks_is_left_to_it(desk: Desk, model: Lan
     assert model.tally.asked.total() == 4
 
 
-async def test_a_field_that_no_record_has_is_told_before_anything_is_changed(
+async def test_a_field_that_no_record_has_is_refused_without_a_change(
     desk: Desk, model: LanguageModel
 ) -> None:
     await desk.store(*TEXTS)
@@ -122,7 +122,7 @@ async def test_a_field_that_only_the_last_record_has_is_known(
     assert (queued.records, queued.questions, queued.warnings) == (4, 1, ())
 
 
-async def test_a_source_without_records_is_a_warning_beside_one_that_has_some(
+async def test_one_of_several_sources_without_records_is_a_warning(
     desk: Desk, model: LanguageModel
 ) -> None:
     await desk.store(*TEXTS)
@@ -135,7 +135,7 @@ async def test_a_source_without_records_is_a_warning_beside_one_that_has_some(
     assert queued.records == 4
 
 
-async def test_a_task_whose_sources_have_no_records_is_refused_and_its_queue_is_left(
+async def test_a_task_without_records_is_refused_without_a_change(
     desk: Desk, model: LanguageModel
 ) -> None:
     await desk.store(*TEXTS)

@@ -42,7 +42,7 @@ def test_a_short_file_is_enough(file: Path) -> None:
     assert (task.server.dialect, task.needed) == ("ollama", ("description",))
 
 
-def test_doubled_braces_stand_for_themselves(file: Path) -> None:
+def test_doubled_braces_are_literal_braces(file: Path) -> None:
     file.write_text(GOOD.replace("rooms? {description}", "rooms, {{rooms: 1}}? {{{description}}}"))
 
     assert read_task(file).needed == ("description",)
@@ -107,11 +107,11 @@ def test_a_wrong_file_without_a_model_is_refused_with_its_place(
     assert wrong in LOCAL
     file.write_text(LOCAL.replace(wrong, right))
 
-    with pytest.raises(BadFile) as told:
+    with pytest.raises(BadFile) as raised:
         read_task(file)
 
-    assert absent(str(told.value), data) == []
-    assert told.value.line > 0
+    assert absent(str(raised.value), data) == []
+    assert raised.value.line > 0
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def test_a_wrong_file_is_refused_with_its_place(
     assert wrong in GOOD
     file.write_text(GOOD.replace(wrong, right))
 
-    with pytest.raises(BadFile) as told:
+    with pytest.raises(BadFile) as raised:
         read_task(file)
 
-    assert absent(str(told.value), data) == []
-    assert "sk-123456" not in str(told.value)
-    assert told.value.line > 0
+    assert absent(str(raised.value), data) == []
+    assert "sk-123456" not in str(raised.value)
+    assert raised.value.line > 0

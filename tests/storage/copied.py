@@ -1,4 +1,4 @@
-"""A database with something in each of its tables, and what stands in one."""
+"""A database with rows in each of its tables, and the content of one."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _rows(connection: sqlite3.Connection, table: Any) -> list[Any]:
 
 
 async def put_beside(path: Path, room: str, name: str, value: Learned) -> None:
-    """Put a value into the file that a home has beside its database."""
+    """Put a value into the file that a home has next to its database."""
     cells = SqliteStates(path, room, Learned, SystemClock())
     await cells.change(name, lambda _old, _now: (value, None))
     await cells.close()

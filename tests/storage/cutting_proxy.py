@@ -20,7 +20,7 @@ class Cut(Enum):
 
 
 class CuttingProxy:
-    """Passes on what it is sent, in both directions, until it is told to cut."""
+    """Passes on what it is sent, in both directions, until `cut` is set."""
 
     def __init__(self, port: int) -> None:
         self._server = port

@@ -41,11 +41,11 @@ def address(sqlite_address: str) -> str:
     ],
 )
 def test_an_address_that_cannot_be_used_says_why(address: str, cause: str) -> None:
-    with pytest.raises(StoreUnreachable) as told:
+    with pytest.raises(StoreUnreachable) as raised:
         open_store(address)
 
-    sentence = str(told.value)
-    assert cause in told.value.problem
+    sentence = str(raised.value)
+    assert cause in raised.value.problem
     assert "LONGLINE_DATABASE_URL" in sentence
     assert "secret" not in sentence
     assert "\n" not in sentence

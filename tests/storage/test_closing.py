@@ -1,4 +1,4 @@
-"""A process that is to end while its database says nothing: what hangs holds up nobody."""
+"""Shutdown while the database does not respond."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_after_a_response_the_wait_begins_again(steps: Steps, backend: LostServe
     assert steps.now == pytest.approx(after_one + 5)
 
 
-async def test_a_store_whose_write_hangs_is_left_alone(database: Database) -> None:
+async def test_closing_does_not_wait_for_a_write_that_hangs(database: Database) -> None:
     is_there, has_begun = threading.Event(), threading.Event()
 
     def hang(connection: Connection) -> None:

@@ -83,9 +83,9 @@ def killed_in(table: str, source: str, target: str) -> str:
     program = [sys.executable, str(PROGRAM), source, target, table]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        told = process.stdout.readline()
+        printed = process.stdout.readline()
         process.kill()
-    return told
+    return printed
 
 
 def memory_of_copying(source: str, target: str) -> int:
@@ -135,9 +135,7 @@ async def test_a_bare_number_as_json_survives_both_kinds_of_database(
     assert {one.name: one.rows for one in copied.tables}["cells"] == 1
 
 
-async def test_a_database_that_is_not_empty_is_left_alone(
-    source: Database, target: Database
-) -> None:
+async def test_a_target_that_is_not_empty_is_refused(source: Database, target: Database) -> None:
     await fill(Store(source))
     await Store(target).records.create(record("theirs"), at=EPOCH)
 
@@ -167,7 +165,7 @@ async def test_a_database_is_not_copied_into_itself(source: Database) -> None:
     assert refused.value.target == source.address
 
 
-async def test_a_job_that_somebody_works_on_is_not_left_behind(
+async def test_a_database_with_a_running_job_is_not_copied(
     source: Database, target: Database
 ) -> None:
     store = Store(source)
@@ -277,9 +275,9 @@ async def test_small_values_of_a_file_go_into_the_table_and_back_into_a_file(
     last.parent.mkdir()
     await put_beside(first, "limits", "shop.test", Learned(rate=0.25))
     await put_beside(first, "pace", "shop.test", Learned())  # that does not last
-    beside = CopyEnd(source, SharedValuesFile(first), file_counts=True)
+    home = CopyEnd(source, SharedValuesFile(first), file_counts=True)
 
-    await DatabaseCopy(beside, CopyEnd(target), dead_among=dead_among).run()
+    await DatabaseCopy(home, CopyEnd(target), dead_among=dead_among).run()
     there = await Store(target).state_backend("limits", Learned, SystemClock()).all()
     home = CopyEnd(back, SharedValuesFile(last))
     await DatabaseCopy(CopyEnd(target), home, dead_among=dead_among).run()
@@ -334,9 +332,9 @@ async def test_a_killed_copy_leaves_the_target_empty_and_can_be_repeated(
     target: Database = request.getfixturevalue({"sqlite": "back", "postgres": "target"}[kind])
     await fill(Store(source))
 
-    told = await asyncio.to_thread(killed_in, "records", f"sqlite:///{path}", target.address)
+    printed = await asyncio.to_thread(killed_in, "records", f"sqlite:///{path}", target.address)
 
-    assert "records" in told
+    assert "records" in printed
     assert set((await counts(target)).values()) == {0}
     assert (await copy(source, target)).tables
 
@@ -358,4 +356,4 @@ async def test_a_large_database_is_copied_with_little_memory(
     more = await asyncio.to_thread(memory_of_copying, source.address, target.address)
 
     assert (await counts(target))["records"] == count
-    assert more < 25_000_000  # all rows at once would take twice as much, as text alone or as rows
+    assert more < 25_000_000  # all rows together would take twice as much, as text alone or as rows

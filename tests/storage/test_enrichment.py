@@ -156,7 +156,7 @@ async def test_an_answer_is_not_replaced_by_a_later_one_nor_by_a_failure(
     assert (await questions.of_records([1]))[1][0]["answer"] == {"rooms": 2}
 
 
-async def test_a_failure_of_somebody_who_lost_the_lease_is_of_no_use(
+async def test_a_failure_after_a_lost_lease_is_refused(
     questions: Questions, records: Records
 ) -> None:
     await asked(questions, records, "one")
@@ -215,7 +215,7 @@ async def test_what_failed_is_queued_again_with_new_tries_and_what_was_answered_
     assert (await leased(questions)).tries == 0
 
 
-async def test_what_no_record_asks_any_more_is_forgotten_unless_it_was_answered(
+async def test_prune_deletes_unlinked_questions_unless_answered(
     questions: Questions, records: Records
 ) -> None:
     await asked(questions, records, "old", "older")
@@ -235,9 +235,9 @@ async def test_tokens_of_all_tries_are_added_up(questions: Questions, records: R
     await questions.complete(QuestionOutcome(one, "me", EPOCH, QuestionState.QUEUED, tokens=30))
     await questions.complete(answered(await leased(questions), tokens=12))
 
-    figures = await questions.statistics("rooms")
+    statistics = await questions.statistics("rooms")
 
-    assert figures == {"tokens": 42, "models": ["practice"], "prompt_versions": ["1"]}
+    assert statistics == {"tokens": 42, "models": ["practice"], "prompt_versions": ["1"]}
 
 
 async def test_many_records_are_read_with_what_was_said_about_them(

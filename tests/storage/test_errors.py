@@ -1,4 +1,4 @@
-"""A full disk and a lock held by others: told in our words, and nothing committed is lost."""
+"""A full disk and a lock held by others are reported, and nothing committed is lost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def hasty(store: Store, address: str) -> Iterator[Store]:
 @pytest.fixture
 def lock(path: Path, hasty: Store) -> Iterator[sqlite3.Connection]:
     """Hold the write lock of the file, as another process would."""
-    del hasty  # whoever opens the file needs the lock for a moment
+    del hasty  # opening the file needs the lock briefly
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     yield connection
@@ -47,7 +47,7 @@ def lock(path: Path, hasty: Store) -> Iterator[sqlite3.Connection]:
 
 
 async def grow_by(database: Database, pages: int | None) -> None:
-    """Let the file grow by at most so many pages, as a disk with that much room would."""
+    """Let the file grow by at most this many pages, as a disk with that much room would."""
 
     def limit(connection: Connection) -> None:
         used: Any = connection.exec_driver_sql("PRAGMA page_count").scalar()
@@ -87,12 +87,12 @@ async def test_once_there_is_room_again_work_goes_on(database: Database, store: 
 
 
 async def test_a_lock_held_for_too_long_is_reported(hasty: Store, lock: sqlite3.Connection) -> None:
-    with pytest.raises(StoreBusy) as told:
+    with pytest.raises(StoreBusy) as raised:
         await hasty.records.create(record("1"), at=EPOCH)
     lock.execute("ROLLBACK")
 
-    assert told.value.seconds == 0
-    assert told.value.exit_code == 4
+    assert raised.value.seconds == 0
+    assert raised.value.exit_code == 4
     assert await hasty.records.create(record("1"), at=EPOCH)
 
 

@@ -1,4 +1,4 @@
-"""Events are appended in order and figures are added up, whoever writes them."""
+"""Events are appended in order, and statistics of all writers are added up."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_events_of_one_kind(store: Store) -> None:
     assert [event.at for event in await store.events.list("job", limit=3)] == [0, 1, 2]
 
 
-async def test_appending_nothing_is_no_event(store: Store) -> None:
+async def test_appending_nothing_adds_nothing(store: Store) -> None:
     await store.events.append()
 
     assert await store.events.list("job") == []
@@ -48,4 +48,4 @@ async def test_statistics_of_many_writers_add_up(store: Store) -> None:
     await store.events.add_statistics("job", {})
 
     assert await store.events.statistics("job") == {"requests": 40, "waited": 10.0}
-    assert await store.events.statistics("nobody") == {}
+    assert await store.events.statistics("unknown") == {}

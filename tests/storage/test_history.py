@@ -40,7 +40,7 @@ async def flat(store: Store) -> Store:
     return store
 
 
-def told(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[dict[str, Any]]:
+def diffs_of(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [one.as_dict() for one in diff_json(old, new)]
 
 
@@ -163,7 +163,7 @@ async def test_the_same_key_of_two_sources_has_two_histories(
 def test_differences_have_a_path(
     old: dict[str, Any], new: dict[str, Any], expected: list[dict[str, Any]]
 ) -> None:
-    assert told(old, new) == expected
+    assert diffs_of(old, new) == expected
 
 
 def test_what_is_nested_without_end_is_compared_as_a_whole() -> None:
@@ -225,7 +225,7 @@ async def test_a_version_names_the_job_that_made_it_not_who_saw_it_last(
 
 
 @pytest.mark.usefixtures("flat")
-async def test_what_no_job_has_changed_names_none(store: Store, history: History) -> None:
+async def test_a_manual_edit_names_no_job(store: Store, history: History) -> None:
     await store.records.update("flat", {"price": 1}, at=EPOCH + 99)
 
     (step,) = await history.diff("flat", newer=4)

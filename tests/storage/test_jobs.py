@@ -169,7 +169,7 @@ async def test_one_of_many_becomes_the_one_who_discovers(store: Store) -> None:
         ("other", EPOCH + 5, ["first"], True),
     ],
 )
-async def test_discovery_passes_on_only_from_the_silent_and_the_dead(
+async def test_discovery_is_reclaimed_from_expired_and_dead_owners(
     store: Store, owner: str, at: float, dead: list[str], *, is_taken: bool
 ) -> None:
     job = await queued(store)
@@ -180,7 +180,7 @@ async def test_discovery_passes_on_only_from_the_silent_and_the_dead(
     )
 
 
-async def test_who_renews_keeps_the_discovery(store: Store) -> None:
+async def test_a_renewed_discovery_stays_with_its_owner(store: Store) -> None:
     job = await queued(store)
     await store.jobs.take_discovery(job.id, "first", at=EPOCH, until=EPOCH + 20, dead=[])
     await store.queue.renew([(job.id, "first")], EPOCH + 60)
@@ -216,8 +216,8 @@ async def test_the_verdict_follows_from_the_items(
     assert await store.jobs.finish(job.id, EPOCH + 9) == state
 
     found = await store.jobs.get(job.id)
-    told = found.reason and sorted(re.findall(r"\d+|failed|quarantined", found.reason))
-    assert (found.state, told, found.finished_at) == (state, data, EPOCH + 9)
+    words = found.reason and sorted(re.findall(r"\d+|failed|quarantined", found.reason))
+    assert (found.state, words, found.finished_at) == (state, data, EPOCH + 9)
     assert (await kinds(store, job))[-1] == f"job.{state}"
 
 

@@ -35,8 +35,10 @@ def nothing(left: Any, right: Any) -> None:
     del left, right
 
 
-def deposit(*pairs: RecordPair, entries: Any = (FIRST, SECOND), judge: Any = nothing) -> MatchBatch:
-    return MatchBatch(KIND, MARK, entries, pairs, judge, EPOCH)
+def batch_of(
+    *pairs: RecordPair, entries: Any = (FIRST, SECOND), contradict: Any = nothing
+) -> MatchBatch:
+    return MatchBatch(KIND, MARK, entries, pairs, contradict, EPOCH)
 
 
 async def pending(matches: Matches, mark: str = MARK) -> list[int]:
@@ -59,7 +61,7 @@ async def test_a_record_in_its_blocks_is_pending_until_its_pairs_are_written(
     await matches.assign_blocks(KIND, MARK, [FIRST, SECOND])
     assert await pending(matches) == [1, 2, 3]
 
-    await matches.save_pairs(deposit(pair()))
+    await matches.save_pairs(batch_of(pair()))
 
     assert await pending(matches) == [3]
     assert await ends(matches) == [(1, 2)]
@@ -80,7 +82,7 @@ async def test_a_changed_record_is_pending_and_leaves_its_old_blocks_and_pairs(
     matches: Matches, store: Store
 ) -> None:
     await matches.assign_blocks(KIND, MARK, [FIRST, SECOND])
-    await matches.save_pairs(deposit(pair()))
+    await matches.save_pairs(batch_of(pair()))
 
     await store.records.create(record("a", {"title": "New"}, fingerprint="new"), at=EPOCH)
     assert await pending(matches) == [1, 3]
@@ -92,7 +94,7 @@ async def test_a_changed_record_is_pending_and_leaves_its_old_blocks_and_pairs(
 
 async def test_who_was_compared_meanwhile_is_not_taken_up_again(matches: Matches) -> None:
     await matches.assign_blocks(KIND, MARK, [FIRST])
-    await matches.save_pairs(deposit(entries=[FIRST]))
+    await matches.save_pairs(batch_of(entries=[FIRST]))
 
     assert await matches.assign_blocks(KIND, MARK, [FIRST, SECOND]) == {2}
 
@@ -100,8 +102,8 @@ async def test_who_was_compared_meanwhile_is_not_taken_up_again(matches: Matches
 async def test_a_pair_written_twice_is_one(matches: Matches) -> None:
     await matches.assign_blocks(KIND, MARK, [FIRST, SECOND])
 
-    await matches.save_pairs(deposit(pair()))
-    await matches.save_pairs(deposit(pair(score=8.0)))
+    await matches.save_pairs(batch_of(pair()))
+    await matches.save_pairs(batch_of(pair(score=8.0)))
 
     assert [link.score for link in await matches.links(KIND)] == [8.0]
 
@@ -110,7 +112,7 @@ async def test_a_pair_of_a_version_that_was_overtaken_is_not_written(matches: Ma
     await matches.assign_blocks(KIND, MARK, [FIRST, SECOND])
     await matches.assign_blocks(KIND, MARK, [BlockedRecord(2, 2, {"red"}, 3)])  # by another process
 
-    matched, _ = await matches.save_pairs(deposit(pair()))
+    matched, _ = await matches.save_pairs(batch_of(pair()))
 
     assert matched == 0
     assert await ends(matches) == []
@@ -119,12 +121,12 @@ async def test_a_pair_of_a_version_that_was_overtaken_is_not_written(matches: Ma
 
 async def test_a_decision_outlives_what_is_compared_later(matches: Matches) -> None:
     await matches.assign_blocks(KIND, MARK, [FIRST, SECOND])
-    await matches.save_pairs(deposit(pair()))
+    await matches.save_pairs(batch_of(pair()))
     await matches.decide(KIND, (2, 1), "rejected", at=EPOCH + 5)
 
     await matches.assign_blocks(KIND, MARK, [BlockedRecord(1, 2, {"red"}, 3)])
     await matches.save_pairs(
-        deposit(pair(versions=(2, 1), score=7.0), entries=[BlockedRecord(1, 2, set(), 3)])
+        batch_of(pair(versions=(2, 1), score=7.0), entries=[BlockedRecord(1, 2, set(), 3)])
     )
 
     (row,) = await matches.evidence(KIND, [1, 2])
@@ -147,13 +149,13 @@ async def test_records_that_others_join_are_asked_about_and_contradictions_kept(
     third = BlockedRecord(3, 1, {"red"}, 3)
     asked: list[tuple[int, int]] = []
 
-    def judge(left: Any, right: Any) -> RecordPair:
+    def contradict(left: Any, right: Any) -> RecordPair:
         asked.append((left["id"], right["id"]))
         return RecordPair(left["id"], right["id"], (1, 1), -1.0, is_match=False, evidence=[])
 
     await matches.assign_blocks(KIND, MARK, [FIRST, SECOND, third])
-    await matches.save_pairs(deposit(pair(1, 2), judge=judge))
-    await matches.save_pairs(deposit(pair(2, 3), entries=[third], judge=judge))
+    await matches.save_pairs(batch_of(pair(1, 2), contradict=contradict))
+    await matches.save_pairs(batch_of(pair(2, 3), entries=[third], contradict=contradict))
 
     assert asked == [(1, 3)]
     assert [link.joins for link in await matches.links(KIND)] == [True, False, True]
@@ -165,7 +167,7 @@ async def test_a_source_is_left_out_but_not_what_a_person_said_of_it(
     await store.records.create(record("d", source="library"), at=EPOCH)
     fourth = BlockedRecord(4, 1, {"red"}, 3)
     await matches.assign_blocks(KIND, MARK, [FIRST, SECOND, fourth])
-    await matches.save_pairs(deposit(pair(1, 4), pair(1, 2), entries=[FIRST, SECOND, fourth]))
+    await matches.save_pairs(batch_of(pair(1, 4), pair(1, 2), entries=[FIRST, SECOND, fourth]))
     await matches.decide(KIND, (2, 4), "confirmed", at=EPOCH)
 
     await matches.forget_other_sources(KIND, ["shop"])
@@ -177,7 +179,7 @@ async def test_a_source_is_left_out_but_not_what_a_person_said_of_it(
 async def test_the_surroundings_of_a_record_reach_over_others(matches: Matches) -> None:
     third = BlockedRecord(3, 1, {"red"}, 3)
     await matches.assign_blocks(KIND, MARK, [FIRST, SECOND, third])
-    await matches.save_pairs(deposit(pair(1, 2), pair(2, 3), entries=[FIRST, SECOND, third]))
+    await matches.save_pairs(batch_of(pair(1, 2), pair(2, 3), entries=[FIRST, SECOND, third]))
 
     around = await matches.links_around(KIND, 1)
 

@@ -1,4 +1,4 @@
-"""Tables come to be once, whoever opens the file first, and a newer file is left alone."""
+"""Tables are created once, and a newer file is refused without a change."""
 
 from __future__ import annotations
 
@@ -122,19 +122,19 @@ def test_processes_open_a_new_file_concurrently(path: Path, address: str) -> Non
 
 
 @pytest.mark.parametrize("version", ["1000", "9999", "0000", "ae1027a6acf"])
-def test_a_version_we_do_not_know_is_refused_and_left_alone(
+def test_an_unknown_version_is_refused_without_a_change(
     path: Path, address: str, version: str
 ) -> None:
     open_store(address).close()
     set_version(path, version)
     before = path.read_bytes()
 
-    with pytest.raises(StoreTooNew) as told:
+    with pytest.raises(StoreTooNew) as raised:
         open_store(address)
 
-    assert told.value.found == version
-    assert told.value.known == NEWEST
-    assert str(path) in str(told.value)
+    assert raised.value.found == version
+    assert raised.value.known == NEWEST
+    assert str(path) in str(raised.value)
     assert path.read_bytes() == before
 
 

@@ -1,4 +1,4 @@
-"""Half a surrogate pair, as broken JSON has it, in what a source asks for, finds or says."""
+"""Lone surrogates, as broken JSON has them, in the URLs, items and reasons of a source."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ async def test_a_failed_request_of_such_an_address_is_in_the_ledger(store: Store
     state = await complete(store, attempt(lease, outcome, EPOCH, usage=an_account()))
 
     (unlucky,) = await store.failures.failed_items(FailureQuery(job.id))
-    (told,) = await store.events.list(job.id, kind="request.odd")
+    (event,) = await store.events.list(job.id, kind="request.odd")
     assert state is ItemState.FAILED
     assert [(one["url"], one["reason"]) for one in unlucky.attempts] == [(KEPT, f"{KEPT} failed")]
-    assert told.data == {"url": KEPT, "seen": [{KEPT: KEPT}]}
+    assert event.data == {"url": KEPT, "seen": [{KEPT: KEPT}]}
 
 
 async def test_a_record_next_to_such_a_request_is_quarantined_alone(store: Store) -> None:
@@ -53,8 +53,8 @@ async def test_an_event_never_fails_for_its_data(store: Store) -> None:
 
     await store.events.append(event_row(job.id, EPOCH, "odd", one=[ValueError(HALF)], two={1}))
 
-    (told,) = await store.events.list(job.id, kind="odd")
-    assert told.data == {"one": [KEPT], "two": [1]}
+    (event,) = await store.events.list(job.id, kind="odd")
+    assert event.data == {"one": [KEPT], "two": [1]}
 
 
 async def test_discovery_that_asked_for_such_an_address_is_queued(store: Store) -> None:

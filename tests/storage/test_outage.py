@@ -1,4 +1,4 @@
-"""A server that goes away in the middle: waited for, and nothing is lost or counted twice."""
+"""A server that goes away: writers wait for it, and nothing is lost or counted twice."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def profiles(store: Store) -> Profiles:
 
 
 async def ended_job(store: Store, at: float, **ending: Any) -> Job:
-    """Return a job that has ended at this moment, with the profile it left."""
+    """Return a job that has ended at this time, with the profile it left."""
     job = await queued(store, is_last=True)
     await store.jobs.finish(job.id, at, DriftResult({"records": 1}, **ending))
     return job
@@ -64,7 +64,7 @@ async def test_a_warning_is_reported_and_changes_nothing(store: Store) -> None:
     assert (ended.state, ended.reason) == (JobState.COMPLETE, "empty")
 
 
-async def test_the_measure_is_what_was_sound_newest_first(store: Store, profiles: Profiles) -> None:
+async def test_baselines_are_sound_profiles_newest_first(store: Store, profiles: Profiles) -> None:
     first = await ended_job(store, EPOCH + 1)
     await ended_job(store, EPOCH + 2, drift=("price",))
     last = await ended_job(store, EPOCH + 3)
@@ -74,9 +74,7 @@ async def test_the_measure_is_what_was_sound_newest_first(store: Store, profiles
     assert await profiles.baselines("other") == []
 
 
-async def test_what_a_person_accepts_replaces_all_before_it(
-    store: Store, profiles: Profiles
-) -> None:
+async def test_an_accepted_profile_replaces_all_before_it(store: Store, profiles: Profiles) -> None:
     await ended_job(store, EPOCH + 1)
     drifted = await ended_job(store, EPOCH + 2, drift=("price",))
     last = await ended_job(store, EPOCH + 3)
@@ -101,7 +99,7 @@ async def test_the_end_of_a_job_that_has_items_left_keeps_nothing(
 
 
 async def committed(store: Store, count: int) -> Job:
-    """Return a job with so many records, and a tenth as many items that became none."""
+    """Return a job with `count` records, and a tenth as many items that became none."""
     keys = [f"{number:04}" for number in range(count + count // 10)]
     job = await queued(store, *keys, is_last=True)
     finishes = [
@@ -118,9 +116,7 @@ async def committed(store: Store, count: int) -> Job:
     return job
 
 
-async def test_the_evidence_is_what_was_committed_in_that_order(
-    store: Store, profiles: Profiles
-) -> None:
+async def test_committed_items_are_in_their_order(store: Store, profiles: Profiles) -> None:
     job = await committed(store, 10)
 
     found = await profiles.committed(job.id, lambda one: one, most=100)
@@ -148,7 +144,7 @@ async def test_records_stored_late_have_the_position_of_their_item(
     assert [one.key for one in found] == ["a", "b", "c", "itemless"]
 
 
-async def test_of_much_evidence_an_even_sample_is_read(store: Store, profiles: Profiles) -> None:
+async def test_many_committed_items_are_sampled_evenly(store: Store, profiles: Profiles) -> None:
     job = await committed(store, 200)
 
     found = await profiles.committed(job.id, lambda one: one, most=44)
@@ -159,7 +155,7 @@ async def test_of_much_evidence_an_even_sample_is_read(store: Store, profiles: P
 
 
 @pytest.mark.parametrize("profile", [{"records": 23, "invalid": 77}, {"records": 0, "invalid": 0}])
-async def test_a_run_that_made_few_records_of_what_it_found_is_no_measure(
+async def test_a_run_of_mostly_invalid_items_is_not_a_baseline(
     store: Store, profiles: Profiles, profile: dict[str, int]
 ) -> None:
     job = await queued(store, is_last=True)
@@ -184,7 +180,7 @@ async def test_a_profile_of_nothing_does_not_replace_one_that_has_records(
     assert drift["price"] in (ended.reason or "")
 
 
-async def test_a_measure_is_of_one_scope_and_of_what_fits(store: Store, profiles: Profiles) -> None:
+async def test_baselines_are_of_one_scope_and_comparable(store: Store, profiles: Profiles) -> None:
     scopes: list[dict[str, Any]] = [
         {},
         {"scope": "a"},

@@ -43,7 +43,7 @@ def view(tmp_path: Path, path: Path) -> Iterator[str]:
 
 
 def leave(path: Path, *endings: str) -> None:
-    """Leave the file as if its writer was killed, with only these of the files beside it."""
+    """Leave the file as if its writer was killed, with only these of the files next to it."""
     writer = sqlite3.connect(path)
     writer.execute("CREATE TABLE late (a)")
     copies = [shutil.copy(f"{path}{end}", f"{path}{end}.copy") for end in ("", *endings)]
@@ -76,7 +76,7 @@ def test_what_a_killed_writer_left_is_seen(path: Path, view: str) -> None:
 
 
 @pytest.mark.usefixtures("address")
-async def test_an_empty_log_is_no_log(path: Path, view: str) -> None:
+async def test_an_empty_wal_is_ignored(path: Path, view: str) -> None:
     Path(f"{path}-wal").touch()
 
     with open_store(view) as reader:
@@ -84,7 +84,7 @@ async def test_an_empty_log_is_no_log(path: Path, view: str) -> None:
 
 
 @pytest.mark.usefixtures("address")
-def test_a_log_that_cannot_be_read_is_not_left_out(path: Path, view: str) -> None:
+def test_a_wal_that_cannot_be_read_is_refused(path: Path, view: str) -> None:
     leave(path, "-wal")
 
     with pytest.raises(StoreReadOnly) as refused:

@@ -1,4 +1,4 @@
-"""What a question finds does not depend on the database: odd names, odd numbers, odd signs."""
+"""Queries find the same in both databases: odd names, numbers and characters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ODD: dict[str, dict[str, Any]] = {
         "list": ["a", "b", "c"],
     },
     "numbers": {"n": 18446744073709551615, "sold": True},
-    "signs": {"title": "a\x00b", "n": "7", "sold": "true"},
+    "text": {"title": "a\x00b", "n": "7", "sold": "true"},
     "Words": {"title": "Éclair", "n": 1e20, "sold": False},
 }
 
@@ -50,22 +50,22 @@ CONDITIONS: dict[str, list[str]] = {
     "n>1e19": ["numbers", "Words"],
     "n<1e400": [],
     "sold=true": ["numbers"],
-    "sold!=true": ["signs", "Words"],
+    "sold!=true": ["text", "Words"],
     "title~é": ["Words"],
-    'title~"\\u0000"': ["signs"],
-    'title="a\\u0000b"': ["signs"],
+    'title~"\\u0000"': ["text"],
+    'title="a\\u0000b"': ["text"],
     '@key~"\\u0000"': [],
     '@key="a\\u0000"': [],
     "@version<99999999999": list(ODD),
     "@version=1.5": [],
     "@version!=1.5": list(ODD),
     "@id<1e300": list(ODD),
-    "@key>a": ["paths", "numbers", "signs"],
+    "@key>a": ["paths", "numbers", "text"],
 }
 ORDERS: dict[str, list[str]] = {
-    "@key": ["Words", "numbers", "paths", "signs"],
-    "-title": ["Words", "signs", "paths", "numbers"],
-    "codes.0": ["paths", "numbers", "signs", "Words"],
+    "@key": ["Words", "numbers", "paths", "text"],
+    "-title": ["Words", "text", "paths", "numbers"],
+    "codes.0": ["paths", "numbers", "text", "Words"],
 }
 
 
@@ -93,7 +93,7 @@ async def test_an_order_is_the_same(odd: Store) -> None:
 
 
 async def test_unstorable_characters_are_searched_for_as_they_were_stored(odd: Store) -> None:
-    assert await found(odd, text="A\x00B") == ["signs"]
+    assert await found(odd, text="A\x00B") == ["text"]
     assert await found(odd, key="a\x00") == []
 
 
@@ -121,7 +121,7 @@ async def test_an_edit_that_cannot_be_stored_is_refused(odd: Store) -> None:
 async def test_an_answer_is_read_as_it_was_given(odd: Store) -> None:
     await answered(odd, "paths", 7)
     await answered(odd, "numbers", -2.5)
-    await answered(odd, "signs", "7")
+    await answered(odd, "text", "7")
     await answered(odd, "Words", {"n": 7})
 
     rows = odd.records.stream(RecordQuery(), size=1, with_enrichments=True)
@@ -147,7 +147,7 @@ async def test_a_key_may_be_longer_than_an_index_takes(store: Store) -> None:
     assert (await store.records.get(long[0].key))["key"] == lease.item.key
 
 
-async def test_a_key_with_a_sign_of_code_0_is_met_again(store: Store) -> None:
+async def test_a_key_with_a_nul_is_found_again(store: Store) -> None:
     job = await queued(store, "a\x00b")
 
     assert await store.queue.add(Discovered(job.id, [item("a\x00b")], EPOCH, is_last=True)) == 1

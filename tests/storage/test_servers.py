@@ -1,4 +1,4 @@
-"""PostgreSQL is opened once by all, and what stands in the way is told in one sentence."""
+"""PostgreSQL as the database; its errors are reported in one sentence."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def guarded(postgres: PostgresServer) -> Iterator[PostgresServer]:
 
 
 def refusal(address: str) -> str:
-    with pytest.raises(LonglineError) as told:
+    with pytest.raises(LonglineError) as raised:
         open_store(address)
-    sentence = str(told.value)
+    sentence = str(raised.value)
     assert "\n" not in sentence
     assert "sesame" not in sentence
     return sentence
@@ -108,10 +108,10 @@ async def test_a_version_we_do_not_know_is_refused(own_postgres_address: str) ->
     )
     database.close()
 
-    with pytest.raises(StoreTooNew) as told:
+    with pytest.raises(StoreTooNew) as raised:
         open_store(own_postgres_address)
 
-    assert (told.value.found, told.value.known) == ("9", NEWEST)
+    assert (raised.value.found, raised.value.known) == ("9", NEWEST)
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
@@ -159,10 +159,10 @@ def test_a_server_that_is_too_old_is_refused(address: str, monkeypatch: pytest.M
 def test_a_missing_driver_is_reported(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
 
-    with pytest.raises(MissingExtra) as told:
+    with pytest.raises(MissingExtra) as raised:
         open_store(address)
 
-    assert told.value.extra == "postgres"
+    assert raised.value.extra == "postgres"
 
 
 async def test_a_full_disk_of_the_server_is_reported(database: Database) -> None:

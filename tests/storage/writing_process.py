@@ -42,7 +42,7 @@ async def main(address: str, job: str, name: str, count: int) -> None:
         await store.queue.add(Discovered(job, [Item(key, "https://shop.test") for key in keys], AT))
         for start in range(0, count, 10):
             await asyncio.gather(*(write(store, job, key) for key in keys[start : start + 10]))
-        # The line and its end at once, or two processes that answer together share a line.
+        # The line and its end together, or two processes that answer together share a line.
         print(f"{await work_off(store, job, name)}\n", end="", flush=True)  # noqa: T201 - the answer
 
 

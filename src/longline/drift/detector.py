@@ -369,7 +369,7 @@ def _first_key(name: str, window: Sequence[Shape]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class RunVerdict:
+class RunAssessment:
     """The result of a whole run: its profile, drift, and warnings.
 
     `alike` are the warnings of suspiciously uniform records; `empty` are all fields that no record
@@ -389,7 +389,7 @@ def judge_run(
     *,
     declared: Iterable[str] = (),
     known_empty: Collection[str] = (),
-) -> RunVerdict:
+) -> RunAssessment:
     """Judge a run by all its records, in their order.
 
     Args:
@@ -420,7 +420,9 @@ def judge_run(
         ),
         *_new_fields(profile, history),
     ]
-    return RunVerdict(profile, tuple(drift.values()), tuple(warnings), tuple(alike), tuple(empty))
+    return RunAssessment(
+        profile, tuple(drift.values()), tuple(warnings), tuple(alike), tuple(empty)
+    )
 
 
 def far_fewer(found: int, fewest: int) -> FieldDrift | None:

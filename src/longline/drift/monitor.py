@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from longline.core.clock import Clock
 from longline.core.errors import BadOption, FailureKind, LonglineError
 from longline.core.model import Event, ItemState, Job, Lease, Outcome
-from longline.drift.detector import ALIKE, DriftDetector, RunVerdict, far_fewer, judge_run
+from longline.drift.detector import ALIKE, DriftDetector, RunAssessment, far_fewer, judge_run
 from longline.drift.profiles import Profile, Shape, shape_of, shape_of_failure
 from longline.sources.base import Source
 from longline.storage.events import event_row
@@ -249,19 +249,19 @@ class DriftMonitor:
             history.quiet.update(kept.profile["quiet"])
         shapes = await self._shapes(_SAMPLE)
         declared = _declared_fields(self._source)
-        verdict = await asyncio.to_thread(
+        assessment = await asyncio.to_thread(
             lambda: judge_run(shapes, history, declared=declared, known_empty=baseline.empty)
         )
-        if kept is not None and verdict.profile.records < kept.profile["records"]:
+        if kept is not None and assessment.profile.records < kept.profile["records"]:
             old: dict[str, str] = kept.profile.get("drift", {})
             drift = old | {name: text for name, text in noticed.items() if name not in old}
             return DriftResult({**kept.profile, "drift": drift}, tuple(drift.values()))
-        drift = {one.field: str(one) for one in verdict.drift}
+        drift = {one.field: str(one) for one in assessment.drift}
         drift |= {name: text for name, text in noticed.items() if name not in drift}
-        warnings = list(verdict.warnings)
+        warnings = list(assessment.warnings)
         may_be_empty = _may_be_empty(self._source)
         few = None if terms.is_cut or may_be_empty else far_fewer(terms.items, baseline.fewest)
-        if problem := await self._no_records(verdict):
+        if problem := await self._no_records(assessment):
             if history.records and not may_be_empty:
                 drift["@records"] = f"{problem}, earlier runs had records"
             else:
@@ -269,18 +269,18 @@ class DriftMonitor:
         elif few:
             drift[few.field] = str(few)
         profile = {
-            **verdict.profile.as_json(),
+            **assessment.profile.as_json(),
             **asdict(terms),
             "measured_by": baseline.jobs,
-            "alike": list(verdict.alike),
-            "empty": list(verdict.empty),
+            "alike": list(assessment.alike),
+            "empty": list(assessment.empty),
             "drift": drift,
         }
         return DriftResult(profile, tuple(drift.values()), tuple(warnings))
 
-    async def _no_records(self, verdict: RunVerdict) -> str | None:
+    async def _no_records(self, assessment: RunAssessment) -> str | None:
         """Return why there is no record; None when there is one, or failures explain it."""
-        if verdict.profile.records:
+        if assessment.profile.records:
             return None
         counts = await self._store.queue.counts(self._job)
         if not sum(counts.values()):
