@@ -64,11 +64,7 @@ class _Plan:
 
 
 class Selectors:
-    """Selectors on one page.
-
-    Args:
-        tree: the whole page.
-    """
+    """Selectors on one page; `tree` is the whole of it."""
 
     def __init__(self, tree: LexborHTMLParser) -> None:
         self._tree = tree

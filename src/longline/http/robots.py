@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
 from urllib.parse import quote, unquote
 
 from longline.core.clock import Clock, backoff
@@ -324,28 +323,21 @@ class Rules:
             if len(rules) > MOST_RULES
             else None
         )
-        self._rules = [] if self.problem else rules
-        self._rates = {(line.field, line.value) for line in rates}
-
-    @cached_property
-    def is_open(self) -> bool:
+        # The longest rule first; of equally long ones Allow is first.
+        self._patterns = sorted(
+            (_Pattern.of(one) for one in ([] if self.problem else rules)),
+            key=lambda one: (-one.length, one.line.field is not Field.ALLOW),
+        )
+        self.is_open = not self.problem and all(one.field is Field.ALLOW for one in rules)
         """Whether nothing is disallowed, so that no URL needs a check."""
-        return self.problem is None and all(one.field is Field.ALLOW for one in self._rules)
-
-    @cached_property
-    def crawl_delay(self) -> float | None:
+        values = {(line.field, line.value) for line in rates}
+        delays = [_crawl_delay(value) for name, value in values if name is Field.CRAWL_DELAY]
+        self.crawl_delay = max((one for one in delays if one is not None), default=None)
         """Seconds between two requests; the longest Crawl-delay."""
-        found = (_crawl_delay(value) for name, value in self._rates if name is Field.CRAWL_DELAY)
-        return max((seconds for seconds in found if seconds is not None), default=None)
-
-    @cached_property
-    def rate(self) -> float | None:
+        limits = [_request_rate(value) for name, value in values if name is Field.REQUEST_RATE]
+        limits.append(1 / self.crawl_delay if self.crawl_delay else None)
+        self.rate = min((one for one in limits if one is not None), default=None)
         """Requests per second; the lowest of Crawl-delay and Request-rate."""
-        found = (_request_rate(value) for name, value in self._rates if name is Field.REQUEST_RATE)
-        rates = [rate for rate in found if rate is not None]
-        if self.crawl_delay:
-            rates.append(1 / self.crawl_delay)
-        return min(rates, default=None)
 
     def allows(self, url: str) -> bool:
         """Whether a URL may be fetched."""
@@ -364,12 +356,6 @@ class Rules:
 
     def _match(self, path: str) -> Line | None:
         return next((one.line for one in self._patterns if one.matches(path)), None)
-
-    @cached_property
-    def _patterns(self) -> list[_Pattern]:
-        """The rules, the longest first; of equally long ones Allow is first."""
-        patterns = [_Pattern.of(one) for one in self._rules]
-        return sorted(patterns, key=lambda one: (-one.length, one.line.field is not Field.ALLOW))
 
 
 def _is_robots_txt(path: str) -> bool:
@@ -486,9 +472,6 @@ _SILENT = frozenset({FailureKind.NETWORK, FailureKind.TIMEOUT})
 _MOST_SILENT = 3  # failures in a row without a response, with 3 minutes of pauses between them
 _MOST_FAILURES = 8  # failures in a row of a host that responds, with 2 hours of pauses
 
-CapRate = Callable[[str, float], None]
-"""Called with a domain and the maximum requests per second that it allows."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Host:
@@ -513,13 +496,8 @@ class RobotsMiddleware(Middleware):
     connection), all requests to the host are deferred. After several failures in a row they fail
     with that reason. An older copy stays valid meanwhile.
 
-    Args:
-        inner: the rest of the chain; robots.txt is fetched through it.
-        clock: the clock.
-        ignored: hosts, with or without port, whose rules are ignored.
-        copies: where copies are kept for other runs and processes.
-        cap_rate: called when robots.txt limits the rate of a domain.
-        agent: our product token.
+    `inner` also fetches robots.txt. `ignored` are hosts, with or without port. `cap_rate` is called
+    with a domain and the maximum requests per second that its robots.txt allows.
     """
 
     def __init__(
@@ -529,7 +507,7 @@ class RobotsMiddleware(Middleware):
         *,
         ignored: frozenset[str] = frozenset(),
         copies: StateBackend[RobotsText] | None = None,
-        cap_rate: CapRate | None = None,
+        cap_rate: Callable[[str, float], None] | None = None,
         agent: str = AGENT,
     ) -> None:
         self._inner = inner

@@ -157,11 +157,8 @@ class HttpOptions:
 class HttpTransport(Middleware):
     """Sends requests over persistent connections.
 
-    Args:
-        options: the options of requests.
-        clock: the clock.
-        addresses: checks the address of each connection; by default all are allowed.
-        resolver: resolves host names, and is closed by its owner; by default one of its own.
+    `addresses` checks the address of each connection; by default all are allowed. A given
+    `resolver` is closed by its owner.
     """
 
     def __init__(

@@ -370,11 +370,8 @@ MISSING = "archive.missing"
 class ReplayTransport(Middleware):
     """Returns what a job received, errors included; sends no request.
 
-    Args:
-        archive: where the answers are.
-        job: the job whose answers are returned.
-        until: the time up to which answers count; None is any.
-        arrive: awaited with the time of each answer before it is returned.
+    Answers count up to the time `until`; None is any. `arrive` is awaited with the time of each
+    answer before it is returned.
     """
 
     def __init__(

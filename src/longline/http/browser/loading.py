@@ -228,15 +228,10 @@ _LIST_CONTENT = """css => {
 
 
 class ClickThrough:
-    """Clicks from page to page in one tab.
+    """Clicks from page to page in one tab, which shows the first page of the list.
 
-    Args:
-        page: the browser's page, with the first page of the list.
-        stage: performs steps on it.
-        traffic: its requests.
-        clicks: which button, how often.
-        prepare: performs the steps of a document that a click has loaded.
-        address: returns the current URL, without secrets.
+    `prepare` performs the steps of a document that a click has loaded. `address` returns the
+    current URL, without secrets.
     """
 
     def __init__(

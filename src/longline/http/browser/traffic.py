@@ -40,8 +40,7 @@ _TRACKER_HOSTS = frozenset(
 class Blocker:
     """Decides which requests of a page are blocked.
 
-    Args:
-        words: resource types, hosts (`*.example.com` is everything below) and `trackers`.
+    `words` are resource types, hosts (`*.example.com` is everything below) and `trackers`.
     """
 
     def __init__(self, words: Iterable[str]) -> None:

@@ -34,14 +34,8 @@ class BrowserTransport(Middleware):
 
     All other requests go to `http`: robots.txt, sitemaps, logins and JSON need no browser. A
     redirect of the page itself is returned, and the chain follows it. Requests that a page makes
-    are counted in `usage` and, with `before_subrequest`, rate-limited.
-
-    Args:
-        http: the transport of requests that are not rendered.
-        options: the browser and its settings.
-        clock: the clock.
-        before_subrequest: awaited with the URL of each request that a page makes; an error that it
-            raises fails the page.
+    are counted in `usage`. `before_subrequest` is awaited with the URL of each of them; an error
+    that it raises fails the page.
     """
 
     def __init__(

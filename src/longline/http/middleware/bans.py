@@ -86,9 +86,7 @@ _IGNORED_FIELDS = frozenset({"hidden", "submit", "button", "checkbox", "radio", 
 class BanMiddleware(Middleware):
     """Raises Blocked for a page that bans us or requires a person to solve a challenge.
 
-    Args:
-        inner: the next middleware.
-        expects: CSS selectors of which every HTML page of the source matches at least one.
+    `expects` are CSS selectors of which every HTML page of the source matches at least one.
     """
 
     def __init__(self, inner: Middleware, *, expects: Sequence[str] = ()) -> None:
@@ -106,8 +104,7 @@ class BanMiddleware(Middleware):
 def find_ban(page: Page, expects: Sequence[str] = ()) -> str | None:
     """Return the evidence that a page is a ban or a challenge, in words; None without any.
 
-    `expects` are CSS selectors of which an HTML page of the source matches at least one: a page
-    that matches one is not a ban, and on a page that matches none weaker evidence is enough.
+    A page that matches one of `expects` is not a ban; if none matches, weaker evidence is enough.
     """
     if not is_suspicious_page(page, expects):
         return None

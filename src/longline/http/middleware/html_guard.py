@@ -104,12 +104,7 @@ class HtmlProbe:
 
 
 class HtmlGuard(Middleware):
-    """Raises BadAnswer for a page that would take a parser too long.
-
-    Args:
-        inner: the next middleware.
-        probe: parses suspicious pages first.
-    """
+    """Raises BadAnswer for a page that would take a parser too long; `probe` tries it first."""
 
     def __init__(self, inner: Middleware, probe: Callable[[bytes], bool]) -> None:
         self._inner = inner

@@ -33,10 +33,7 @@ _PRODUCT = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+(/[!#$%&'*+.^_`|~0-9A-Za-z-]+
 def user_agent(version: str, contact: str | None = None, product: str | None = None) -> str:
     """Return a User-Agent that names longline and how to contact its operator.
 
-    Args:
-        version: the version of longline.
-        contact: a mail address or a web page of the operator.
-        product: the operator's own product, such as `prices-of-acme/2.0`, named first.
+    `product` is the operator's own product, such as `prices-of-acme/2.0`; it is named first.
 
     Raises:
         BadOption: the contact or the product is not valid.
@@ -63,10 +60,7 @@ class IdentityMiddleware(Middleware):
     Headers of the request itself win. One object serves one run, so no cookie passes from one
     source or job to another. Cookies expire by the clock of this machine.
 
-    Args:
-        inner: the next middleware.
-        headers: sent with every request, to every host.
-        cookies: False stores none; a mapping has initial cookies by host and name.
+    `headers` go to every host. `cookies` False stores none; a mapping has initial ones by host.
     """
 
     def __init__(
