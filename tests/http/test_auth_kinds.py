@@ -60,7 +60,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize(("auth", "name", "value"), KINDS)
-async def test_who_shows_the_right_secret_is_let_in(
+async def test_the_right_secret_is_accepted(
     site: ScriptedSite, door: Make, auth: dict[str, Any], name: str, value: str
 ) -> None:
     site.answers["/a"] = guard(name, value)
@@ -75,7 +75,7 @@ async def test_who_shows_the_right_secret_is_let_in(
 
 
 @pytest.mark.parametrize(("auth", "name", "value"), KINDS)
-async def test_who_shows_a_wrong_one_is_refused_once_and_nothing_tells_it(
+async def test_a_wrong_secret_is_refused_once_and_never_shown(
     site: ScriptedSite, door: Make, auth: dict[str, Any], name: str, value: str
 ) -> None:
     site.answers["/a"] = guard(name, value + "x")
@@ -101,7 +101,7 @@ async def test_a_secret_does_not_follow_a_redirect_to_another_host(
     assert await failure_of(source, f"{site.url}/away", Refused)
 
 
-async def test_a_host_that_was_not_named_gets_nothing_and_that_is_told_once(
+async def test_a_host_that_is_not_listed_gets_no_secret_and_one_event(
     site: ScriptedSite, door: Make
 ) -> None:
     site.answers["/a"] = guard("Authorization", f"Bearer {SECRET}")

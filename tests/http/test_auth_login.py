@@ -100,9 +100,7 @@ async def test_a_form_is_read_filled_in_and_sent_and_its_cookie_opens_the_site(
     assert SECRET not in "".join(source.seen.requests) + repr(source.usage)
 
 
-async def test_many_who_come_at_once_log_in_once(
-    site: ScriptedSite, club: Club, door: Make
-) -> None:
+async def test_concurrent_requests_log_in_once(site: ScriptedSite, club: Club, door: Make) -> None:
     texts = await door().get_all(*[f"{site.url}/a"] * 6)
 
     assert all("hello member" in text for text in texts)
@@ -156,7 +154,7 @@ async def test_a_login_that_does_not_last_is_not_tried_for_ever(
     assert "hello member" in await source.get(f"{site.url}/a")
 
 
-async def test_a_401_that_no_login_mends_is_the_answer(
+async def test_a_401_after_a_new_login_is_returned(
     site: ScriptedSite, club: Club, door: Make
 ) -> None:
     site.says("/closed", status=401)
@@ -330,7 +328,7 @@ async def test_the_cookies_of_a_login_stay_with_their_host(
     assert " 403" in await failure_of(door(), f"{site.url}/away", Refused)
 
 
-async def test_a_login_page_that_moved_is_still_known_as_the_door(
+async def test_a_login_page_that_moved_is_recognised(
     site: ScriptedSite, club: Club, door: Make
 ) -> None:
     site.says("/enter", status=302, headers={"Location": "/login"})

@@ -295,7 +295,7 @@ async def test_the_token_stays_with_its_hosts(
     assert await source.get(f"{site.url}/a") == "Bearer t1"
 
 
-async def test_one_who_gives_up_waiting_does_not_take_the_token_from_the_others(
+async def test_a_cancelled_waiter_does_not_cancel_the_token_request(
     site: ScriptedSite, server: TokenServer, door: Make
 ) -> None:
     source = door()

@@ -112,7 +112,7 @@ async def test_a_login_that_fails_does_not_tell_the_secret(
     assert SECRET not in shown_by(source)
 
 
-async def test_a_host_that_is_not_there_is_told_without_the_secret(door: Make) -> None:
+async def test_the_error_of_an_unknown_host_has_no_secret(door: Make) -> None:
     source = door({**QUERY, "hosts": ["127.0.0.1:1"]})
 
     told = await failure_of(source, "http://127.0.0.1:1/a", ConnectFailed)

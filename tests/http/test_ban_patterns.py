@@ -16,7 +16,7 @@ def test_a_page_that_blocks_us_is_found_out(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", INNOCENT)
-def test_a_page_that_only_looks_like_it_is_left_alone(name: str) -> None:
+def test_a_page_that_only_looks_like_a_ban_passes(name: str) -> None:
     assert find_ban(INNOCENT[name]) is None
 
 

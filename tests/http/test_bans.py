@@ -64,9 +64,7 @@ async def test_what_is_expected_is_an_answer(site: ScriptedSite, bench: Bench) -
     assert "Flat" in await bench.get(f"{site.url}/a")
 
 
-async def test_a_ban_parks_the_domain_at_once_and_is_asked_only_once(
-    site: ScriptedSite, bench: Bench
-) -> None:
+async def test_a_ban_defers_the_domain_after_one_request(site: ScriptedSite, bench: Bench) -> None:
     site.says("/a", BAN, 403, HTML)
     site.says("/b", "fine")
 
@@ -96,7 +94,7 @@ async def test_a_ban_is_an_alert_once_a_trip(site: ScriptedSite, bench: Bench) -
     assert data["until"] == pytest.approx(EPOCH + 900, abs=1)
 
 
-async def test_a_ban_that_stays_rests_longer_and_one_that_ends_is_told(
+async def test_a_lasting_ban_waits_longer_and_its_end_is_an_event(
     site: ScriptedSite, bench: Bench, clock: VirtualClock
 ) -> None:
     site.says("/a", BAN, 403, HTML)

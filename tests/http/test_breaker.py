@@ -124,7 +124,7 @@ async def test_a_domain_comes_back_by_a_probe_and_slowly(
     assert (await bench.breaker.state(domain_of(site))).phase is Phase.CLOSED
 
 
-async def test_an_item_of_several_requests_is_not_begun_anew_on_the_way_back(
+async def test_an_item_of_several_requests_is_not_started_again(
     site: ScriptedSite, bench: Bench, clock: VirtualClock
 ) -> None:
     site.says_in_turn("/a", *[500] * 10, 200)

@@ -91,9 +91,7 @@ async def test_a_new_browser_is_started_after_recycle_pages(
     assert received == [None, "here=before", None]
 
 
-async def test_cookies_are_forgotten_where_none_are_to_be_kept(
-    site: ScriptedSite, tmp_path: Path
-) -> None:
+async def test_cookies_are_cleared_if_none_are_kept(site: ScriptedSite, tmp_path: Path) -> None:
     received = record_cookies(site)
 
     async with browsing(tmp_path, {"wait": "p"}, keeps_cookies=False) as transport:

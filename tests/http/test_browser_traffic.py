@@ -19,7 +19,7 @@ from tests.scripted_site import ScriptedSite
 
 
 @pytest.mark.real_time
-async def test_every_request_of_a_page_takes_its_turn(site: ScriptedSite, tmp_path: Path) -> None:
+async def test_every_request_of_a_page_acquires_a_slot(site: ScriptedSite, tmp_path: Path) -> None:
     turns: list[str] = []
 
     async def before(url: str) -> None:
@@ -47,7 +47,7 @@ async def test_waiting_for_a_turn_does_not_bring_the_deadline_closer(
 
 
 @pytest.mark.real_time
-async def test_a_redirect_inside_a_page_is_counted_and_paid_for(
+async def test_a_redirect_inside_a_page_is_counted_and_acquires_a_slot(
     site: ScriptedSite, tmp_path: Path
 ) -> None:
     turns: list[str] = []
@@ -120,7 +120,7 @@ def test_what_is_blocked(url: str, kind: str, *, is_blocked: bool) -> None:
     assert blocker.blocks(url, kind) is is_blocked
 
 
-def test_nothing_is_blocked_when_nothing_is_to_be() -> None:
+def test_an_empty_list_blocks_nothing() -> None:
     blocker = Blocker(())
 
     assert not blocker.blocks("https://www.google-analytics.com/a.png", "image")

@@ -37,7 +37,7 @@ async def test_a_fresh_answer_costs_no_request(
     assert site.hits["/a"] == 1
 
 
-async def test_a_stale_answer_without_a_validator_is_asked_for_anew(
+async def test_a_stale_response_without_a_validator_is_fetched_again(
     site: ScriptedSite, browser: Browser, clock: VirtualClock
 ) -> None:
     shelf(site, "/a", FRESH)
@@ -159,7 +159,7 @@ async def test_hidden_parameters_keep_answers_apart(site: ScriptedSite, browser:
     assert texts == ["answer 1", "answer 2", "answer 1"]
 
 
-async def test_whoever_we_say_we_are_keeps_answers_apart(
+async def test_responses_are_separate_for_each_identity(
     site: ScriptedSite, browser: Browser, clock: VirtualClock
 ) -> None:
     shelf(site, "/a", FRESH)

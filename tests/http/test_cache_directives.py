@@ -46,7 +46,7 @@ def test_what_is_no_number_means_stale(value: str) -> None:
         "Fri Jan 15 08:00:00 2027",
     ],
 )
-def test_the_three_forms_of_a_date_are_one_moment(text: str) -> None:
+def test_the_three_forms_of_a_date_are_equal(text: str) -> None:
     assert parse_http_date(text) == 1_800_000_000
 
 

@@ -63,7 +63,7 @@ def test_what_the_request_says_is_obeyed(asked: str, said: str, age: float, *, m
     assert may_reuse(entry({"Cache-Control": said}), asking(asked), EPOCH + age) is may
 
 
-def test_pragma_counts_where_no_cache_control_stands() -> None:
+def test_pragma_counts_without_cache_control() -> None:
     fresh = entry({"Cache-Control": "max-age=60"})
 
     assert may_reuse(fresh, asking(Pragma="no-cache"), EPOCH) is False
@@ -118,7 +118,7 @@ def test_an_age_that_cannot_be_read_means_stale(age: str) -> None:
         ("no-cache", "max-age=60, stale-if-error=30", 1, False),
     ],
 )
-def test_a_stale_answer_stands_in_only_where_it_may(
+def test_a_stale_response_is_used_on_errors_only_if_allowed(
     asked: str, said: str, age: float, *, may: bool
 ) -> None:
     stored = entry({"Cache-Control": said})
@@ -127,7 +127,7 @@ def test_a_stale_answer_stands_in_only_where_it_may(
 
 
 @given(st.integers(0, 10_000), st.floats(0, 20_000), st.floats(0, 20_000))
-def test_who_waits_longer_never_gets_more(lifetime: int, now: float, more: float) -> None:
+def test_a_later_request_never_reuses_more(lifetime: int, now: float, more: float) -> None:
     stored = entry({"Cache-Control": f"max-age={lifetime}"})
     earlier, later = (may_reuse(stored, asking(), EPOCH + at) for at in (now, now + more))
 

@@ -132,9 +132,7 @@ def test_looking_makes_no_file(path: Path, cache: HttpCache) -> None:
     assert not path.exists()
 
 
-def test_the_file_of_another_program_is_refused_and_left_alone(
-    path: Path, cache: HttpCache
-) -> None:
+def test_the_file_of_another_program_is_refused_and_unchanged(path: Path, cache: HttpCache) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE theirs (a)")
     connection.close()
@@ -200,7 +198,7 @@ async def test_a_cache_that_cannot_be_written_any_more_fails_no_request(
     await browser.close()
 
 
-def test_a_full_disk_is_told_as_such(path: Path) -> None:
+def test_a_full_disk_is_reported_as_such(path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA max_page_count = 2")
     connection.execute("CREATE TABLE a (b)")

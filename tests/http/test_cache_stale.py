@@ -49,7 +49,7 @@ class Failing(Middleware):
 
 
 @pytest.mark.parametrize("fails", [True, 500, 502, 503, 504])
-async def test_a_stale_answer_stands_in_for_a_site_that_fails(
+async def test_a_stale_response_replaces_that_of_a_failing_site(
     site: ScriptedSite, browser: Browser, clock: VirtualClock, *, fails: bool | int
 ) -> None:
     page = shelf(site, "/a", IN_NEED)
@@ -65,7 +65,7 @@ async def test_a_stale_answer_stands_in_for_a_site_that_fails(
     assert (browser.usage.requests, browser.usage.cached) == (2, 1)
 
 
-async def test_it_stands_in_no_longer_than_it_may(
+async def test_a_stale_response_is_used_no_longer_than_allowed(
     site: ScriptedSite, browser: Browser, clock: VirtualClock
 ) -> None:
     page = shelf(site, "/a", IN_NEED)

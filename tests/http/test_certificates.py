@@ -81,7 +81,7 @@ def test_a_file_without_certificates_is_refused(text: str | None, tmp_path: Path
         ssl_context(file)
 
 
-async def test_a_run_ends_at_once_with_the_reason(tmp_path: Path, clock: VirtualClock) -> None:
+async def test_a_run_ends_immediately_with_the_reason(tmp_path: Path, clock: VirtualClock) -> None:
     started = clock.now()
     async with ScriptedSite(tls=self_signed(tmp_path)) as site:
         path = tmp_path / "shop.yaml"
@@ -94,7 +94,7 @@ async def test_a_run_ends_at_once_with_the_reason(tmp_path: Path, clock: Virtual
     assert "ca_file" in (report.reason or "")
 
 
-async def test_an_item_with_a_bad_certificate_fails_alone_and_at_once(
+async def test_an_item_with_a_bad_certificate_fails_alone_immediately(
     site: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
     started = clock.now()

@@ -226,7 +226,7 @@ async def test_when_the_one_that_went_is_cancelled_one_of_the_others_goes(
     assert [(one.requests, one.joined) for one in usages] == [(1, 0), (1, 0), (0, 1), (0, 1)]
 
 
-async def test_one_who_waits_may_be_cancelled_alone(
+async def test_a_waiter_may_be_cancelled_alone(
     site: ScriptedSite, joining: CoalescingMiddleware
 ) -> None:
     slow = site.answers["/a"] = Slow()
@@ -286,7 +286,7 @@ async def test_shared_requests_at_the_same_time_are_one_too(
     assert site.hits["/a"] == 1
 
 
-async def test_one_that_is_not_shared_is_made_anew(
+async def test_a_request_that_is_not_shared_is_sent_again(
     site: ScriptedSite, joining: CoalescingMiddleware
 ) -> None:
     site.says("/a", "x")

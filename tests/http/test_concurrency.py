@@ -75,7 +75,7 @@ async def test_a_limit_holds_when_it_is_set(
     assert sum(usage.waits for usage in usages) == 8 - most
 
 
-async def test_the_pace_is_kept_too_and_nobody_waits_for_room_with_a_slot_in_hand(
+async def test_the_rate_limit_is_acquired_after_the_concurrency_limit(
     clock: VirtualClock,
 ) -> None:
     site, begun = SlowSite(clock, 1.5), clock.now()

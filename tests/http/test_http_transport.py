@@ -202,7 +202,7 @@ async def test_a_dropped_connection_is_one_request_and_no_more(
     ("code", "kind"),
     [(socket.EAI_NONAME, UnknownHost), (socket.EAI_AGAIN, ConnectFailed)],
 )
-async def test_a_name_that_nobody_has_is_told_apart_from_name_servers_that_are_down(
+async def test_an_unknown_host_differs_from_a_failing_name_server(
     transport: HttpTransport,
     monkeypatch: pytest.MonkeyPatch,
     code: int,

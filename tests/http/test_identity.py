@@ -209,7 +209,7 @@ async def test_a_secret_start_cookie_travels_encrypted_only(
 
 
 @pytest.mark.parametrize("value", ["", f"{SECRET}; Domain=x"])
-async def test_a_start_cookie_that_cannot_be_had_is_told_without_its_value(
+async def test_the_error_of_a_missing_start_cookie_has_no_value(
     site: ScriptedSite, door: Make, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     monkeypatch.setenv("SHOP_SESSION", value)

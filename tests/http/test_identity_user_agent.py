@@ -17,7 +17,7 @@ from longline.http.middleware.identity import user_agent
         ("me@example.org", "prices/2.0", "prices/2.0 longline/0.1.0 (+mailto:me@example.org)"),
     ],
 )
-def test_it_says_who_asks_and_how_to_reach_them(
+def test_the_user_agent_names_the_operator_and_a_contact(
     contact: str, product: str | None, text: str
 ) -> None:
     assert user_agent("0.1.0", contact, product) == text
@@ -26,7 +26,7 @@ def test_it_says_who_asks_and_how_to_reach_them(
 @pytest.mark.parametrize(
     ("product", "start"), [(None, "longline/0.1.0 ("), ("prices", "prices longline/0.1.0 (")]
 )
-def test_without_a_contact_it_still_says_who_asks(product: str | None, start: str) -> None:
+def test_without_a_contact_the_user_agent_names_longline(product: str | None, start: str) -> None:
     text = user_agent("0.1.0", None, product)
 
     assert text.startswith(start)
@@ -41,7 +41,7 @@ def test_without_a_contact_it_still_says_who_asks(product: str | None, start: st
         *("me@example.org)", "me@exämple.org", "me@example.org\nX-A: b", "https://u:p@example.org"),
     ],
 )
-def test_a_contact_nobody_can_reach_is_refused(contact: str) -> None:
+def test_an_invalid_contact_is_refused(contact: str) -> None:
     with pytest.raises(BadOption) as refused:
         user_agent("0.1.0", contact)
 

@@ -159,7 +159,7 @@ async def test_requests_that_a_stall_held_up_do_not_leave_with_the_next_burst(
     assert clock.now() - started <= shortest + len(stalls) * lost + connecting + 0.5
 
 
-async def test_a_published_limit_is_kept_and_told_once(clock: VirtualClock) -> None:
+async def test_a_published_limit_is_kept_and_reported_once(clock: VirtualClock) -> None:
     policy = {"ratelimit-policy": '"second";q=5;w=1, "minute";q=60;w=60'}
     limiter, usage = RateLimiter(None, clock=clock), Usage()
     pacing = RateLimitMiddleware(Script(clock, (200, policy), (200, policy)), limiter, clock)

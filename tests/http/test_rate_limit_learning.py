@@ -200,7 +200,7 @@ async def test_other_limits_are_learned_as_well(
     assert second.refused <= 1
 
 
-async def test_processes_that_work_at_once_learn_together(
+async def test_concurrent_processes_learn_together(
     site: ScriptedSite, clock: VirtualClock, backends: Keepers
 ) -> None:
     statuses = limit(site, clock, TokenBucket(10.0, 10, clock.now()))
@@ -216,7 +216,7 @@ async def test_processes_that_work_at_once_learn_together(
     assert again.refused == 0
 
 
-async def test_what_is_learned_is_told(site: ScriptedSite, clock: VirtualClock) -> None:
+async def test_a_learned_limit_is_an_event(site: ScriptedSite, clock: VirtualClock) -> None:
     backends = Keepers(MemoryRateLimitBackend(clock), MemoryStateBackend[Learned](clock))
     limit(site, clock, TokenBucket(5.0, 2, clock.now()))
 

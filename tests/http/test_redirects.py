@@ -82,7 +82,7 @@ async def test_a_user_that_the_operator_wrote_stays_for_relative_targets() -> No
     assert moved.arrived[1].url == "https://me:own@x.test/b"
 
 
-async def test_a_user_in_a_refused_target_is_not_told() -> None:
+async def test_the_user_in_a_refused_target_is_not_shown() -> None:
     with pytest.raises(BadAnswer) as caught:
         await RedirectMiddleware(Moved("ftp://user:geheim@y.test/"))(
             Request("https://x.test/"), Usage()

@@ -124,7 +124,7 @@ async def test_a_refusal_with_a_quota_is_the_domains(clock: VirtualClock) -> Non
     assert clock.now() - before > 15
 
 
-async def test_an_address_that_all_requests_have_stands_for_its_domain(
+async def test_a_url_of_all_requests_counts_as_its_domain(
     clock: VirtualClock,
 ) -> None:
     link = RateLimitMiddleware(OneBad(), RateLimiter(10.0, clock=clock), clock)

@@ -30,7 +30,7 @@ async def bench(site: ScriptedSite) -> AsyncIterator[Bench]:
 # ---------------------------------------------------------------- asking and keeping
 
 
-async def test_all_who_wait_share_one_question(bench: Bench) -> None:
+async def test_all_waiters_share_one_request(bench: Bench) -> None:
     bench.site.says("/robots.txt", CLOSED)
     robots = bench.link()
 

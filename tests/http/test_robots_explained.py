@@ -107,7 +107,7 @@ def test_lines_are_counted_whatever_they_end_in() -> None:
     assert explain(text, "http://x.test/shop/hat").line == 7
 
 
-def test_pace_and_sitemaps_are_told() -> None:
+def test_rate_and_sitemaps_are_returned() -> None:
     explained = explain(TEXT, "http://x.test/")
 
     assert (explained.crawl_delay, explained.rate) == (2.5, 0.1)
@@ -230,7 +230,7 @@ def test_rules_that_disallow_nothing_are_open(text: str, *, is_open: bool) -> No
         ("", "longline"),
     ],
 )
-def test_robots_txt_knows_us_by_the_name_in_our_user_agent(user_agent: str, agent: str) -> None:
+def test_the_agent_for_robots_txt_is_in_our_user_agent(user_agent: str, agent: str) -> None:
     assert robots_agent(user_agent) == agent
 
 

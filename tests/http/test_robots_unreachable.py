@@ -65,7 +65,7 @@ async def test_no_connection_puts_the_host_off(bench: Bench) -> None:
     assert bench.site.hits["/a"] == 0
 
 
-async def test_a_failure_that_passes_at_once_is_hardly_noticed(bench: Bench) -> None:
+async def test_a_short_failure_is_retried(bench: Bench) -> None:
     bench.site.says_in_turn("/robots.txt", 500, 503, 200)
 
     await bench.get(bench.link(), "/a")
@@ -74,7 +74,7 @@ async def test_a_failure_that_passes_at_once_is_hardly_noticed(bench: Bench) -> 
     assert bench.usage.retries == 2
 
 
-async def test_nobody_asks_while_a_host_is_put_off(bench: Bench) -> None:
+async def test_no_request_is_sent_to_a_deferred_host(bench: Bench) -> None:
     bench.site.says("/robots.txt", status=500)
     robots = bench.link()
     with pytest.raises(Deferred) as first:
@@ -105,7 +105,7 @@ def test_the_pause_never_grows_past_an_hour() -> None:
     assert [pause_after(number) for number in (1, 2, 6, 7, 5000)] == [60, 120, 1920, 3600, 3600]
 
 
-async def test_a_host_that_comes_back_is_asked_again_at_once(bench: Bench) -> None:
+async def test_a_host_that_recovers_gets_requests_immediately(bench: Bench) -> None:
     bench.site.says_in_turn("/robots.txt", 500, 500, 500, 200)
     bench.site.says("/a", "back")
     robots = bench.link()

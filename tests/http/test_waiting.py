@@ -69,11 +69,11 @@ async def test_one_waits_before_each_retry(clock: VirtualClock) -> None:
     assert await ask(RetryMiddleware(TenSeconds(failures=2), retry, clock)) == waited(30)
 
 
-async def test_one_waits_for_the_answer_that_somebody_else_has_asked_for() -> None:
+async def test_waiting_for_the_response_of_another_request_counts() -> None:
     assert await ask(CoalescingMiddleware(TenSeconds()), times=2) == waited(0, 10)
 
 
-async def test_one_waits_for_the_rules_that_somebody_else_asks_for(clock: VirtualClock) -> None:
+async def test_waiting_for_robots_txt_of_another_request_counts(clock: VirtualClock) -> None:
     assert await ask(RobotsMiddleware(TenSeconds(), clock), times=2) == waited(0, 10)
 
 

@@ -37,7 +37,6 @@ _EMBEDDING = tuple(map(ipaddress.IPv6Network, ("::ffff:0:0/96", "64:ff9b::/96", 
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 _TUNNELS = tuple(map(ipaddress.IPv6Network, ("2001::/32", "2002::/16")))  # Teredo, 6to4
 _PROTOCOL = ipaddress.IPv4Network("192.0.0.0/24")  # Oracle's metadata service is in it
-_MOST_PASSED = 10_000  # hosts that are remembered
 _METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200")))
 
 
@@ -79,12 +78,8 @@ class JobStart:
 class AddressPolicy:
     """Decides for one job which addresses may be connected to.
 
-    Args:
-        private_hosts: host names, addresses and networks that are always allowed.
-        starts: stores the first host of jobs, for other processes and later runs.
-        job: the job's id; without one, its first host is kept in memory.
-        resolver: resolves host names; by default that of the event loop.
-        scope: classifies an address.
+    `private_hosts` are host names, addresses and networks that are always allowed. `starts` stores
+    the first host of jobs by their id, for other processes and later runs.
     """
 
     def __init__(
@@ -107,7 +102,6 @@ class AddressPolicy:
         self._scope = scope
         self._start: JobStart | None = None
         self._starting = asyncio.Lock()
-        self._passed: set[str] = set()
 
     @property
     def has_started(self) -> bool:
@@ -117,8 +111,16 @@ class AddressPolicy:
     async def begin(self, url: str) -> None:
         """Make the host of this URL the first host of the job, unless it has one."""
         async with self._starting:
-            if self._start is None:
-                self._start = await self._find_start(hostname_of(url))
+            if self._start is None and self._starts is not None and self._job:
+                self._start, _now = await self._starts.read(self._job)
+            if self._start is not None:
+                return
+            host = hostname_of(url)
+            found = [_parse_ip(one) for one in await self.addresses_of(host)]
+            addresses = [one for one in found if one is not None]
+            if addresses:  # else the request itself fails, and the next host is the first
+                is_private = all(self._scope(one) is not Scope.PUBLIC for one in addresses)
+                self._start = await self._store_start(JobStart(host, is_private))
 
     async def begin_unresolved(self, url: str) -> None:
         """Make a host without an address, whose response was cached, the public first host.
@@ -153,16 +155,11 @@ class AddressPolicy:
         Raises:
             PrivateAddress: it may not be connected to.
         """
-        domain = origin_of(url)[1]
-        if domain in self._passed:
-            return
         # A host name passes: each of its connections is checked.
-        host = hostname_of(url) if domain[:1].isdigit() or domain[:1] == "[" else ""
+        first = origin_of(url)[1][:1]
+        host = hostname_of(url) if first.isdigit() or first == "[" else ""
         if _parse_ip(host) is not None:
             self.check(url, host)
-        if len(self._passed) >= _MOST_PASSED:
-            self._passed.clear()
-        self._passed.add(domain)
 
     async def check_host(self, url: str) -> None:
         """Check every address of the host, for a client that connects by itself.
@@ -172,17 +169,6 @@ class AddressPolicy:
         """
         for address in await self.addresses_of(hostname_of(url)):
             self.check(url, address)
-
-    async def _find_start(self, host: str) -> JobStart | None:
-        if self._starts is not None and self._job:
-            known, _now = await self._starts.read(self._job)
-            if known is not None:
-                return known
-        addresses = [parsed for one in await self.addresses_of(host) if (parsed := _parse_ip(one))]
-        if not addresses:
-            return None  # the request itself fails, and the next host is the first
-        is_private = all(self._scope(one) is not Scope.PUBLIC for one in addresses)
-        return await self._store_start(JobStart(host, is_private))
 
     async def _store_start(self, start: JobStart) -> JobStart:
         """Store the first host for other processes of the job; return what the first stored."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -228,28 +228,14 @@ _LIST_CONTENT = """css => {
 
 
 class ClickThrough:
-    """Clicks from page to page in one tab, which shows the first page of the list.
+    """Clicks from page to page in one tab, which shows the first page of the list."""
 
-    `prepare` performs the steps of a document that a click has loaded. `address` returns the
-    current URL, without secrets.
-    """
-
-    def __init__(
-        self,
-        page: Page,
-        stage: Stage,
-        traffic: Traffic,
-        clicks: Clicks,
-        *,
-        prepare: Callable[[], Awaitable[None]],
-        address: Callable[[], str],
-    ) -> None:
-        self._page = page
+    def __init__(self, load: Load, stage: Stage, clicks: Clicks) -> None:
+        self._load = load
+        self._page = load.page
+        self._traffic = load.traffic
         self._stage = stage
-        self._traffic = traffic
         self._clicks = clicks
-        self._prepare = prepare
-        self._address = address
         self._is_fresh = False  # whether the last click has loaded a document
         self._shown: list[Shown] = []
 
@@ -267,7 +253,7 @@ class ClickThrough:
             if number >= self._clicks.skip:
                 html = (await self._page.content()).encode(errors="replace")
                 kept_bytes += len(html)
-                self._shown.append(Shown(self._address(), html.decode()))
+                self._shown.append(Shown(self._load.address(), html.decode()))
             if kept_bytes >= _MOST_BYTES:
                 break
         button = await self._button()
@@ -306,7 +292,7 @@ class ClickThrough:
                 return f"{response.url} answered {response.status}"
             if response is not None and response.status >= FIRST_ERROR:
                 raise bad_status(response.url, response.status)
-            await self._prepare()
+            await self._load.perform_steps(self._stage)
             is_changed = await self._list_content() != before
         # A list whose next page failed would look complete.
         for url, status in self._traffic.failed:
@@ -435,18 +421,25 @@ class Load:
             return hops.found or await self._empty_page(error)
         await hops.stop()
         stage = Stage(self.page, request.url, self.traffic, self.clock)
-        async with self._whole_page():
-            await stage.run(self.steps)
+        await self.perform_steps(stage)
         for cut in dict.fromkeys(stage.cuts):
             self.traffic.usage.add_event(CUT, reason=f"{request.url} was not shown whole: {cut}")
         # A click may navigate: the response is that of the requested page.
-        response, address = self.traffic.main, self._address()
+        response, address = self.traffic.main, self.address()
+        clicked = None
         try:
-            clicked = await self._click_through(stage)
+            if request.clicks is not None:
+                async with self._whole_page():
+                    clicked = await ClickThrough(self, stage, request.clicks).run()
         except BadStatus as error:  # the chain handles it
             return BrowserPage(error.url, error.status, CIMultiDict(), b"")
         page = await self._read(response, stage, clicked)
         return replace(page, url=address, seconds=self.clock.now() - started)
+
+    async def perform_steps(self, stage: Stage) -> None:
+        """Wait and perform the actions on the current document."""
+        async with self._whole_page():
+            await stage.run(self.steps)
 
     @asynccontextmanager
     async def _whole_page(self) -> AsyncIterator[None]:
@@ -458,24 +451,6 @@ class Load:
             raise self.traffic.failure or error from None
         if self.traffic.failure is not None:
             raise self.traffic.failure
-
-    async def _click_through(self, stage: Stage) -> Clicked | None:
-        if self.request.clicks is None:
-            return None
-
-        async def prepare() -> None:
-            async with self._whole_page():
-                await stage.run(self.steps)
-
-        async with self._whole_page():
-            return await ClickThrough(
-                self.page,
-                stage,
-                self.traffic,
-                self.request.clicks,
-                prepare=prepare,
-                address=self._address,
-            ).run()
 
     async def _read(
         self, response: Response | None, stage: Stage, clicked: Clicked | None
@@ -531,7 +506,7 @@ class Load:
         if cookies:
             await self.page.context.add_cookies(cookies)
 
-    def _address(self) -> str:
+    def address(self) -> str:
         """Return the current URL, without hidden parameters."""
         url = without_userinfo(self.page.url)
         hidden = self.request.hidden
