@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from longline.core.errors import MissingExtra
@@ -17,11 +16,7 @@ from longline.export.table import Table
 
 
 def load_pyarrow(extra: str, what: str) -> Any:
-    """Import pyarrow.
-
-    Raises:
-        MissingExtra: it is not installed.
-    """
+    """Import pyarrow; raise MissingExtra if it is not installed."""
     try:
         import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415  # ships no types; an extra
     except ImportError as error:
@@ -56,11 +51,7 @@ def record_batches(pa: Any, table: Table, schema: Any) -> Iterator[Any]:
 
 
 def write_parquet(table: Table, target: BinaryIO) -> list[str]:
-    """Write compressed row groups of a few megabytes.
-
-    Raises:
-        MissingExtra: pyarrow is not installed.
-    """
+    """Write compressed row groups of a few megabytes; raise MissingExtra without pyarrow."""
     pa = load_pyarrow("parquet", "Parquet")
     import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415  # the same
 
@@ -90,15 +81,6 @@ def write_duckdb(table: Table, target: BinaryIO) -> list[str]:
     Raises:
         MissingExtra: duckdb or pyarrow is not installed.
     """
-    with working_folder(target) as folder:
-        path = folder / "records.duckdb"
-        _fill_duckdb(path, table)
-        with path.open("rb") as made:
-            shutil.copyfileobj(made, target)
-    return []
-
-
-def _fill_duckdb(path: Path, table: Table) -> None:
     pa = load_pyarrow("duckdb", "DuckDB")
     try:
         import duckdb  # noqa: PLC0415  # an extra
@@ -106,18 +88,20 @@ def _fill_duckdb(path: Path, table: Table) -> None:
         raise MissingExtra("duckdb", "DuckDB") from error
     names = distinct_names(table.names)
     schema = arrow_schema(pa, table, names, None)
-    settings: dict[str, Any] = {
-        "memory_limit": "100MB",
-        "threads": 1,
-        "temp_directory": str(path.parent),
-    }
-    try:
-        with duckdb.connect(path, config=settings) as connection:
-            connection.execute(f"CREATE TABLE records ({table.definitions(names, _TYPES)})")
-            for batch in record_batches(pa, table, schema):
-                connection.register("batch", pa.Table.from_batches([batch]))
-                connection.execute("INSERT INTO records SELECT * FROM batch")
-    except duckdb.Error as error:
-        text = " ".join(str(error).split())
-        is_full = os.strerror(errno.ENOSPC) in text  # there is no code for it
-        raise OSError(errno.ENOSPC if is_full else 0, text) from error
+    with working_folder(target) as folder:
+        path = folder / "records.duckdb"
+        settings: dict[str, Any] = {"memory_limit": "100MB", "threads": 1}
+        settings["temp_directory"] = str(folder)
+        try:
+            with duckdb.connect(path, config=settings) as connection:
+                connection.execute(f"CREATE TABLE records ({table.definitions(names, _TYPES)})")
+                for batch in record_batches(pa, table, schema):
+                    connection.register("batch", pa.Table.from_batches([batch]))
+                    connection.execute("INSERT INTO records SELECT * FROM batch")
+        except duckdb.Error as error:
+            text = " ".join(str(error).split())
+            is_full = os.strerror(errno.ENOSPC) in text  # there is no code for it
+            raise OSError(errno.ENOSPC if is_full else 0, text) from error
+        with path.open("rb") as made:
+            shutil.copyfileobj(made, target)
+    return []

@@ -211,13 +211,13 @@ def data_columns(fields: Iterable[str], others: Iterable[str] = ()) -> list[Colu
     A field with the name of an own column, or of one of the others, gets the prefix `data.`.
     """
     found = list(fields)
-    taken = {*OWN_COLUMNS, *others}
+    used = {*OWN_COLUMNS, *others}
     columns = []
     for field in found:
         name = field
-        while name in taken or (name != field and name in found):
+        while name in used or (name != field and name in found):
             name = f"data.{name}"
-        taken.add(name)
+        used.add(name)
         columns.append(Column(name, ("data", field)))
     return columns
 
@@ -227,15 +227,15 @@ def distinct_names(names: Iterable[str], *, max_bytes: int | None = None) -> lis
 
     Databases treat Title and title as one name, and cut long names silently.
     """
-    taken: set[str] = set()
+    used: set[str] = set()
     distinct = []
     for name in names:
         number, unique = 1, _cut_name(name or "_", max_bytes)
-        while unique.lower() in taken:
+        while unique.lower() in used:
             number += 1
-            ending = f"_{number}"
-            unique = _cut_name(name, max_bytes - len(ending) if max_bytes else None) + ending
-        taken.add(unique.lower())
+            suffix = f"_{number}"
+            unique = _cut_name(name, max_bytes - len(suffix) if max_bytes else None) + suffix
+        used.add(unique.lower())
         distinct.append(unique)
     return distinct
 

@@ -16,11 +16,7 @@ _MAX_INTEGER = 10**15  # Excel stores 15 digits of a number
 
 
 def write_excel(table: Table, target: BinaryIO, *, max_rows: int = _MAX_ROWS) -> list[str]:
-    """Write a sheet, and another one when it is full.
-
-    Raises:
-        MissingExtra: XlsxWriter is not installed.
-    """
+    """Write as many sheets as needed; raise MissingExtra if XlsxWriter is not installed."""
     try:
         import xlsxwriter  # type: ignore[import-untyped]  # noqa: PLC0415  # ships no types; an extra
     except ImportError as error:
@@ -56,19 +52,18 @@ class _Sheets:
     def add(self, line: Sequence[Any]) -> None:
         if self._row >= self._max_rows:
             self._add_sheet()
-        for place, value in enumerate(line):
-            self._write_cell(place, value)
+        for column, value in enumerate(line):
+            self._write_cell(column, value)
         self._row += 1
 
     def notes(self) -> list[str]:
         notes = []
         if self._cut:
-            notes.append(
-                f"{self._cut} texts were cut to {_MAX_LENGTH:,} characters, the limit of a cell"
-            )
+            limit = f"{_MAX_LENGTH:,} characters, the limit of a cell"
+            notes.append(f"{self._cut} texts were cut to {limit}")
         if self._number > 1:
             notes.append(
-                f"{self._number} sheets were written, since one holds {self._max_rows:,} rows"
+                f"{self._number} sheets were written; one has up to {self._max_rows:,} rows"
             )
         return notes
 
@@ -76,21 +71,19 @@ class _Sheets:
         self._number += 1
         name = "records" if self._number == 1 else f"records {self._number}"
         self._sheet = self._book.add_worksheet(name)
-        for place, title in enumerate(self._names):
-            self._sheet.write_string(0, place, self._cut_text(title), self._bold)
+        for column, title in enumerate(self._names):
+            self._sheet.write_string(0, column, self._cut_text(title), self._bold)
         self._row = 1
 
-    def _write_cell(self, place: int, value: Any) -> None:
+    def _write_cell(self, column: int, value: Any) -> None:
         if value is None:
             return
         if isinstance(value, bool):
-            self._sheet.write_boolean(self._row, place, value)
-        elif isinstance(value, int | float) and (
-            isinstance(value, float) or abs(value) < _MAX_INTEGER
-        ):
-            self._sheet.write_number(self._row, place, value)
+            self._sheet.write_boolean(self._row, column, value)
+        elif isinstance(value, float) or (isinstance(value, int) and abs(value) < _MAX_INTEGER):
+            self._sheet.write_number(self._row, column, value)
         else:
-            self._sheet.write_string(self._row, place, self._cut_text(str(value)))
+            self._sheet.write_string(self._row, column, self._cut_text(str(value)))
 
     def _cut_text(self, text: str) -> str:
         if len(text) * 2 <= _MAX_LENGTH:  # even if each takes two units

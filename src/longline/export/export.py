@@ -57,7 +57,7 @@ class ExportRequest:
     """The options of an export.
 
     Args:
-        output: a file, a folder (with `partition`), s3://bucket/name.ending or postgresql://….
+        output: a file, a folder (with `partition`), s3://bucket/name.suffix or postgresql://….
         format: the name of a format; None: by the ending of the file.
         columns: the columns to write; empty: all.
         partition: the field whose values become folders.
@@ -126,8 +126,8 @@ def check_request(request: ExportRequest, *, option: str = OUTPUT) -> str:
     )
     for name, value, is_refused in refused:
         if value is not None and is_refused:
-            place = "standard output" if is_stdout else scheme or "a file"
-            raise BadOption(name, f"does not apply to {place}")
+            destination = "standard output" if is_stdout else scheme or "a file"
+            raise BadOption(name, f"does not apply to {destination}")
     columns = parse_columns(request.columns, request.tasks or ())
     if request.tasks and columns and all(one.path[0] != ENRICHMENTS for one in columns):
         problem = f"--columns has no enrichment, such as enrichments.{request.tasks[0]}.@model"
@@ -135,20 +135,20 @@ def check_request(request: ExportRequest, *, option: str = OUTPUT) -> str:
     return scheme
 
 
-def _numbered_name(name: str, taken: Iterable[str]) -> str:
-    """Return a name with the number after those that are taken: a.csv, a-0001.csv."""
-    beginning, ending = _split_ending(name)
-    pattern = re.compile(rf"{re.escape(beginning)}-(\d{{4,}}){re.escape(ending)}", re.ASCII)
-    numbers = [int(found[1]) for one in taken if (found := pattern.fullmatch(one))]
-    return f"{beginning}-{max(numbers, default=0) + 1:04}{ending}"
+def _numbered_name(name: str, used: Iterable[str]) -> str:
+    """Return a name with the number after those that are used: a.csv, a-0001.csv."""
+    prefix, suffix = _split_suffix(name)
+    pattern = re.compile(rf"{re.escape(prefix)}-(\d{{4,}}){re.escape(suffix)}", re.ASCII)
+    numbers = [int(found[1]) for one in used if (found := pattern.fullmatch(one))]
+    return f"{prefix}-{max(numbers, default=0) + 1:04}{suffix}"
 
 
-def _split_ending(name: str) -> tuple[str, str]:
+def _split_suffix(name: str) -> tuple[str, str]:
     path = Path(name)
-    ending = path.suffix
-    if ending.lstrip(".").lower() in COMPRESSIONS:
-        ending = Path(path.stem).suffix + ending
-    return name.removesuffix(ending) if ending else name, ending
+    suffix = path.suffix
+    if suffix.lstrip(".").lower() in COMPRESSIONS:
+        suffix = Path(path.stem).suffix + suffix
+    return name.removesuffix(suffix) if suffix else name, suffix
 
 
 def export(request: ExportRequest, rows: Rows) -> ExportResult:
@@ -171,8 +171,8 @@ def export(request: ExportRequest, rows: Rows) -> ExportResult:
     else:
         path = Path(request.output)
         if request.is_numbered:
-            taken = (one.name for one in path.parent.iterdir()) if path.parent.is_dir() else ()
-            path = path.with_name(_numbered_name(path.name, taken))
+            used = (one.name for one in path.parent.iterdir()) if path.parent.is_dir() else ()
+            path = path.with_name(_numbered_name(path.name, used))
         write = _to_file if request.partition is None else _to_folder
         result = write(path, request, rows, columns)
     return _finish(result, request)
@@ -189,7 +189,7 @@ def export_stream(target: BinaryIO, rows: Rows, request: ExportRequest) -> Expor
     file_format = parse_format(STDOUT, request.format or "jsonl")
     columns = parse_columns(request.columns, request.tasks or ())
     written = write_rows(file_format, _prepare_rows(rows, request), target, columns)
-    result = ExportResult(STDOUT, file_format.ending, written.records, notes=written.notes)
+    result = ExportResult(STDOUT, file_format.suffix, written.records, notes=written.notes)
     return _finish(result, request)
 
 
@@ -281,7 +281,7 @@ def _to_file(
     how = {"may_replace": not request.is_numbered, "makes_folder": request.makes_folder}
     with atomic_write(path, **how) as target:
         written = write_rows(file_format, rows, target, columns)
-    result = ExportResult(str(path), file_format.ending, written.records, notes=written.notes)
+    result = ExportResult(str(path), file_format.suffix, written.records, notes=written.notes)
     if not request.has_schema:
         return result
     schema = path.with_name(f"{path.name}.schema.json")
@@ -302,17 +302,19 @@ def _to_folder(
             (folder / SCHEMA_FILE).write_bytes(_schema_bytes(written.schema))
     schema = str(path / SCHEMA_FILE) if request.has_schema else None
     return ExportResult(
-        str(path), file_format.ending, written.records, parts, schema, written.notes
+        str(path), file_format.suffix, written.records, parts, schema, written.notes
     )
 
 
 def _to_object(request: ExportRequest, rows: Rows, columns: tuple[Column, ...]) -> ExportResult:
-    place = S3Object(request.output, login=_read_secret(request), endpoint=request.endpoint)
+    destination = S3Object(request.output, login=_read_secret(request), endpoint=request.endpoint)
     if request.is_numbered:
-        beginning, _ = _split_ending(place.name)
-        place = place.renamed(_numbered_name(place.name, place.neighbours(f"{beginning}-")))
-    file_format = parse_format(place.name, request.format)
-    schema = place.renamed(f"{place.name}.schema.json") if request.has_schema else None
+        prefix, _ = _split_suffix(destination.name)
+        destination = destination.renamed(
+            _numbered_name(destination.name, destination.neighbours(f"{prefix}-"))
+        )
+    file_format = parse_format(destination.name, request.format)
+    schema = destination.renamed(f"{destination.name}.schema.json") if request.has_schema else None
     try:
         with tempfile.TemporaryDirectory(prefix="longline-") as folder:
             path = Path(folder) / "records"
@@ -322,27 +324,27 @@ def _to_object(request: ExportRequest, rows: Rows, columns: tuple[Column, ...]) 
                 schema_path = Path(folder) / "schema"
                 schema_path.write_bytes(_schema_bytes(written.schema))
                 schema.upload(schema_path)
-            place.upload(path)
+            destination.upload(path)
     except OSError as error:
-        raise destination_error(place.shown, error) from error
+        raise destination_error(destination.shown, error) from error
     shown = schema.shown if schema else None
     return ExportResult(
-        place.shown, file_format.ending, written.records, schema=shown, notes=written.notes
+        destination.shown, file_format.suffix, written.records, schema=shown, notes=written.notes
     )
 
 
 def _to_table(request: ExportRequest, rows: Rows, columns: tuple[Column, ...]) -> ExportResult:
-    place = PostgresTable(request.output, request.table or _TABLE, _read_secret(request))
+    destination = PostgresTable(request.output, request.table or _TABLE, _read_secret(request))
     if request.is_numbered:
-        place = place.numbered()
+        destination = destination.numbered()
     survey = FieldSurvey(columns)
     try:
         with open_table(rows(), survey) as table:
-            notes = place.fill(table, may_replace=not request.is_numbered)
+            notes = destination.fill(table, may_replace=not request.is_numbered)
     except OSError as error:
-        raise destination_error(place.shown, error) from error
+        raise destination_error(destination.shown, error) from error
     notes = [*notes, *survey_notes(survey)]
-    return ExportResult(place.shown, "postgresql", survey.records, notes=tuple(notes))
+    return ExportResult(destination.shown, "postgresql", survey.records, notes=tuple(notes))
 
 
 def _read_secret(request: ExportRequest) -> str | None:

@@ -159,7 +159,7 @@ class FileFormat:
     compression: str | None = None
 
     @property
-    def ending(self) -> str:
+    def suffix(self) -> str:
         """The ending of a file name, without its dot."""
         return f"{self.name}.{self.compression}" if self.compression else self.name
 
@@ -174,7 +174,7 @@ class WriteResult:
 
 
 def parse_format(name: str, format_name: str | None = None, *, option: str = OUTPUT) -> FileFormat:
-    """Return the format of a file by its ending, or by its name if that is given.
+    """Return the format of a file by its suffix, or by its name if that is given.
 
     `option` is the one with the file; only --output can be combined with --format.
 
@@ -184,8 +184,8 @@ def parse_format(name: str, format_name: str | None = None, *, option: str = OUT
     path = PurePath(name)
     last = path.suffix.lstrip(".").lower()
     compression = last if last in COMPRESSIONS else None
-    ending = (PurePath(path.stem) if compression else path).suffix.lstrip(".").lower()
-    word = format_name or ending
+    suffix = (PurePath(path.stem) if compression else path).suffix.lstrip(".").lower()
+    word = format_name or suffix
     found = FileFormat(_ALIASES.get(word, word), compression)
     if format_name is None and found.name not in FORMATS:
         remedy = "add --format" if option == OUTPUT else "end its name with a format"

@@ -71,7 +71,7 @@ def write_partitions(
             (folder / name).mkdir()
             table = Table(tuple(columns), partial(spool.read, offsets))
             with (
-                atomic_write(folder / name / f"part-0.{file_format.ending}") as target,
+                atomic_write(folder / name / f"part-0.{file_format.suffix}") as target,
                 compressed(target, file_format.compression) as file,
             ):
                 if is_table:
@@ -83,11 +83,7 @@ def write_partitions(
 
 
 def folder_name(field: str, value: Any) -> str:
-    """Return the folder of a value: field=value, escaped.
-
-    Raises:
-        BadOption: it is too long for a folder.
-    """
+    """Return the folder of a value, escaped; raise BadOption if its name is too long."""
     text = ABSENT if value is None else value if isinstance(value, str) else as_text(value)
     name = f"{quote(field, safe='')}={quote(text, safe=' ')}"
     if len(name) > _MAX_NAME:
@@ -122,11 +118,11 @@ def _check_replaceable(path: Path, field: str, *, may_replace: bool) -> None:
     if not path.is_dir():
         raise DestinationUnwritable(str(path), "it exists, and is not a folder")
     # The whole folder is replaced, so it may contain only an earlier export.
-    beginning = folder_name(field, "")
+    prefix = folder_name(field, "")
     foreign = [
         one.name
         for one in path.iterdir()
-        if one.name != SCHEMA_FILE and not one.name.startswith(beginning)
+        if one.name != SCHEMA_FILE and not one.name.startswith(prefix)
     ]
     if foreign:
         problem = f"it contains {min(foreign)}, which is not part of an export"

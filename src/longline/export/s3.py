@@ -44,13 +44,9 @@ class S3Object:
         address = f"s3://{self.bucket}/{key}"
         return S3Object(address, login=self._login, endpoint=self._endpoint)
 
-    def neighbours(self, beginning: str) -> list[str]:
-        """Return the names in the same folder with this beginning.
-
-        Raises:
-            DestinationUnwritable: they cannot be listed.
-        """
-        prefix = self.renamed(beginning).key
+    def neighbours(self, prefix: str) -> list[str]:
+        """List names in the same folder; raise DestinationUnwritable if that is not possible."""
+        prefix = self.renamed(prefix).key
         with self._client() as client:
             pages = client.get_paginator("list_objects_v2")
             found = pages.paginate(Bucket=self.bucket, Prefix=prefix)
