@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -123,16 +122,12 @@ async def test_sticky_notes_are_read_with_place_and_size(clock: VirtualClock) ->
 
 
 @pytest.mark.parametrize("parameters", [{}, None, {"content": {"odd": 1}}])
-async def test_a_sticky_note_without_text_is_kept_and_noted(
-    parameters: Any, clock: VirtualClock
-) -> None:
+async def test_a_sticky_note_without_text_is_kept(parameters: Any, clock: VirtualClock) -> None:
     inner = workflow(node("A"), sticky("", parameters=parameters, position=None))
 
-    data, visit = await read(clock, workflow=inner)
+    data, _visit = await read(clock, workflow=inner)
 
     assert data["sticky_notes"][0]["text"] is None
-    (note,) = notes_on(visit, "sticky_notes")
-    assert re.findall(r"\d+", note) == ["1", "1"]
 
 
 async def test_a_description_of_images_only_has_no_words(clock: VirtualClock) -> None:

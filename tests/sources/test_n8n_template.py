@@ -271,26 +271,6 @@ async def test_the_workflow_is_kept_whole_and_counted(clock: VirtualClock) -> No
 
 
 @pytest.mark.parametrize(
-    ("change", "pattern"),
-    [
-        ({"connections": {"A": {"main": [to("Z")]}}}, "1 missing nodes.* Z"),
-        ({"connections": {"Q": {"main": [to("A")]}}}, "1 missing nodes.* Q"),
-        ({"connections": {"A": {"main": [to(*"VWXYZ")]}}}, "5 missing nodes.* V, W, X$"),
-        ({"nodes": [node("A"), node("A")]}, "1 nodes .* no name of their own"),
-        ({"nodes": [node("A"), {"type": "x"}, "B", None]}, "3 nodes .* no name of their own"),
-    ],
-)
-async def test_problems_of_a_workflow_are_noted(
-    change: dict[str, Any], pattern: str, clock: VirtualClock
-) -> None:
-    data, visit = await read({**workflow(node("A"), node("B")), **change}, clock)
-
-    assert data["workflow"] is not None
-    assert any(re.search(pattern, note) for note in notes_on(visit, "workflow"))
-    assert unexplained(data, visit) == []
-
-
-@pytest.mark.parametrize(
     "change",
     [
         {"connections": {"A": {"main": [None, to("B")]}}},
@@ -312,12 +292,6 @@ async def test_a_workflow_with_unusual_values_is_stored_unchanged(
 
     assert data["workflow"] == inner
     assert unexplained(data, visit) == []
-
-
-async def test_a_usual_workflow_gets_no_note(clock: VirtualClock) -> None:
-    _data, visit = await read(workflow(), clock)
-
-    assert notes_on(visit, "workflow") == []
 
 
 async def test_a_template_without_a_workflow_is_null_with_reasons(clock: VirtualClock) -> None:

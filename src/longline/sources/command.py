@@ -152,13 +152,8 @@ def start_problem(argv: Sequence[str], folder: str | None = None) -> str | None:
     """Return why a program cannot be started; None if nothing is known against it."""
     if folder is not None and not Path(folder).is_dir():
         return f"there is no folder {folder}"
-    program = argv[0]
-    if os.sep not in program:
-        return None if shutil.which(program) else f"there is no program {program}"
-    path = Path(folder or ".") / program
-    if not path.is_file():
-        return f"there is no program {program}"
-    return None if os.access(path, os.X_OK) else f"{program} may not be executed"
+    program = argv[0] if os.sep not in argv[0] else str(Path(folder or ".").absolute() / argv[0])
+    return None if shutil.which(program) else f"there is no executable program {argv[0]}"
 
 
 class _Protocol(SubprocessStreamProtocol):

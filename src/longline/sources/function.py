@@ -218,7 +218,11 @@ class _Signature:
         self.settings = [
             one for one in parameters if one.name not in (*_INJECTED, self.item_parameter)
         ]
-        self.is_async = _is_async(function)
+        # An object with an async `__call__` counts, too.
+        self.is_async = any(
+            inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
+            for one in (function, type(function).__call__)
+        )
         if any(one.kind is one.POSITIONAL_ONLY for one in parameters):
             raise BadSource(name, "positional-only parameters (before `/`) are not supported")
         if self.is_async and "session" in self.injected:
@@ -337,14 +341,6 @@ class _ItemFunction(_FunctionSource):
             if ours is error:
                 raise
             raise ours from error
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    while isinstance(function, partial):
-        function = function.func
-    if not inspect.isroutine(function):
-        function = getattr(function, "__call__", function)  # noqa: B004  # its code, not whether
-    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
 def _model_field(parameter: inspect.Parameter) -> tuple[Any, Any]:

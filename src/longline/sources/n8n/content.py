@@ -81,8 +81,6 @@ def read_content(detail: Detail, note: AddNote) -> dict[str, Any]:
         for node in nodes_of(detail.values.get("workflow"))
         if node.get("type") == STICKY_NOTE
     ]
-    if without_text := sum(one["text"] is None for one in notes):
-        note("sticky_notes", f"{without_text} of {len(notes)} have no text")
     places = [("description", description or "", parsed)]
     for text in (one["text"] or "" for one in notes):
         # Most notes have neither link nor image, and parsing Markdown is slow.

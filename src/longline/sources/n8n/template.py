@@ -56,7 +56,6 @@ ONLY_IN_API = (
 _AUTHOR_FIELDS = ("name", "username", "verified", "bio", "links", "avatar")
 _OLD_TRIGGERS = frozenset({"webhook", "cron", "interval", "start", "emailReadImap"})
 """Nodes that start a workflow although their name does not end in Trigger."""
-_MAX_SHOWN_NAMES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +205,6 @@ def read_workflow(detail: Detail, note: AddNote) -> dict[str, Any]:
             )
             raise UnexpectedShape(detail.url, problem)
         fields |= {"workflow": workflow, **_count_workflow(workflow)}
-        _note_problems(workflow, note)
     return note_empty(fields, detail.reason, note)
 
 
@@ -217,20 +215,19 @@ def nodes_of(workflow: Any) -> list[Mapping[str, Any]]:
     return [node for node in nodes if isinstance(node, Mapping)]
 
 
-def _targets(workflow: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the output type and the target of every valid connection."""
+def _connection_types(workflow: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the output type of every valid connection."""
     for outputs in workflow["connections"].values():
         for kind, branches in outputs.items() if isinstance(outputs, Mapping) else ():
             for branch in branches if isinstance(branches, list) else ():
-                for target in branch if isinstance(branch, list) else ():
-                    if isinstance(target, Mapping):
-                        yield kind, target
+                targets = branch if isinstance(branch, list) else ()
+                yield from (kind for target in targets if isinstance(target, Mapping))
 
 
 def _count_workflow(workflow: Mapping[str, Any]) -> dict[str, Any]:
     nodes = nodes_of(workflow)
     types = Counter(str(kind) for node in nodes if (kind := node.get("type")))
-    links = Counter(kind for kind, _target in _targets(workflow))
+    links = Counter(_connection_types(workflow))
     credentials = [node.get("credentials") for node in nodes]
     return {
         "workflow_name": workflow.get("name"),
@@ -249,14 +246,3 @@ def _count_workflow(workflow: Mapping[str, Any]) -> dict[str, Any]:
 def _is_trigger(node_type: str) -> bool:
     name = node_type.rpartition(".")[2]
     return name.endswith("Trigger") or name in _OLD_TRIGGERS
-
-
-def _note_problems(workflow: Mapping[str, Any], note: AddNote) -> None:
-    """Note what is wrong with a workflow; it is stored unchanged."""
-    names = {node["name"] for node in nodes_of(workflow) if isinstance(node.get("name"), str)}
-    if unnamed := len(workflow["nodes"]) - len(names):
-        note("workflow", f"{unnamed} nodes have no name of their own")
-    targets = {str(target["node"]) for _, target in _targets(workflow) if "node" in target}
-    if missing := sorted((targets | set(workflow["connections"])) - names):
-        shown = ", ".join(missing[:_MAX_SHOWN_NAMES])
-        note("workflow", f"connections refer to {len(missing)} missing nodes, such as {shown}")

@@ -27,8 +27,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 60.0, 15 * 60.0
 _OUTCOMES: Mapping[type[Exception], tuple[str, str]] = {
     youtube.TranscriptsDisabled: ("disabled", "the video has no captions"),
     youtube.NoTranscriptFound: ("not_found", "no transcript in any language"),
-    youtube.NotTranslatable: ("not_found", "no transcript that can be used"),
-    youtube.TranslationLanguageNotAvailable: ("not_found", "not in this language"),
     youtube.VideoUnavailable: ("unavailable", "the video no longer exists"),
     youtube.VideoUnplayable: ("unplayable", "the video cannot be played"),
     youtube.AgeRestricted: ("age_restricted", "age-restricted: requires a login"),
@@ -36,12 +34,7 @@ _OUTCOMES: Mapping[type[Exception], tuple[str, str]] = {
     youtube.PoTokenRequired: ("token_required", "YouTube requires a browser token"),
     youtube.IpBlocked: ("blocked", "YouTube blocks this IP address"),
     youtube.RequestBlocked: ("blocked", "YouTube blocked the request"),
-    youtube.FailedToCreateConsentCookie: (
-        "failed",
-        "the consent page could not be passed",
-    ),
-    youtube.YouTubeDataUnparsable: ("failed", "YouTube's page could not be parsed"),
-    youtube.YouTubeRequestFailed: ("failed", "YouTube returned an error"),
+    youtube.CouldNotRetrieveTranscript: ("failed", "YouTube's response could not be used"),
     RobotsDisallowed: ("disallowed", "robots.txt does not allow it"),
     Throttled: ("blocked", "YouTube throttles requests"),
     CircuitOpen: ("blocked", "the circuit breaker of YouTube is open"),
