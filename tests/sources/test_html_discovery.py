@@ -42,6 +42,12 @@ async def test_without_items_the_start_urls_are_items(clock: VirtualClock) -> No
     assert await found_keys(text, {}, clock) == ["/a/1", "/a/2", "/b/1", "/b/2"]
 
 
+async def test_a_range_has_a_step_and_leading_zeros(clock: VirtualClock) -> None:
+    text = f"start: {{url: '{SITE}/{{n}}', each: {{n: {{from: 0, to: 25, step: 10, digits: 3}}}}}}"
+
+    assert await found_keys(text, {}, clock) == ["/000", "/010", "/020"]
+
+
 async def test_parameters_fill_a_url(clock: VirtualClock) -> None:
     text = """
     parameters: {base: https://shop.test, count: 3}

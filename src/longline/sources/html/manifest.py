@@ -35,10 +35,13 @@ _PAGE_NAMES = frozenset({"start", "page", "offset", "cursor"})
 
 
 class Range(StrictModel):
-    """Whole numbers from one to another, both included: {from: 1, to: 10}."""
+    """Whole numbers from one to another, both included: {from: 0, to: 90, step: 10}."""
 
     first: int | str = Field(alias="from")
     last: int | str = Field(alias="to")
+    step: int = Field(default=1, ge=1)
+    digits: int = Field(default=1, ge=1, le=40)
+    """Minimum number of digits: 5 makes 00001."""
 
     @model_validator(mode="after")
     def _check_range(self) -> Self:
@@ -53,9 +56,9 @@ class Range(StrictModel):
     def values(self, parameters: Mapping[str, Any]) -> range:
         """Return the numbers; raise ValueError if an end is not an integer."""
         first, last = (int(fill(str(end), parameters)) for end in (self.first, self.last))
-        if last - first >= MAX_START_URLS:  # `len` of a range fails beyond 64 bits
+        if (last - first) // self.step >= MAX_START_URLS:
             raise ValueError(f"a range has more than {MAX_START_URLS:,} numbers")
-        return range(first, last + 1)
+        return range(first, last + 1, self.step)
 
 
 def _values_kind(value: Any) -> str | None:
@@ -120,7 +123,10 @@ class Start(StrictModel):
     def urls(self, parameters: Mapping[str, Any]) -> Iterator[str]:
         """Yield every URL, the last name first; raise ValueError if there are too many."""
         for values in product(*self._values(parameters)):
-            named = dict(zip(self.each, values, strict=True))
+            named = {
+                name: f"{value:0{each.digits}}" if isinstance(each, Range) else value
+                for (name, each), value in zip(self.each.items(), values, strict=True)
+            }
             yield fill(self.url, {**parameters, **named}, in_url=True)
 
 
