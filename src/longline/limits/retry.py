@@ -412,36 +412,35 @@ class _Guard:
     async def run(self, domain: str, call: Callable[[], Awaitable[Any]]) -> Any:
         """Call until it succeeds, or must not be retried."""
         self.calls += 1
-        translations: list[Exception] = []
+        original: Exception | None = None
+
+        async def attempt() -> Any:
+            nonlocal original
+            original = None
+            if self.limiter is not None:
+                await self.limiter.acquire(domain)
+            try:
+                async with asyncio.timeout(self.timeout):
+                    return await call()
+            except Exception as error:
+                if isinstance(error, self.retry_on):
+                    ours: Exception = _Retried(domain, str(error))
+                else:
+                    ours = translate_error(error, domain, self.clock.now())
+                if ours is error:
+                    raise
+                original = error
+                raise ours from error
+
         try:
-            result = await self.handler.execute(
-                lambda: self._call_once(domain, call, translations), domain=domain
-            )
+            result = await self.handler.execute(attempt, domain=domain)
         except Exception as error:
             self.failures += 1
-            if error in translations and error.__cause__ is not None:
-                raise error.__cause__ from None  # the caller expects the original
+            if original is not None and error.__cause__ is original:
+                raise original from None  # the caller expects it, and not our translation
             raise
         self.successes += 1
         return result
-
-    async def _call_once(
-        self, domain: str, call: Callable[[], Awaitable[Any]], translations: list[Exception]
-    ) -> Any:
-        if self.limiter is not None:
-            await self.limiter.acquire(domain)
-        try:
-            async with asyncio.timeout(self.timeout):
-                return await call()
-        except Exception as error:
-            if isinstance(error, self.retry_on):
-                ours: Exception = _Retried(domain, str(error))
-            else:
-                ours = translate_error(error, domain, self.clock.now())
-            if ours is error:
-                raise
-            translations.append(ours)
-            raise ours from error
 
     def statistics(self) -> ResilienceStatistics:
         return ResilienceStatistics(
