@@ -45,7 +45,7 @@ from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter
 from longline.limits.rate_limit import BucketState, RateLimitBackend
 from longline.limits.retry import DEFAULT_RETRY, RetryHandler, RetryPolicy
-from longline.sources.api.source import Bookmark, Bookmarks
+from longline.sources.api.source import Bookmark
 from longline.sources.base import Source
 from longline.sources.loader import check_needs, load_middlewares, load_source
 from longline.storage.store import Store, open_store
@@ -236,7 +236,7 @@ class Fetching:
     breaker: CircuitBreaker
     rate: float | Literal["auto"] | None
     budgets: Budgets | None = None
-    bookmarks: Bookmarks | None = None
+    bookmarks: StateBackend[Bookmark] | None = None
 
 
 @asynccontextmanager
@@ -338,8 +338,7 @@ async def open_fetching(
             agent=robots_agent(user_agent_of(settings)),
         )
         link = build_chain(transport, policies, clock, ends)
-        bookmarks = Bookmarks(backends.bookmarks)
-        yield Fetching(link, limiter, breaker, rate, budgets, bookmarks)
+        yield Fetching(link, limiter, breaker, rate, budgets, backends.bookmarks)
 
 
 def _browser_options(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from longline.config.documents import read_document
 from longline.core.errors import BadFile, BadSource, NothingToStore
 from longline.core.model import Item, Note, Record
 from longline.pipeline.enrich import Currency, Enrich
@@ -22,7 +23,7 @@ from longline.pipeline.stages import Draft, StageFailed, ValidationFailed
 from longline.pipeline.validate import Validate
 from longline.sources.base import Source, Visit, layer
 from longline.sources.html.source import html_source
-from longline.sources.manifest import make_manifest, read_manifest, resolve_files
+from longline.sources.manifest import make_manifest, parse_manifest, resolve_files
 
 ITEM = Item("7", "https://shop.test/7")
 FOUND = {"name": "Flat", "price": {"amount": 10, "currency": "USD"}, "city": "Sofia"}
@@ -93,7 +94,7 @@ def record_of(source: Source, found: Mapping[str, Any] | None = None) -> Record:
 def manifested(text: str, tmp_path: Path) -> Source:
     path = tmp_path / "shop.yaml"
     path.write_text(dedent(text))
-    return html_source(read_manifest(path))()  # type: ignore[arg-type]  # of the kind it says
+    return html_source(parse_manifest(read_document(path)))()  # type: ignore[arg-type]  # of the kind it says
 
 
 def test_a_source_without_a_pipeline_makes_records() -> None:

@@ -17,11 +17,12 @@ from longline.core.model import Cursor, Item, Outcome, Usage
 from longline.engine.extractor import Collector
 from longline.http.chain import ClientIdentity, Policies, build_chain
 from longline.http.transport import HttpOptions, HttpTransport
+from longline.limits.backends.state import StateBackend
 from longline.limits.breaker import CircuitBreaker
 from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryHandler
 from longline.sources.api.manifest import ApiManifest
-from longline.sources.api.source import ApiSource, Bookmarks, api_source
+from longline.sources.api.source import ApiSource, Bookmark, api_source
 from longline.sources.base import Visit
 from tests.scripted_site import ScriptedSite
 
@@ -92,7 +93,7 @@ class Bench:
         self.source: ApiSource | None = None
 
     def open(
-        self, text: str, bookmarks: Bookmarks | None = None, **options: Any
+        self, text: str, bookmarks: StateBackend[Bookmark] | None = None, **options: Any
     ) -> tuple[ApiSource, Collector]:
         written = parse_document(text.encode(), Path("shop.yaml"))
         values = {"manifest": "api", "name": "shop", "base_url": self.site.url}

@@ -16,10 +16,9 @@ from longline.pipeline.enrich import Enrichers
 REST = "*"
 """In a map, the name for all other fields: `"*": "*"` keeps them as they are."""
 _KINDS = ("map", "filter", "validate", "enrich", "stage")
-_TESTS = (
-    *("equals", "differs", "one_of", "above", "below", "at_least", "at_most"),
-    *("contains", "matches", "filled"),
-)
+
+
+_NO_TESTS = frozenset({"when", "field"})
 
 
 class Pick(StrictModel):
@@ -69,14 +68,15 @@ class Condition(StrictModel):
         is_plain = self.when is not None and self.field is None and not self.tests
         is_test = self.when is None and self.field is not None and len(self.tests) == 1
         if not (is_plain or is_test):
-            raise invalid(
-                f"a condition has a field and one of {', '.join(_TESTS)}; or it is a path"
-            )
+            known = ", ".join(name for name in type(self).model_fields if name not in _NO_TESTS)
+            raise invalid(f"a condition has a field and one of {known}; or it is a path")
         return self
 
     @property
     def tests(self) -> tuple[str, ...]:
-        return tuple(name for name in _TESTS if name in self.model_fields_set)
+        return tuple(
+            name for name in type(self).model_fields if name in self.model_fields_set - _NO_TESTS
+        )
 
 
 def _expand_conditions(value: Any) -> Any:

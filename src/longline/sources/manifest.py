@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from pydantic import (
     AfterValidator,
     Field,
-    ValidationError,
     create_model,
     field_validator,
     model_validator,
@@ -21,7 +20,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from longline.config.auth import Auth
-from longline.config.documents import Document, check, read_document
+from longline.config.documents import Document, check
 from longline.config.expressions import check_braces, fill_all, names_in
 from longline.config.identity import Cookies, Headers, PrivateHosts
 from longline.config.job_spec import RATE_PROBLEM, Rate, RetrySpec
@@ -30,6 +29,7 @@ from longline.config.strict_model import StrictModel, invalid
 from longline.core.errors import BadFile, BadOption, DiscoveryFailed
 from longline.core.model import Cursor, Item
 from longline.pipeline.manifest import Pipeline
+from longline.pipeline.stages import checked_step
 from longline.sources.base import Options
 
 KIND = "manifest"
@@ -167,11 +167,6 @@ def manifest_model(kind: Any) -> type[Manifest]:
     return model
 
 
-def read_manifest(path: Path) -> Manifest:
-    """Read a manifest file; raise BadFile if it is invalid."""
-    return parse_manifest(read_document(path))
-
-
 def parse_manifest(document: Document) -> Manifest:
     """Return the manifest in a document; raise BadFile if it is invalid."""
     try:
@@ -183,12 +178,7 @@ def parse_manifest(document: Document) -> Manifest:
 
 def make_manifest(values: Mapping[str, Any]) -> Manifest:
     """Return the manifest of a job; raise BadOption if this version does not accept it."""
-    try:
-        return manifest_model(values.get(KIND)).model_validate(values)
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        name = ".".join(str(part) for part in first["loc"]) or KIND
-        raise BadOption(name, first["msg"]) from None
+    return checked_step(manifest_model(values.get(KIND)), **values)
 
 
 def resolve_files(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:

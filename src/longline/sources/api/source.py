@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import product
 from typing import Any, ClassVar
 from urllib.parse import urljoin
@@ -320,23 +321,9 @@ class Bookmark:
     value: float
 
 
-class Bookmarks:
-    """Where the last complete run of a source ended, shared by the jobs of a home."""
-
-    def __init__(self, cells: StateBackend[Bookmark]) -> None:
-        self._cells = cells
-
-    async def read(self, name: str) -> float | None:
-        bookmark, _now = await self._cells.read(name)
-        return None if bookmark is None else bookmark.value
-
-    async def write(self, name: str, value: float) -> None:
-        """Store where a run ended; a value below the stored one is ignored."""
-
-        def latest(stored: Bookmark | None, _now: float) -> tuple[Bookmark, None]:
-            return (stored if stored and stored.value >= value else Bookmark(value)), None
-
-        await self._cells.change(name, latest)
+def _latest(value: float, stored: Bookmark | None, _now: float) -> tuple[Bookmark, None]:
+    """Return the later of two bookmarks: none moves back."""
+    return (stored if stored and stored.value >= value else Bookmark(value)), None
 
 
 def api_source(manifest: ApiManifest) -> type[Source]:
@@ -369,7 +356,7 @@ class ApiSource(Source):
         self._builder = RequestBuilder(self.manifest, parameters)
         self._client = EndpointClient(self.manifest.endpoints)
         self._discovery = ApiDiscovery(self.manifest, self._client, self._builder)
-        self.bookmarks: Bookmarks | None = None
+        self.bookmarks: StateBackend[Bookmark] | None = None
         """Where the last complete run ended; without it, every run begins at the start."""
 
     async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
@@ -414,7 +401,7 @@ class ApiSource(Source):
             # A record that changed during the run may be on a page that was read before.
             is_time = incremental is not None and incremental.type != "integer"
             mark = min(seen, progress.started) if is_time else seen
-            await self.bookmarks.write(self._bookmark_name(name), mark)
+            await self.bookmarks.change(self._bookmark_name(name), partial(_latest, mark))
 
     @layer()
     async def record(self, visit: Visit) -> dict[str, Any]:
@@ -509,10 +496,10 @@ class ApiSource(Source):
             return None, False
         if self._since is not None:
             return incremental.format(incremental.parse(self._since)), True
-        bookmarks = self.bookmarks
-        bookmark = await bookmarks.read(self._bookmark_name(name)) if bookmarks else None
-        if bookmark is not None:
-            return incremental.format(bookmark - incremental.look_back), True
+        if self.bookmarks is not None:
+            bookmark, _now = await self.bookmarks.read(self._bookmark_name(name))
+            if bookmark is not None:
+                return incremental.format(bookmark.value - incremental.look_back), True
         if incremental.start is None:
             return None, False
         return incremental.format(incremental.parse(incremental.start)), False

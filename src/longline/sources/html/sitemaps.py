@@ -6,7 +6,7 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -25,7 +25,7 @@ from longline.core.errors import (
     Gone,
     UnexpectedShape,
 )
-from longline.core.model import Cursor, Item
+from longline.core.model import Cursor
 from longline.core.threads import off_loop
 from longline.http.errors import AuthFailed
 from longline.http.messages import Page
@@ -35,6 +35,7 @@ from longline.sources.base import Visit
 from longline.sources.html.items import ItemFinder
 from longline.sources.html.manifest import HtmlManifest
 from longline.sources.html.places import absolute_url
+from longline.sources.manifest import Discovered
 
 _REPLACED = "\ufffd"
 _STRAY_AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});)")
@@ -168,7 +169,7 @@ _MAX_BYTES = 100 * 1024 * 1024  # twice what the protocol allows
 
 async def discover_sitemaps(
     visit: Visit, manifest: HtmlManifest, finder: ItemFinder, parameters: Mapping[str, Any]
-) -> AsyncIterator[Item | Cursor]:
+) -> Discovered:
     """Yield the items of every sitemap, with a cursor after each.
 
     A sitemap that cannot be read, or only in part, makes the job partial; the others are read.

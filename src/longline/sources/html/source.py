@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import asdict, replace
 from itertools import islice
@@ -32,7 +32,7 @@ from longline.sources.html.pagination import (
 )
 from longline.sources.html.places import BROKEN_LINK_ERRORS, Links, PageScope, whole_page
 from longline.sources.html.sitemaps import discover_sitemaps
-from longline.sources.manifest import fail_if_empty, source_attributes, url_problem
+from longline.sources.manifest import Discovered, fail_if_empty, source_attributes, url_problem
 
 _MAX_STALE_PAGES = 3
 """Pages in a row without new items after which a list ends: the site repeats itself."""
@@ -55,7 +55,7 @@ def start_urls(manifest: HtmlManifest, parameters: Mapping[str, Any]) -> Iterato
 
 async def discover_start_urls(
     visit: Visit, manifest: HtmlManifest, finder: ItemFinder, parameters: Mapping[str, Any]
-) -> AsyncIterator[Item | Cursor]:
+) -> Discovered:
     """Yield the start URLs as items."""
     begin = int((visit.cursor or {}).get("start", 0))
     host = None
@@ -98,7 +98,7 @@ class IndexDiscovery:
         self._clicked_lists = 0  # lists in which a click led to a second page
         self._second_pages: list[bool] = []  # whether the second page of a list differed
 
-    async def run(self) -> AsyncIterator[Item | Cursor]:
+    async def run(self) -> Discovered:
         """Yield items as they are found, and a cursor after each index page."""
         pages = self._manifest.pages
         for url in islice(start_urls(self._manifest, self._parameters), self._start, None):
@@ -131,9 +131,7 @@ class IndexDiscovery:
                 "or the site ignores the way `pages` requests the next one"
             )
 
-    async def _clicked_list(
-        self, pages: ClickPages, url: str, depth: int
-    ) -> AsyncGenerator[Item | Cursor, None]:
+    async def _clicked_list(self, pages: ClickPages, url: str, depth: int) -> Discovered:
         """Yield the items of a list with a next button, several pages per browser visit.
 
         Its steps hold the URL to open, and how many clicks lead from there to the next page.
@@ -179,7 +177,7 @@ class IndexDiscovery:
             size = min(size * 2, _MAX_CLICKS)
             yield self._cursor()
 
-    async def _paged_list(self, url: str, depth: int) -> AsyncGenerator[Item | Cursor, None]:
+    async def _paged_list(self, url: str, depth: int) -> Discovered:
         step: PageStep | None = self._step or self._pager.first(url)
         freshness = _Freshness()
         is_from_start = self._step is None  # not resumed after a crash
@@ -437,14 +435,18 @@ class HtmlSource(Source):
             if problem := url_problem(start.url, self.options.model_dump()):
                 raise BadOption(f"start {start.url}", problem)
 
-    async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
+    def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
         """Yield the items of index pages, sitemaps or start URLs."""
-        stream = self._stream(visit)
-        if not visit.cursor and not self.manifest.may_be_empty:
-            stream = fail_if_empty(stream, self.name, "check items")
-        async with aclosing(stream) as found:
-            async for one in found:
-                yield one
+        manifest, parameters = self.manifest, self.options.model_dump()
+        if manifest.items is None:
+            stream = discover_start_urls(visit, manifest, self._finder, parameters)
+        elif manifest.items.sitemap:
+            stream = discover_sitemaps(visit, manifest, self._finder, parameters)
+        else:
+            stream = IndexDiscovery(visit, manifest, self._finder, parameters).run()
+        if visit.cursor or manifest.may_be_empty:
+            return stream
+        return fail_if_empty(stream, self.name, "check items")
 
     @layer()
     async def page(self, visit: Visit) -> Mapping[str, Any]:
@@ -482,14 +484,6 @@ class HtmlSource(Source):
                 "read there; write `replaces: true` at the action if that is intended"
             )
         return self.read(page)
-
-    def _stream(self, visit: Visit) -> Any:
-        manifest, parameters = self.manifest, self.options.model_dump()
-        if manifest.items is None:
-            return discover_start_urls(visit, manifest, self._finder, parameters)
-        if manifest.items.sitemap:
-            return discover_sitemaps(visit, manifest, self._finder, parameters)
-        return IndexDiscovery(visit, manifest, self._finder, parameters).run()
 
 
 def _checked_fields(reading: Reading, visit: Visit) -> Mapping[str, Any]:
