@@ -298,11 +298,11 @@ class Orchestrator:
             LonglineError: it could not be started, or the database failed.
         """
         engine = engine or self._settings.engine
-        job, spec, wish = await self._start(
+        job, spec, request = await self._start(
             source, params, engine=engine, export=export, fresh=fresh, on_start=on_start
         )
         report = await self._run(job, spec, engine=engine, **hooks)
-        return await exported(self.store, report, wish, engine=engine) if wish else report
+        return await exported(self.store, report, request, engine=engine) if request else report
 
     async def submit(
         self,
@@ -605,7 +605,7 @@ class Orchestrator:
     ) -> tuple[Job, JobSpec, ExportRequest | None]:
         """Find or create the job of a run; on a cluster, order its export."""
         spec = self._merged(source, params)
-        wish = wish_for(export, engine)
+        request = wish_for(export, engine)
         new = self._new_job(spec)
         await self._check(engine)
         if fresh:
@@ -614,9 +614,9 @@ class Orchestrator:
             job, is_new = await self.store.jobs.find_or_create(new)
         if on_start:
             on_start(job, is_new)
-        if wish and engine == "celery":
-            await order_export(self.store, job, wish)
-        return job, spec, wish
+        if request and engine == "celery":
+            await order_export(self.store, job, request)
+        return job, spec, request
 
     async def _unfinished(self, job: str | None, action: str = "resume") -> Job:
         if job is None:

@@ -207,12 +207,6 @@ _AROUND = 4  # elements around a value that a selector may name
 _STEPS = 6  # of a selector by position
 _SENTENCE = 60  # characters
 _UNSEEN = frozenset({"script", "style", "template", "noscript", "svg", "option", "button"})
-_LABELLED = re.compile(r"^([^\W\d][^:\n]{1,28}):\s*(\S.*)$", re.DOTALL)
-_BLOCKS = frozenset({"div", "section", "blockquote", "td", "article"})
-_TEXTS = re.compile(
-    r"(?:^|[-_])(?:content|text|body|desc\w*|summary|excerpt|message|comment|quote|intro|teaser)$",
-    re.IGNORECASE,
-)
 _CUT = ("…", "...")
 
 
@@ -244,10 +238,8 @@ def _structural_places(roots: Sequence[Root], *, is_page: bool) -> list[PlaceCan
         if counts[selector] < needed or node.mem_id in in_lists:
             continue
         values = [value for root in roots if (value := value_at(root, {"css": selector}))]
-        chosen.append(
-            _labelled_field(selector, values)
-            or (_name_of(selector, node, values, headers), {"css": selector}, Trust.WEAK)
-        )
+        name = _name_of(selector, node, values, headers)
+        chosen.append((name, {"css": selector}, Trust.WEAK))
     return [*chosen, *several]
 
 
@@ -275,9 +267,7 @@ def _leaves(top: LexborNode, *, is_page: bool) -> list[LexborNode]:
         if here.tag in _UNSEEN or (is_page and here.tag in ASIDE):
             continue
         has_value = here.tag in {"img", "time"} or (here.tag == "a" and here.attributes.get("href"))
-        # A class says that an element holds a text with markup of its own.
-        is_block = here.tag in _BLOCKS and any(_TEXTS.search(name) for name in names_of(here))
-        if has_value or is_block or own_text(here):
+        if has_value or own_text(here):
             leaves.append(here)
         elif here.tag in HEADINGS and not is_page:
             headings.append(here)
@@ -351,17 +341,6 @@ def _readings(node: LexborNode, selector: str) -> Iterator[str]:
     href = attributes.get("href") or ""
     if node.tag == "a" and href and not href.startswith(("#", "javascript:")):
         yield f"{selector}@href"
-
-
-def _labelled_field(selector: str, values: Sequence[str]) -> PlaceCandidate | None:
-    """Return the field of a text such as `Rooms: 3`, without its label."""
-    parts = [_LABELLED.match(value) for value in values]
-    labels = {part[1] if part else None for part in parts}
-    label = labels.pop() if len(labels) == 1 else None
-    if label is None or "@" in selector:
-        return None
-    place = {"css": selector, "match": rf"^{re.escape(label)}:\s*(.+)$"}
-    return field_name(label), place, Trust.WEAK
 
 
 # ---------------- Names by class, column or what they are

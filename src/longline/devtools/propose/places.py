@@ -68,11 +68,7 @@ def value_at(root: Root, place: Place) -> str | None:
     if node is None:
         return None
     is_text = attribute in {"", "text"}
-    value = (node_text(node) if is_text else node.attributes.get(attribute) or "").strip() or None
-    if value is not None and (pattern := place.get("match")):
-        match = re.search(pattern, value)
-        return match[1] if match else None
-    return value
+    return (node_text(node) if is_text else node.attributes.get(attribute) or "").strip() or None
 
 
 _IGNORED = """
