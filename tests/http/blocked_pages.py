@@ -13,7 +13,7 @@ LONG = PROSE * 30
 def answer(
     body: str, status: int = 200, content_type: str = HTML, charset: str = "utf-8", **headers: str
 ) -> Page:
-    """Return an answer; `_` in the name of a header stands for a hyphen."""
+    """Return an answer; `_` in the name of a header is a hyphen."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     fields = {"content-type": content_type, **named}
     return Page("https://site.test/page", status, fields, body.encode(charset))
@@ -47,7 +47,7 @@ BLOCKED = {
         ),
         403,
     ),
-    "cloudflare, told to a program": answer("error code: 1020", 403, "text/plain"),
+    "cloudflare, as data": answer("error code: 1020", 403, "text/plain"),
     "akamai, access denied with a reference": answer(
         html(
             "<h1>Access Denied</h1><p>You don't have permission to access this on the server.</p>"
@@ -71,7 +71,7 @@ BLOCKED = {
     "datadome, its frame": answer(
         html("<iframe src='https://geo.captcha-delivery.com/captcha/?cid=1'></iframe>")
     ),
-    "datadome, told to a program": answer(
+    "datadome, as data": answer(
         '{"url":"https://geo.captcha-delivery.com/captcha/?initialCid=1"}', 403, JSON
     ),
     "datadome, by its header": answer("", 403, x_dd_b="1"),
@@ -90,7 +90,7 @@ BLOCKED = {
         ),
         200,
     ),
-    "perimeterx, told to a program": answer(
+    "perimeterx, as data": answer(
         '{"appId":"PX1","blockScript":"/a/captcha.js","uuid":"1"}', 403, JSON
     ),
     "imperva, an incident": answer(html("Request unsuccessful. Incapsula incident ID: 12-34"), 403),
@@ -147,7 +147,7 @@ BLOCKED = {
     "an address that is blocked, with status 200": answer(
         html("<h1>Your IP has been temporarily blocked</h1><p>Write to us.</p>", "Blocked")
     ),
-    "an address that is blocked, told to a program": answer(
+    "an address that is blocked, as data": answer(
         '{"error":"Your IP has been blocked"}', 403, JSON
     ),
     "a ban in a long page of the site": answer(
@@ -299,7 +299,7 @@ INNOCENT = {
     "data about blocking": answer('{"status":"you have been blocked","n":1}', 200, JSON),
     "a large answer of data": answer("[" + '"Your IP has been blocked",' * 900 + "1]", 403, JSON),
     "a method that is not allowed": answer("Method Not Allowed", 405, "text/plain"),
-    "a page nobody may see in a country": answer(
+    "a page that is not available in a country": answer(
         html("<h1>Access denied</h1><p>Not available in your country.</p>"), 403
     ),
 }

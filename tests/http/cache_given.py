@@ -98,7 +98,7 @@ def entry(
     status: int = 200,
     vary: tuple[tuple[str, str | None], ...] = (),
 ) -> CacheEntry:
-    """Return an answer that arrived at a moment, without delay."""
+    """Return an entry of a response that arrived at this time."""
     kept = CIMultiDictProxy(CIMultiDict(headers or {}))
     return CacheEntry(url, owner, vary, status, kept, at, at, at, at)
 

@@ -24,7 +24,7 @@ class Calendar(VirtualClock):
 
 
 class Bench:
-    """The link over real HTTP, with what it keeps, tells and restrains in sight."""
+    """RobotsMiddleware over real HTTP, with its copies, events and rate limits."""
 
     def __init__(self, site: ScriptedSite, clock: Calendar, transport: HttpTransport) -> None:
         self.site = site
@@ -51,7 +51,7 @@ class Bench:
     async def get(self, robots: Middleware, path: str) -> Page:
         return await robots(Request(f"{self.site.url}{path}"), self.usage)
 
-    def told(self, kind: str) -> list[dict[str, object]]:
+    def events_of(self, kind: str) -> list[dict[str, object]]:
         return [dict(one.data) for one in self.usage.events if one.kind == kind]
 
     @property

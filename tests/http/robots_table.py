@@ -1,4 +1,4 @@
-"""What RFC 9309 says about robots.txt, as a table; the section stands behind each part."""
+"""What RFC 9309 says about robots.txt, as a table, with the sections."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ AGENTS = [  # 2.2.1
     ),
     no("two groups for everyone", everyone("Disallow: /a") + everyone("Disallow: /b"), "/b"),
     yes(
-        "rules before the first agent are nobody's", "Disallow: /\nUser-agent: *\nAllow: /a\n", "/x"
+        "rules before the first agent apply to none",
+        "Disallow: /\nUser-agent: *\nAllow: /a\n",
+        "/x",
     ),
     yes("an agent without a name", "User-agent:\nDisallow: /\n", "/x"),
     yes(
@@ -143,7 +145,7 @@ RULES = [  # 2.2.2
 
 SPECIAL = [  # 2.2.3
     no("a star at the end changes nothing", FISH_STAR, "/fishheads/yummy.html"),
-    no("a star stands for nothing too", FISH_STAR, "/fish"),
+    no("a star may match nothing", FISH_STAR, "/fish"),
     no("a star at the beginning", everyone("Disallow: */private"), "/a/b/private/c"),
     no("a star within", PHP, "/folder/filename.php?parameters"),
     no("a star before more", PHP, "/filename.php/"),

@@ -22,7 +22,7 @@ from longline.http.transport import HttpOptions, HttpTransport
 from tests.scripted_site import Answer, ScriptedSite
 from tests.virtual import VirtualClock
 
-SECRET = "hunter2-7f3a"  # noqa: S105  # nobody's
+SECRET = "hunter2-7f3a"  # noqa: S105  # not a real one
 
 
 class Door:
@@ -56,7 +56,7 @@ class Door:
     async def get_all(self, *urls: str) -> list[str]:
         return await asyncio.gather(*(self.get(url) for url in urls))
 
-    def told(self, kind: str) -> list[dict[str, Any]]:
+    def events_of(self, kind: str) -> list[dict[str, Any]]:
         return [dict(one.data) for one in self.usage.events if one.kind == kind]
 
 
@@ -103,7 +103,7 @@ def texts_of(error: BaseException) -> str:
 
 async def failure_of(door: Door, url: str, kind: type[LonglineError], **values: Any) -> str:
     """Return the sentence of the error that a request ends with; no text of it has the secret."""
-    with pytest.raises(kind) as told:
+    with pytest.raises(kind) as raised:
         await door.get(url, **values)
-    assert SECRET not in texts_of(told.value)
-    return str(told.value)
+    assert SECRET not in texts_of(raised.value)
+    return str(raised.value)

@@ -180,6 +180,6 @@ async def test_once_the_account_is_settled_an_answer_is_safe(
 
     await usage.settle()
 
-    # Nobody has closed the archive: what another process would find now.
+    # The archive is not closed: this is what another process would find now.
     async with open_warc(tmp_path) as another:
         assert await another.find("job", Request(f"{site.url}/a"))

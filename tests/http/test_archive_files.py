@@ -285,12 +285,12 @@ async def test_what_was_kept_survives_a_kill(tmp_path: Path) -> None:
         [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    told = [process.stdout.readline() for _ in range(95)]
+    reported = [process.stdout.readline() for _ in range(95)]
     process.kill()
-    told += process.stdout.read().splitlines()  # said before it died
+    reported += process.stdout.read().splitlines()  # said before it died
     process.stdout.close()
     process.wait()
-    kept = {int(line) for line in told if line.strip()}
+    kept = {int(line) for line in reported if line.strip()}
 
     async with open_warc(tmp_path) as archive:
         bodies = {n: (await found(archive, f"https://shop.test/{n}")).body for n in kept}

@@ -81,9 +81,9 @@ async def test_a_wrong_secret_is_refused_once_and_never_shown(
     site.answers["/a"] = guard(name, value + "x")
     source = door(auth)
 
-    told = await failure_of(source, f"{site.url}/a", Refused)
+    error = await failure_of(source, f"{site.url}/a", Refused)
 
-    assert (f"{site.url}/a" in told, "401" in told, SECRET in told) == (True, True, False)
+    assert (f"{site.url}/a" in error, "401" in error, SECRET in error) == (True, True, False)
     assert site.hits["/a"] == 1
     assert SECRET not in repr(source.usage)
 
@@ -110,17 +110,19 @@ async def test_a_host_that_is_not_listed_gets_no_secret_and_one_event(
     for _ in range(2):
         await failure_of(source, f"{site.url}/a", Refused)
 
-    assert source.told("auth.withheld") == [{"host": host_of(site), "hosts": ["api.shop.test"]}]
+    assert source.events_of("auth.withheld") == [
+        {"host": host_of(site), "hosts": ["api.shop.test"]}
+    ]
 
 
 async def test_an_unencrypted_host_is_not_asked_at_all(door: Make) -> None:
     source = door({**BEARER, "hosts": ["shop.test"]})
 
-    told = await failure_of(source, "http://shop.test/a", AuthFailed)
+    error = await failure_of(source, "http://shop.test/a", AuthFailed)
 
-    assert "shop.test" in told
-    assert "https" in told
-    assert "allow_http: true" in told
+    assert "shop.test" in error
+    assert "https" in error
+    assert "allow_http: true" in error
     assert source.seen.urls == []
 
 
@@ -172,10 +174,10 @@ async def test_a_secret_that_a_header_cannot_hold_is_refused_without_showing_it(
 ) -> None:
     monkeypatch.setenv("SHOP_PW", f"{SECRET}\r\nX-Evil: 1")
 
-    told = await failure_of(door(auth), f"{site.url}/a", AuthFailed)
+    error = await failure_of(door(auth), f"{site.url}/a", AuthFailed)
 
-    assert "env:SHOP_PW" in told
-    assert SECRET not in told
+    assert "env:SHOP_PW" in error
+    assert SECRET not in error
 
 
 async def test_without_its_secret_nothing_is_requested(
@@ -183,7 +185,7 @@ async def test_without_its_secret_nothing_is_requested(
 ) -> None:
     monkeypatch.delenv("SHOP_PW")
 
-    told = await failure_of(door(BEARER), f"{site.url}/a", AuthFailed)
+    error = await failure_of(door(BEARER), f"{site.url}/a", AuthFailed)
 
-    assert "SHOP_PW" in told
+    assert "SHOP_PW" in error
     assert site.hits["/a"] == 0

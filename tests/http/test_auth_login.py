@@ -96,7 +96,7 @@ async def test_a_form_is_read_filled_in_and_sent_and_its_cookie_opens_the_site(
     assert "hello member" in await source.get(f"{site.url}/a")
 
     assert club.sent == [{"csrf": "once1", "user": "me", "password": SECRET}]
-    assert source.told("auth.login") == [{"host": host_of(site)}]
+    assert source.events_of("auth.login") == [{"host": host_of(site)}]
     assert SECRET not in "".join(source.seen.requests) + repr(source.usage)
 
 
@@ -129,7 +129,7 @@ async def test_a_lost_session_is_noticed_and_begun_again_once_for_all(
 
     assert all("hello member" in text for text in texts)
     assert len(club.sent) == 2
-    assert {one["host"] for one in source.told("auth.ended")} == {host_of(site)}
+    assert {one["host"] for one in source.events_of("auth.ended")} == {host_of(site)}
 
 
 @pytest.mark.parametrize("away", [302, 200])
@@ -146,9 +146,9 @@ async def test_a_login_that_does_not_last_is_not_tried_for_ever(
     sign = f"{site.url}/login" if away == 302 else "p.members-only"
 
     for _ in range(3):
-        told = await failure_of(source, f"{site.url}/closed", AuthFailed)
-        assert told.startswith(host_of(site))
-        assert sign in told
+        error = await failure_of(source, f"{site.url}/closed", AuthFailed)
+        assert error.startswith(host_of(site))
+        assert sign in error
 
     assert (len(club.sent), site.hits["/closed"]) == (2, 4)
     assert "hello member" in await source.get(f"{site.url}/a")
@@ -170,13 +170,13 @@ async def test_a_wrong_password_is_sent_once_in_a_run(
     monkeypatch.setenv("SHOP_PW", SECRET + "x")
     source = door()
 
-    told = await failure_of(source, f"{site.url}/a", AuthFailed)
+    error = await failure_of(source, f"{site.url}/a", AuthFailed)
     again = await failure_of(source, f"{site.url}/b", AuthFailed)
 
-    assert told == again
-    assert told.startswith(host_of(site))
-    assert "password" in told
-    assert "200" in told
+    assert error == again
+    assert error.startswith(host_of(site))
+    assert "password" in error
+    assert "200" in error
     assert (len(club.sent), site.hits["/a"], site.hits["/b"]) == (1, 0, 0)
     assert SECRET not in repr(source.usage)
 
@@ -201,10 +201,10 @@ async def test_success_is_judged_as_it_was_declared(
     assert "hello member" in await door(success=success).get(f"{site.url}/a")
     monkeypatch.setenv("SHOP_PW", "wrong")
 
-    told = await failure_of(door(success=success), f"{site.url}/a", AuthFailed)
+    error = await failure_of(door(success=success), f"{site.url}/a", AuthFailed)
 
-    assert problem in told
-    assert "200" in told
+    assert problem in error
+    assert "200" in error
     assert len(club.sent) == 2
 
 
@@ -214,10 +214,10 @@ async def test_a_cookie_that_is_taken_away_is_no_success(
     del club
     site.says("/check", "no", headers={"Set-Cookie": "session=; Max-Age=0"})
 
-    told = await failure_of(door(success={"cookie": "session"}), f"{site.url}/a", AuthFailed)
+    error = await failure_of(door(success={"cookie": "session"}), f"{site.url}/a", AuthFailed)
 
-    assert re.search("cookie.*session", told)
-    assert "200" in told
+    assert re.search("cookie.*session", error)
+    assert "200" in error
 
 
 @pytest.mark.parametrize(("status", "problem"), [(403, "403"), (200, "cookie")])
@@ -226,20 +226,20 @@ async def test_without_a_form_to_read_the_fields_are_sent_to_the_address(
 ) -> None:
     site.says("/login", "ok", status=status)
 
-    told = await failure_of(door(form=False), f"{site.url}/a", AuthFailed)
+    error = await failure_of(door(form=False), f"{site.url}/a", AuthFailed)
 
-    assert problem in told
+    assert problem in error
     assert site.hits["/login"] == 1
 
 
 async def test_a_page_without_the_form_fails_the_login(site: ScriptedSite, door: Make) -> None:
     site.says("/login", "<form><input name=q></form>", headers={"Content-Type": "text/html"})
 
-    told = await failure_of(door(), f"{site.url}/a", AuthFailed)
+    error = await failure_of(door(), f"{site.url}/a", AuthFailed)
     named = await failure_of(door(form="form.in"), f"{site.url}/a", AuthFailed)
 
-    assert "200" in told
-    assert "password" in told
+    assert "200" in error
+    assert "password" in error
     assert "200" in named
     assert "'form.in'" in named
 
@@ -250,9 +250,9 @@ async def test_a_form_without_the_fields_is_reported_with_those_it_has(
     del club
     fields = {"name": "me", "pass": "env:SHOP_PW"}
 
-    told = await failure_of(door(fields=fields), f"{site.url}/a", AuthFailed)
+    error = await failure_of(door(fields=fields), f"{site.url}/a", AuthFailed)
 
-    assert re.search(r"\bname, pass\b.*\bcsrf, user, password\b", told)
+    assert re.search(r"\bname, pass\b.*\bcsrf, user, password\b", error)
     assert site.hits["/check"] == 1
 
 
@@ -261,9 +261,9 @@ async def test_a_form_that_would_show_the_password_in_the_address_is_not_sent(
 ) -> None:
     site.says("/login", "<form action=/check><input type=password name=password></form>")
 
-    told = await failure_of(door(), f"{site.url}/a", AuthFailed)
+    error = await failure_of(door(), f"{site.url}/a", AuthFailed)
 
-    assert "password" in told
+    assert "password" in error
     assert (club.sent, site.hits["/check"]) == ([], 0)
 
 
@@ -273,9 +273,9 @@ async def test_a_form_that_leads_to_another_host_is_not_sent(
     action = f"{elsewhere(site)}/check"
     site.says("/login", FORM.replace("/check", action))
 
-    told = await failure_of(door(), f"{site.url}/a", AuthFailed)
+    error = await failure_of(door(), f"{site.url}/a", AuthFailed)
 
-    assert "localhost" in told
+    assert "localhost" in error
     assert club.sent == []
 
 
@@ -285,9 +285,9 @@ async def test_a_filled_form_does_not_follow_a_redirect_to_another_host(
     site.says("/turn", status=307, headers={"Location": f"{elsewhere(site)}/check"})
     site.says("/login", FORM.replace("/check", "/turn"))
 
-    told = await failure_of(door(), f"{site.url}/a", AuthFailed)
+    error = await failure_of(door(), f"{site.url}/a", AuthFailed)
 
-    assert "localhost" in told
+    assert "localhost" in error
     assert club.sent == []
 
 

@@ -21,7 +21,7 @@ Make = Callable[..., Door]
 
 
 class TokenServer:
-    """Gives out t1, t2, …; takes the newest, and those it was told to take."""
+    """Issues t1, t2, …; accepts the newest and those in a list."""
 
     def __init__(self, site: ScriptedSite) -> None:
         self.asked: list[tuple[str, dict[str, Any]]] = []
@@ -81,7 +81,7 @@ async def test_a_token_is_fetched_once_and_used_by_all(
     assert texts == ["Bearer t1"] * 5
     assert len(server.asked) == 1
     assert source.usage.requests == 6
-    assert source.told("auth.token") == [{"host": host_of(site), "seconds": 3600}]
+    assert source.events_of("auth.token") == [{"host": host_of(site), "seconds": 3600}]
 
 
 async def test_id_and_secret_go_as_basic_authentication_each_encoded(
@@ -156,7 +156,7 @@ async def test_a_401_renews_the_token_once_for_all_and_asks_again_once(
 ) -> None:
     source = door()
     await source.get(f"{site.url}/a")
-    server.asked.append(("", {}))  # somebody else was given t2, which ends ours
+    server.asked.append(("", {}))  # another client got t2, which ends ours
 
     texts = await source.get_all(*[f"{site.url}/a"] * 4)
 
@@ -201,22 +201,22 @@ async def test_a_refusal_quotes_the_server_and_is_not_tried_again(
     site: ScriptedSite, door: Make
 ) -> None:
     async def refuse(_request: web.Request) -> web.StreamResponse:
-        told = {"error": "invalid_client", "error_description": f"{SECRET} is\nnot known"}
-        return web.json_response(told, status=401)
+        error = {"error": "invalid_client", "error_description": f"{SECRET} is\nnot known"}
+        return web.json_response(error, status=401)
 
     site.answers["/token"] = refuse
     source = door()
 
-    told = await failure_of(source, f"{site.url}/a", AuthFailed)
+    error = await failure_of(source, f"{site.url}/a", AuthFailed)
     again = await failure_of(source, f"{site.url}/b", AuthFailed)
 
-    assert told == again
-    assert told.startswith(host_of(site))
-    assert "401" in told
-    assert "invalid_client: *** is not known" in told  # the words of the server, redacted
+    assert error == again
+    assert error.startswith(host_of(site))
+    assert "401" in error
+    assert "invalid_client: *** is not known" in error  # the words of the server, redacted
     assert (site.hits["/token"], site.hits["/a"], site.hits["/b"]) == (1, 0, 0)
     assert SECRET not in repr(source.usage)
-    assert len(source.told("auth.failed")) == 1
+    assert len(source.events_of("auth.failed")) == 1
 
 
 def answers(body: str, status: int = 200, **headers: str) -> Answer:
@@ -244,10 +244,10 @@ async def test_an_answer_without_a_token_is_a_refusal(
 ) -> None:
     site.answers["/token"] = answer
 
-    told = await failure_of(door(), f"{site.url}/a", AuthFailed)
+    error = await failure_of(door(), f"{site.url}/a", AuthFailed)
 
-    assert problem in told
-    assert len(told) < 400
+    assert problem in error
+    assert len(error) < 400
     assert site.hits["/a"] == 0
 
 
@@ -261,10 +261,10 @@ async def test_a_token_server_in_trouble_is_no_refusal(
     site.answers["/token"] = answers("", status, **{"Retry-After": "7"})
     source = door()
 
-    told = await failure_of(source, f"{site.url}/a", kind)
+    error = await failure_of(source, f"{site.url}/a", kind)
     site.answers["/token"] = give
 
-    assert "7 s" in told
+    assert "7 s" in error
     assert await source.get(f"{site.url}/a") == "Bearer t1"
     assert len(server.asked) == 1
 

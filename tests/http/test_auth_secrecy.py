@@ -92,9 +92,9 @@ async def test_a_request_that_fails_does_not_tell_the_secret(
     site.answers["/a"] = answer
     source = door(auth)
 
-    told = await failure_of(source, f"{site.url}/a", kind)
+    error = await failure_of(source, f"{site.url}/a", kind)
 
-    assert "/a" in told
+    assert "/a" in error
     assert SECRET not in shown_by(source)
 
 
@@ -106,18 +106,18 @@ async def test_a_login_that_fails_does_not_tell_the_secret(
     site.answers["/in"] = answer
     source = door({**(OAUTH2 if name == "token_url" else LOGIN), name: f"{site.url}/in"})
 
-    told = await failure_of(source, f"{site.url}/a", kind)
+    error = await failure_of(source, f"{site.url}/a", kind)
 
-    assert "/in" in told
+    assert "/in" in error
     assert SECRET not in shown_by(source)
 
 
 async def test_the_error_of_an_unknown_host_has_no_secret(door: Make) -> None:
     source = door({**QUERY, "hosts": ["127.0.0.1:1"]})
 
-    told = await failure_of(source, "http://127.0.0.1:1/a", ConnectFailed)
+    error = await failure_of(source, "http://127.0.0.1:1/a", ConnectFailed)
 
-    assert "http://127.0.0.1:1/a" in told
+    assert "http://127.0.0.1:1/a" in error
     assert SECRET not in shown_by(source)
 
 

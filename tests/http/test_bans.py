@@ -39,7 +39,7 @@ class Bench:
         return (await self.link(Request(url), self.usage)).text
 
     @property
-    def told(self) -> list[str]:
+    def event_kinds(self) -> list[str]:
         return [happening.kind for happening in self.usage.events]
 
 
@@ -86,7 +86,7 @@ async def test_a_ban_is_an_alert_once_a_trip(site: ScriptedSite, bench: Bench) -
         with pytest.raises(CircuitOpen):
             await bench.get(f"{site.url}/a")
 
-    assert bench.told == ["breaker.opened", "domain.blocked"]
+    assert bench.event_kinds == ["breaker.opened", "domain.blocked"]
     data = bench.usage.events[1].data
     assert data["domain"] == site.url.removeprefix("http://")
     assert "403" in data["evidence"]
@@ -111,7 +111,7 @@ async def test_a_lasting_ban_waits_longer_and_its_end_is_an_event(
 
     assert rest == pytest.approx(1_800, abs=1)
     assert text == "welcome back"
-    assert bench.told == ["breaker.opened", "domain.blocked"] * 2 + ["breaker.closed"]
+    assert bench.event_kinds == ["breaker.opened", "domain.blocked"] * 2 + ["breaker.closed"]
 
 
 async def test_a_plain_refusal_parks_nothing(site: ScriptedSite, bench: Bench) -> None:
@@ -122,4 +122,4 @@ async def test_a_plain_refusal_parks_nothing(site: ScriptedSite, bench: Bench) -
         await bench.get(f"{site.url}/a")
 
     assert await bench.get(f"{site.url}/b") == "fine"
-    assert bench.told == []
+    assert bench.event_kinds == []

@@ -1,4 +1,4 @@
-"""What the breaker link counts, tells and turns away, over real HTTP."""
+"""BreakerMiddleware over real HTTP: what it counts, reports and refuses."""
 
 from __future__ import annotations
 

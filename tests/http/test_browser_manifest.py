@@ -39,9 +39,9 @@ def spec(text: str) -> BrowserSpec:
 
 
 def problem_of(values: Any) -> str:
-    with pytest.raises(ValidationError) as told:
+    with pytest.raises(ValidationError) as raised:
         BrowserSpec.model_validate(values)
-    return str(told.value.errors()[0]["msg"])
+    return str(raised.value.errors()[0]["msg"])
 
 
 def test_a_whole_section_is_understood() -> None:

@@ -163,12 +163,12 @@ async def test_responses_are_separate_for_each_identity(
     site: ScriptedSite, browser: Browser, clock: VirtualClock
 ) -> None:
     shelf(site, "/a", FRESH)
-    somebody = Browser(clock, browser.cache, mark="somebody")
+    another = Browser(clock, browser.cache, mark="another")
 
-    texts = [(await one.get(f"{site.url}/a")).text for one in (browser, somebody, browser)]
+    texts = [(await one.get(f"{site.url}/a")).text for one in (browser, another, browser)]
 
     assert texts == ["answer 1", "answer 2", "answer 1"]
-    await somebody.close()
+    await another.close()
 
 
 async def test_a_request_that_wants_no_storing_is_neither_answered_nor_stored(
@@ -212,7 +212,7 @@ async def test_an_unsafe_request_ends_what_is_stored_of_its_address(
 ) -> None:
     shelf(site, "/a", {**FRESH, "Vary": "X"})
     await browser.get(f"{site.url}/a", {"X": "1"})
-    await browser.get(f"{site.url}/a", {"Authorization": "somebody"})
+    await browser.get(f"{site.url}/a", {"Authorization": "another"})
 
     await browser.ask(Request(f"{site.url}/a", method, body=b"x"))
 

@@ -1,4 +1,4 @@
-"""Whether a stored answer may be used: every directive, told the time."""
+"""Freshness: whether a stored response may be reused at a time."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ async def browser(clock: VirtualClock) -> AsyncIterator[Browser]:
 
 
 class Failing(Middleware):
-    """Answers once, and then fails as it is told."""
+    """Responds once, then fails as configured."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error

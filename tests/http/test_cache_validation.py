@@ -140,9 +140,9 @@ def test_a_304_brings_all_headers_but_those_of_the_body() -> None:
     stored = entry({**whole, "Age": "99", "X": "old", "Kept": "1", "Content-Type": "text/plain"})
     of_another = {"ETag": '"2"', "Content-Length": "0", "Content-Encoding": "br"}
     news = {"X": "new", "Content-Type": "text/html", "Connection": "B", "B": "1"}
-    told = CIMultiDict({**of_another, **news})
+    reported = CIMultiDict({**of_another, **news})
 
-    renewed = refreshed(stored, Page("", 304, told, b"", seconds=2.0), EPOCH + 50)
+    renewed = refreshed(stored, Page("", 304, reported, b"", seconds=2.0), EPOCH + 50)
 
     expected = {**whole, "X": "new", "Kept": "1", "Content-Type": "text/html"}
     assert dict(renewed.headers) == expected

@@ -1,4 +1,4 @@
-"""TLS certificates that are not trusted: refused and reported at once, whatever is wrong."""
+"""TLS certificates that are not trusted: refused and reported immediately."""
 
 from __future__ import annotations
 

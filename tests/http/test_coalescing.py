@@ -47,7 +47,7 @@ def joining(transport: HttpTransport) -> CoalescingMiddleware:
 
 
 async def ask(link: Middleware, request: Request, times: int) -> tuple[list[Page], list[Usage]]:
-    """Ask the same several times at once; return the answers and what each cost."""
+    """Send the same request concurrently; return the pages and what each cost."""
     usages = [Usage() for _ in range(times)]
     pages = await asyncio.gather(*(link(request, usage) for usage in usages))
     return pages, usages

@@ -19,7 +19,7 @@ DOMAIN = "a.test"
 
 
 class SlowSite(Middleware):
-    """A site that takes its time, and counts how many wait for it at once."""
+    """A slow site that counts concurrent requests."""
 
     def __init__(self, clock: VirtualClock, seconds: float) -> None:
         self._clock = clock

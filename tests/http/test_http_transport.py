@@ -213,10 +213,10 @@ async def test_an_unknown_host_differs_from_a_failing_name_server(
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)
 
-    with pytest.raises(kind, match=r"nowhere\.test") as told:
+    with pytest.raises(kind, match=r"nowhere\.test") as raised:
         await transport(Request("http://nowhere.test/"), Usage())
 
-    assert type(told.value) is kind
+    assert type(raised.value) is kind
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "http://", "nonsense"])

@@ -215,10 +215,10 @@ async def test_the_error_of_a_missing_start_cookie_has_no_value(
     monkeypatch.setenv("SHOP_SESSION", value)
     cookies = {"127.0.0.1": {"session": SecretRef.parse("env:SHOP_SESSION")}}
 
-    told = await failure_of(door(cookies=cookies), f"{site.url}/a", AuthFailed)
+    error = await failure_of(door(cookies=cookies), f"{site.url}/a", AuthFailed)
 
-    assert "env:SHOP_SESSION" in told
-    assert SECRET not in told
+    assert "env:SHOP_SESSION" in error
+    assert SECRET not in error
     assert site.hits["/a"] == 0
 
 

@@ -30,7 +30,7 @@ from longline.limits.backends.state import MemoryStateBackend
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 
-PUBLIC = "127.0.0.2"  # stands for an address of the internet, which no test may reach
+PUBLIC = "127.0.0.2"  # represents a public address, which no test may reach
 
 
 def scope(address: Address) -> Scope:
@@ -240,7 +240,7 @@ async def test_of_mixed_addresses_only_public_ones_are_connected_to(web: Web) ->
     page = await web.ask(web.public.url, f"http://mixed.test:{web.public.port}/")
 
     assert page.text == "hello"
-    with pytest.raises(PrivateAddress):  # nobody listens there on the public address
+    with pytest.raises(PrivateAddress):  # nothing listens there on the public address
         await web.ask(web.public.url, f"http://mixed.test:{web.private.port}/")
     assert not web.private.hits
 

@@ -37,7 +37,7 @@ class Bucket(Protocol):
 
 
 class FixedWindow:
-    """So many requests in each second of the clock; those that are refused count too."""
+    """A number of requests in each second of the clock; refused ones count too."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -222,9 +222,9 @@ async def test_a_learned_limit_is_an_event(site: ScriptedSite, clock: VirtualClo
 
     outcome = await run(site, backends, clock)
 
-    told = [one for one in outcome.usage.events if one.kind == "limit.learned"]
+    reported = [one for one in outcome.usage.events if one.kind == "limit.learned"]
     refusal = next(one for one in outcome.usage.events if one.kind == "limit.refused")
-    assert told[0].data["rate"] >= 2.0 * 1.2
+    assert reported[0].data["rate"] >= 2.0 * 1.2
     assert (refusal.data["status"], refusal.data["pause"]) == (429, 1.0)
     assert 2.0 < refusal.data["rate"] < 5.0
     assert refusal.data["domain"] == site.url.removeprefix("http://")

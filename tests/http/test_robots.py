@@ -186,7 +186,7 @@ async def test_a_crawl_delay_restrains_the_pace_of_the_domain(bench: Bench) -> N
     await bench.get(bench.link(), "/a")
 
     assert bench.rates == [(bench.host, 0.25), (bench.host, 0.25)]
-    assert bench.told("robots.pace") == [{"host": bench.host, "rate": 0.25}] * 2
+    assert bench.events_of("robots.pace") == [{"host": bench.host, "rate": 0.25}] * 2
 
 
 async def test_an_old_copy_goes_on_to_restrain_the_pace(bench: Bench) -> None:
@@ -228,7 +228,7 @@ async def test_an_override_is_reported_once_and_needs_no_robots_txt(bench: Bench
     await bench.get(robots, "/b")
 
     assert bench.site.hits == {"/a": 1, "/b": 1}
-    assert bench.told("robots.ignored") == [{"host": bench.host, "url": f"{bench.site.url}/a"}]
+    assert bench.events_of("robots.ignored") == [{"host": bench.host, "url": f"{bench.site.url}/a"}]
 
 
 async def test_an_override_holds_for_its_host_only(bench: Bench) -> None:

@@ -97,7 +97,7 @@ def test_the_group_that_applied_is_named() -> None:
     url = "http://x.test/all"
 
     assert explain(TEXT, url, "LongLine/2.0").group == "longline"
-    assert explain(TEXT, url, "somebody").group == "*"
+    assert explain(TEXT, url, "another").group == "*"
     assert explain("User-agent: other\nDisallow: /", url).group is None
 
 

@@ -141,7 +141,7 @@ async def test_an_old_copy_goes_on_to_count_while_the_site_is_unreachable(bench:
         await bench.get(robots, "/closed")
 
     assert bench.site.hits["/robots.txt"] == 4
-    assert [one["host"] for one in bench.told("robots.unreachable")] == [bench.host]
+    assert [one["host"] for one in bench.events_of("robots.unreachable")] == [bench.host]
 
 
 async def test_an_open_breaker_is_passed_on_as_it_is(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""What of the time of a try was only waited, for whoever must not count it."""
+"""The part of an attempt that was spent waiting."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ URL = "http://a.test/"
 
 
 class TenSeconds(Middleware):
-    """A site that takes ten seconds for each answer, after so many failures at once."""
+    """A site that responds after ten seconds, following a number of failures."""
 
     def __init__(self, failures: int = 0) -> None:
         self._failures = failures
@@ -37,7 +37,7 @@ class TenSeconds(Middleware):
 
 
 async def ask(link: Middleware, *, times: int = 1) -> list[float]:
-    """Ask several times at once; say how long each has waited."""
+    """Send concurrent requests; return how long each waited."""
     usages = [Usage() for _ in range(times)]
     await asyncio.gather(*(link(Request(URL), usage) for usage in usages))
     return [usage.waiting.seconds() for usage in usages]

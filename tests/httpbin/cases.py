@@ -193,8 +193,8 @@ ECHOES = [
     case(
         "a name of one's own",
         "/user-agent",
-        lambda page: page.json["user-agent"] == "somebody",
-        headers={"User-Agent": "somebody"},
+        lambda page: page.json["user-agent"] == "another",
+        headers={"User-Agent": "another"},
     ),
     case(
         "headers",

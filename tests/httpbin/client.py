@@ -49,13 +49,13 @@ class Client:
         await self._closing.aclose()
 
     async def ask(self, path: str, **values: Any) -> Page:
-        """Ask for a path; `{other}` in it stands for the same site under another name."""
+        """Ask for a path; `{other}` in it is the same site under another name."""
         path = path.replace("{other}", self.url.replace("127.0.0.1", "localhost"))
         return await self._chain(Request(f"{self.url}{path}", **values), self.usage)
 
     @property
     def requests(self) -> int:
-        """How many requests were made beside the one for robots.txt."""
+        """The number of requests besides the one for robots.txt."""
         return self.usage.requests - 1
 
 

@@ -167,7 +167,7 @@ class HttpCache:
         with self._state:
             changes = [one[url] for one in (self._writing, self._pending) if url in one]
         try:
-            found = [_decode_entry(row) for row in self._open().execute(_FIND, (url,))]
+            found = [_decode_entry(row) for row in self._open_reader().execute(_FIND, (url,))]
         except sqlite3.Error as error:
             if not is_busy(error):
                 raise self._file.translate(error) from error
@@ -191,7 +191,7 @@ class HttpCache:
             body = row.body if _is_version(row.entry, entry) else None
         else:
             values = (*key, entry.saved_at)
-            found = self._file.run(lambda: self._open().execute(_BODY, values).fetchone())
+            found = self._file.run(lambda: self._open_reader().execute(_BODY, values).fetchone())
             body = found[0] if found else None
         if body is not None and now - entry.used_at > _TOUCH_AFTER:
             self.put(replace(entry, used_at=now), None)
@@ -202,18 +202,18 @@ class HttpCache:
         if body is None:
             row = self._pending.get(entry.url, {}).get(_row_key(entry))
             if row is None or _is_version(row.entry, entry):
-                self._change(entry, replace(row or _Pending(None), entry=entry))
+                self._add_change(entry, replace(row or _Pending(None), entry=entry))
             return
         headers = len("".join(entry.headers)) + len("".join(entry.headers.values()))
         size = len(body) + headers + len(entry.url) + _OVERHEAD_BYTES
         if size > self._limit // _LARGEST_SHARE:
             self.drop(entry)
         elif self._pending_bytes + self._writing_bytes + size <= _MOST_PENDING_BYTES:
-            self._change(entry, _Pending(entry, body, size))
+            self._add_change(entry, _Pending(entry, body, size))
 
     def drop(self, entry: CacheEntry) -> None:
         """Remove a response."""
-        self._change(entry, _Pending(None))
+        self._add_change(entry, _Pending(None))
 
     def stats(self) -> CacheStats:
         """Return the size of the cache."""
@@ -221,7 +221,7 @@ class HttpCache:
         if not self._file.path.exists():  # reading does not create a file
             return CacheStats(0, 0, self._limit)
         entries, size, oldest, newest = self._file.run(
-            lambda: self._open().execute(_STATS).fetchone()
+            lambda: self._open_reader().execute(_STATS).fetchone()
         )
         return CacheStats(entries, size, self._limit, oldest, newest)
 
@@ -234,7 +234,7 @@ class HttpCache:
         values = () if domain is None else (domain.lower(), domain.lower())
 
         def work() -> tuple[int, int]:
-            connection = self._open()
+            connection = self._open_reader()
             with transaction(connection):
                 count = f"SELECT count(*), coalesce(sum(size), 0) FROM answers{where}"  # noqa: S608  # constants
                 entries, size = connection.execute(count, values).fetchone()
@@ -264,7 +264,7 @@ class HttpCache:
             self._reading.close()
             self._reading = None
 
-    def _open(self) -> sqlite3.Connection:
+    def _open_reader(self) -> sqlite3.Connection:
         if self._failure is not None:
             raise self._failure
         if self._reading is None:
@@ -279,7 +279,7 @@ class HttpCache:
         store later are not among them and are fetched once more.
         """
         if self._known is None:
-            rows = self._open().execute("SELECT url FROM answers LIMIT ?", (_MOST_KNOWN,))
+            rows = self._open_reader().execute("SELECT url FROM answers LIMIT ?", (_MOST_KNOWN,))
             self._known = {hash(url) for (url,) in rows}
         if len(self._known) >= _MOST_KNOWN or hash(url) in self._known:
             return True
@@ -292,7 +292,7 @@ class HttpCache:
         rows = [layer[url][key] for layer in layers if key in layer.get(url, ())]
         return next((row for row in rows if row.body is not None or row.entry is None), None)
 
-    def _change(self, entry: CacheEntry, row: _Pending) -> None:
+    def _add_change(self, entry: CacheEntry, row: _Pending) -> None:
         if self._failure is not None:
             raise self._failure
         if self._known is not None and len(self._known) < _MOST_KNOWN:
@@ -305,12 +305,14 @@ class HttpCache:
                 self._state.notify_all()
         if self._thread is None:
             self._is_hurried = self._is_closing = False
-            self._thread = threading.Thread(target=self._serve, name="longline-cache", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run_writer, name="longline-cache", daemon=True
+            )
             self._thread.start()
 
     # ---------------- In the thread
 
-    def _serve(self) -> None:
+    def _run_writer(self) -> None:
         connection: sqlite3.Connection | None = None
         added_bytes = self._limit  # evict first what others left
         while True:
@@ -326,7 +328,7 @@ class HttpCache:
             try:
                 connection = connection or self._file.run(self._file.open)
                 limit = self._limit if is_eviction_due else None
-                self._file.run(partial(_write, connection, self._writing, limit))
+                self._file.run(partial(_write_changes, connection, self._writing, limit))
                 added_bytes = 0 if is_eviction_due else added_bytes
             except StoreError as error:
                 self._failure = error  # without these changes the file is outdated
@@ -356,7 +358,7 @@ def _decode_entry(row: tuple[str, str, int, bytes, float, float, float, float]) 
     )
 
 
-def _write(connection: sqlite3.Connection, changes: _Changes, limit: int | None) -> None:
+def _write_changes(connection: sqlite3.Connection, changes: _Changes, limit: int | None) -> None:
     """Write changes; with a limit of bytes, evict the least recently used responses above it."""
     stored: list[Any] = []
     with transaction(connection):

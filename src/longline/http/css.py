@@ -102,7 +102,7 @@ class Selectors:
 
     def _is_harmless(self, plan: _Plan) -> bool:
         """Whether the engine may match it on this page; False when steps are needed."""
-        counts = self._children.values() if plan.siblings >= _QUADRATIC else ()
+        counts = self._child_counts.values() if plan.siblings >= _QUADRATIC else ()
         if sum(count**plan.siblings for count in counts) > _MOST_STEPS:
             raise UnexpectedShape(plan.css, "an element has too many children for this selector")
         spaces = max(plan.spaces, plan.inner + 1)
@@ -113,7 +113,7 @@ class Selectors:
         return False
 
     @cached_property
-    def _children(self) -> Counter[int]:
+    def _child_counts(self) -> Counter[int]:
         above = (node.parent for node in self._tree.css("*"))
         return Counter(one.mem_id for one in above if one is not None)
 

@@ -249,7 +249,10 @@ def _without_dots(path: str) -> str:
 _FASTEST = 1e6  # requests per second
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
-_REQUEST_RATE = re.compile(rf"{_NUMBER}\s*/\s*{_NUMBER}?\s*([smhd]?)", re.IGNORECASE).match
+_HOURS = r"\s+[0-9]{2}:?[0-9]{2}\s*-.*"
+_REQUEST_RATE = re.compile(
+    rf"{_NUMBER}\s*/\s*{_NUMBER}?\s*([smhd]?)[a-z]*(?:{_HOURS})?", re.IGNORECASE
+).fullmatch
 
 
 def _crawl_delay(text: str) -> float | None:
@@ -522,13 +525,13 @@ class RobotsMiddleware(Middleware):
         self._overridden: set[str] = set()
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
-        await self._check(request.url, usage)
+        await self._check_url(request.url, usage)
         if request.is_rendered:
             # A click, a form or a script may lead the browser to other pages.
-            request = replace(request, permit=lambda url: self._check(url, usage))
+            request = replace(request, permit=lambda url: self._check_url(url, usage))
         return await self._inner(request, usage)
 
-    async def _check(self, url: str, usage: Usage) -> None:
+    async def _check_url(self, url: str, usage: Usage) -> None:
         scheme, host = origin_of(url)
         origin = f"{scheme}://{host}"
         if self._ignored and not self._ignored.isdisjoint({host, _PORT.sub("", host)}):
@@ -543,26 +546,30 @@ class RobotsMiddleware(Middleware):
                 async with usage.waiting.to_enter(self._locks[origin]):
                     known = self._hosts.get(origin)
                     if known is None or known.until <= self._clock.now():
-                        known = self._hosts[origin] = await self._load(origin, host, known, usage)
+                        known = self._hosts[origin] = await self._load_rules(
+                            origin, host, known, usage
+                        )
             finally:
                 usage.status = None  # that of robots.txt is not the request's own
         _raise_unless_allowed(known, url)
 
-    async def _load(self, origin: str, host: str, before: _Host | None, usage: Usage) -> _Host:
+    async def _load_rules(
+        self, origin: str, host: str, before: _Host | None, usage: Usage
+    ) -> _Host:
         copy = await self._reader.kept(origin)
         if copy is None or not self._reader.is_fresh(copy):
             try:
                 copy = await self._reader.fetch(origin, usage)
             except FetchError as error:
-                old = None if copy is None else self._parse(host, copy, usage)
-                known = self._unreachable(error, old, before)
+                old = None if copy is None else self._parse_copy(host, copy, usage)
+                known = self._host_without_rules(error, old, before)
                 usage.add_event(
                     "robots.unreachable", host=host, reason=str(error), until=known.until
                 )
                 return known
-        return _Host(copy.fetched_at + LIFETIME, self._parse(host, copy, usage))
+        return _Host(copy.fetched_at + LIFETIME, self._parse_copy(host, copy, usage))
 
-    def _parse(self, host: str, copy: RobotsText, usage: Usage) -> Rules:
+    def _parse_copy(self, host: str, copy: RobotsText, usage: Usage) -> Rules:
         """Parse a copy, and pass on the rate limit in it."""
         rules = Rules(copy.text, self._agent)
         if rules.rate is not None:
@@ -571,7 +578,9 @@ class RobotsMiddleware(Middleware):
                 self._cap_rate(host, rules.rate)
         return rules
 
-    def _unreachable(self, error: FetchError, old: Rules | None, before: _Host | None) -> _Host:
+    def _host_without_rules(
+        self, error: FetchError, old: Rules | None, before: _Host | None
+    ) -> _Host:
         """Return what applies while robots.txt cannot be fetched; `before` applied until now.
 
         Raises:

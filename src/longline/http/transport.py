@@ -178,7 +178,7 @@ class HttpTransport(Middleware):
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
         if self._session is None:
-            self._session = self._open()
+            self._session = self._open_session()
         usage.requests += 1
         seconds = request.timeout or self._options.timeout
         try:
@@ -201,7 +201,7 @@ class HttpTransport(Middleware):
         if self._owns_resolver:
             await self._resolver.close()
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         trace = aiohttp.TraceConfig()
         trace.on_request_headers_sent.append(_wait_to_write)
         traces = [trace] if self._options.has_limit else []
@@ -250,7 +250,7 @@ class HttpTransport(Middleware):
                 allow_redirects=False,
                 trace_request_ctx=(request.before_write, deadline),
             ) as response:
-                body = await self._read(request, response)
+                body = await self._read_body(request, response)
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError):
             # Not chained, and not quoted: its text has the URL with hidden parameters.
             raise BadAnswer(request.url, "not a valid URL") from None
@@ -263,11 +263,11 @@ class HttpTransport(Middleware):
         except OSError as error:
             raise ConnectFailed(request.url, _error_text(error)) from error
         seconds = self._clock.now() - started
-        _check_encoding(request, response, body)
+        _check_content_encoding(request, response, body)
         headers = without_userinfo_in(_repair_headers(response.headers))
         return Page(request.url, response.status, headers, body, seconds)
 
-    async def _read(self, request: Request, response: aiohttp.ClientResponse) -> bytes:
+    async def _read_body(self, request: Request, response: aiohttp.ClientResponse) -> bytes:
         pieces, size = [], 0
         try:
             async for piece in response.content.iter_any():  # already unpacked
@@ -322,7 +322,9 @@ async def _wait_to_write(
     deadline.reschedule(ends + asyncio.get_running_loop().time() - began)
 
 
-def _check_encoding(request: Request, response: aiohttp.ClientResponse, body: bytes) -> None:
+def _check_content_encoding(
+    request: Request, response: aiohttp.ClientResponse, body: bytes
+) -> None:
     """Refuse a body that is still encoded, or that could not be decoded.
 
     Unknown values of Content-Encoding, such as utf-8, are mistakes of the site and are ignored.

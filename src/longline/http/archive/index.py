@@ -97,7 +97,7 @@ class ArchiveIndex:
 
     def add(self, file: str, size: int, entries: list[IndexEntry]) -> None:
         """Add the records just written to a file, whose size is now `size`."""
-        self._run(lambda connection: _add_entries(connection, file, size, entries))
+        self._run_on_index(lambda connection: _add_entries(connection, file, size, entries))
 
     def known(self, digests: Iterable[str]) -> dict[str, Original]:
         """Return which of these bodies the archive has, and their first URL and time."""
@@ -129,7 +129,7 @@ class ArchiveIndex:
 
     def find_lost(self) -> dict[str, int]:
         """Synchronise with the files; return how many answers each has lost, if any."""
-        self._run(self._sync)
+        self._run_on_index(self._sync)
         return dict(self._query("SELECT name, count(*) FROM lost GROUP BY name ORDER BY name"))
 
     def close(self) -> None:
@@ -139,12 +139,12 @@ class ArchiveIndex:
             self._connection = None
 
     def _query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return self._run(lambda connection: connection.execute(sql, values).fetchall())
+        return self._run_on_index(lambda connection: connection.execute(sql, values).fetchall())
 
-    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return self._file.run(lambda: work(self._open()))
+    def _run_on_index(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return self._file.run(lambda: work(self._open_index()))
 
-    def _open(self) -> sqlite3.Connection:
+    def _open_index(self) -> sqlite3.Connection:
         if self._connection is None:
             make_private_folder(self._folder)
             connection = self._file.open()

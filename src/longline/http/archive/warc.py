@@ -128,19 +128,19 @@ class Archive:
 
         With `until`, the newest up to that time, or, if all are later, the newest of all.
         """
-        return await self._run_in_thread(lambda: self._find(job, request, until))
+        return await self._run_after_flush(lambda: self._find(job, request, until))
 
     async def count(self, job: str) -> int:
         """Return the number of answers of a job."""
-        return await self._run_in_thread(lambda: self._index.count(job))
+        return await self._run_after_flush(lambda: self._index.count(job))
 
     async def totals(self) -> Totals:
         """Return the size of the archive."""
-        return await self._run_in_thread(self._index.totals)
+        return await self._run_after_flush(self._index.totals)
 
     async def verify(self) -> ArchiveCheck:
         """Read all files; return what is damaged or missing."""
-        return await self._run_in_thread(
+        return await self._run_after_flush(
             lambda: _check_files(self._folder, self._index.find_lost())
         )
 
@@ -148,7 +148,7 @@ class Archive:
         """Write what is queued, and close the files."""
         await self._flush()
         with suppress(RuntimeError):  # the thread has ended
-            await self._run_in_thread(self._close_files)
+            await self._run_after_flush(self._close_files)
         self._thread.shutdown()
 
     # ---------------- In the event loop
@@ -161,7 +161,7 @@ class Archive:
             else:
                 await asyncio.wait([self._writing])
 
-    async def _run_in_thread(self, work: Callable[[], T]) -> T:
+    async def _run_after_flush(self, work: Callable[[], T]) -> T:
         await self._flush()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._translate_errors, work)
@@ -181,7 +181,7 @@ class Archive:
         if self._group is None:
             return
         group, self._group = self._group, None
-        work = partial(self._write, group.answers)
+        work = partial(self._write_answers, group.answers)
         loop = asyncio.get_running_loop()
         self._writing = loop.run_in_executor(self._thread, self._translate_errors, work)
         self._writing.add_done_callback(partial(self._settle, group))
@@ -206,7 +206,7 @@ class Archive:
                 raise StoreFull(str(self._folder)) from error
             raise StoreUnreachable(str(self._folder), error.strerror or str(error)) from error
 
-    def _write(self, answers: list[Answer]) -> None:
+    def _write_answers(self, answers: list[Answer]) -> None:
         drafts = [_draft(answer) for answer in answers]
         try:
             self._append(drafts)
@@ -247,19 +247,19 @@ class Archive:
         return self._file
 
     def _find(self, job: str, request: Request, until: float | None) -> Answer | None:
-        record = self._read(self._index.find(job, records.key_of(request), until))
+        record = self._read_record(self._index.find(job, records.key_of(request), until))
         if record is None:
             return None
         if record.kind == records.FAILURE:
             return Answer(job, request, records.error_of(record, request), record.at)
         is_elsewhere = record.kind == records.REVISIT
-        holder = self._read(self._index.body(record.digest)) if is_elsewhere else record
+        holder = self._read_record(self._index.body(record.digest)) if is_elsewhere else record
         body = records.body_of(holder) if holder else b""
         if holder is None or records.digest_of(body) != record.digest:
             return None  # damaged or missing
         return Answer(job, request, records.page_of(record, body, request), record.at)
 
-    def _read(self, place: RecordPlace | None) -> records.Record | None:
+    def _read_record(self, place: RecordPlace | None) -> records.Record | None:
         if place is None:
             return None
         try:
@@ -352,12 +352,12 @@ class ArchiveMiddleware(Middleware):
         try:
             page = await self._inner(request, usage)
         except FetchError as error:
-            self._keep(request, error, usage)
+            self._keep_result(request, error, usage)
             raise
-        self._keep(request, page, usage)
+        self._keep_result(request, page, usage)
         return page
 
-    def _keep(self, request: Request, result: Page | FetchError, usage: Usage) -> None:
+    def _keep_result(self, request: Request, result: Page | FetchError, usage: Usage) -> None:
         answer = Answer(self._job, request, result, self._clock.now())
         usage.promises.append(self._archive.keep(answer))
 

@@ -90,14 +90,16 @@ class BrowserProxy:
         assert task is not None  # noqa: S101  # asyncio calls this in a task
         self._connections.add(task)
         try:
-            await self._serve(reader, writer)
+            await self._serve_client(reader, writer)
         except (OSError, asyncio.IncompleteReadError, TimeoutError, UnicodeError):
             pass  # either side may end a connection at any time
         finally:
             self._connections.discard(task)
             writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_client(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         async with asyncio.timeout(_GREETING):
             _version, count = await reader.readexactly(2)
             await reader.readexactly(count)
@@ -108,7 +110,7 @@ class BrowserProxy:
             return
         host, port = asked
         try:
-            there_reader, there_writer = await self._connect(host, port)
+            there_reader, there_writer = await self._connect_checked(host, port)
         except PrivateAddress as error:
             if len(self._refusals) >= _MOST_REFUSALS:
                 self._refusals.clear()  # only the last ones matter
@@ -126,7 +128,7 @@ class BrowserProxy:
         finally:
             there_writer.close()
 
-    async def _connect(
+    async def _connect_checked(
         self, host: str, port: int
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to the first allowed address of a host that accepts."""
@@ -239,7 +241,7 @@ class Chromium:
             )
             context.set_default_timeout(0)  # every wait has our own timeout, which can pause
             # A tab routes its own requests; this is for windows that a page opens.
-            await context.route("**/*", _refuse)
+            await context.route("**/*", _abort_route)
             return cls(context, proxy, ends.pop_all())
 
     @property
@@ -253,7 +255,7 @@ class Chromium:
         await self._ends.aclose()
 
 
-async def _refuse(route: Route) -> None:
+async def _abort_route(route: Route) -> None:
     with suppress(PlaywrightError):
         await route.abort("blockedbyclient")
 
@@ -291,7 +293,7 @@ class Tabs:
             try:
                 tab = await chromium.context.new_page()
                 try:
-                    return await self._load(tab, request, usage)
+                    return await self._load_tab(tab, request, usage)
                 finally:
                     await _close_quietly(tab.close)
             except ConnectFailed as error:
@@ -346,7 +348,7 @@ class Tabs:
             raise ConnectFailed(url, f"the browser did not start: {problem}") from None
         return self._chromium
 
-    async def _load(self, tab: Page, request: Request, usage: Usage) -> BrowserPage:
+    async def _load_tab(self, tab: Page, request: Request, usage: Usage) -> BrowserPage:
         seconds = request.timeout or self._options.timeout
         if request.clicks is not None:  # each page has its own timeout
             seconds *= request.clicks.skip + request.clicks.most
@@ -358,10 +360,10 @@ class Tabs:
                 with timeouts.pausing(deadline):
                     return await load.run()
         except TimeoutError:
-            await self._keep(tab, request, usage)
+            await self._keep_failed(tab, request, usage)
             raise TimedOut(request.url, seconds) from None
         except NeverReady:
-            await self._keep(tab, request, usage)
+            await self._keep_failed(tab, request, usage)
             raise
         finally:
             self.subrequests += traffic.subrequests
@@ -370,7 +372,7 @@ class Tabs:
                 with suppress(PlaywrightError):
                     await tab.context.clear_cookies()
 
-    async def _keep(self, tab: Page, request: Request, usage: Usage) -> None:
+    async def _keep_failed(self, tab: Page, request: Request, usage: Usage) -> None:
         folder, most = self._options.failures, self._options.spec.screenshots
         if folder is None or not most:
             return

@@ -85,7 +85,7 @@ class Stage:
                     await self._page.wait_for_load_state("load", timeout=0)
                     await self._traffic.idle(_QUIET)
         else:
-            await self._wait(steps.wait)
+            await self._wait_until_ready(steps.wait)
         is_form = False
         for action in steps.actions:
             if isinstance(action, WaitFor):
@@ -108,7 +108,7 @@ class Stage:
             return None  # the page is navigating
         return HtmlPage(self._page.url, 200, {"content-type": HTML}, html.encode(errors="replace"))
 
-    async def _wait(self, wait: Wait) -> None:
+    async def _wait_until_ready(self, wait: Wait) -> None:
         if wait.selector:
             await self._wait_for_element(wait.selector, wait.timeout)
         if wait.script:
@@ -433,7 +433,7 @@ class Load:
                     clicked = await ClickThrough(self, stage, request.clicks).run()
         except BadStatus as error:  # the chain handles it
             return BrowserPage(error.url, error.status, CIMultiDict(), b"")
-        page = await self._read(response, stage, clicked)
+        page = await self._read_page(response, stage, clicked)
         return replace(page, url=address, seconds=self.clock.now() - started)
 
     async def perform_steps(self, stage: Stage) -> None:
@@ -452,7 +452,7 @@ class Load:
         if self.traffic.failure is not None:
             raise self.traffic.failure
 
-    async def _read(
+    async def _read_page(
         self, response: Response | None, stage: Stage, clicked: Clicked | None
     ) -> BrowserPage:
         if response is None:

@@ -54,12 +54,12 @@ class AuthMiddleware(Middleware):
             usage.add_event("auth.ended", host=request.domain, reason="the source requested it")
             await self._scheme.renew(self._scheme.serial, request, usage)
             request = _uncached(request)
-        page, serial = await self._send(request, usage)
+        page, serial = await self._send_signed(request, usage)
         reason = self._scheme.expiry_reason(page)
         if reason and not self._renewal_failed:
             usage.add_event("auth.ended", host=request.domain, reason=reason)
             await self._scheme.renew(serial, request, usage)
-            page, _ = await self._send(_uncached(request), usage)
+            page, _ = await self._send_signed(_uncached(request), usage)
             reason = self._scheme.expiry_reason(page)
         self._renewal_failed = reason is not None
         if reason is None or page.status >= FIRST_ERROR:
@@ -67,7 +67,7 @@ class AuthMiddleware(Middleware):
         # Otherwise this page would be taken for the requested one.
         raise AuthFailed(request.url, reason)
 
-    async def _send(self, request: Request, usage: Usage) -> tuple[Page, int]:
+    async def _send_signed(self, request: Request, usage: Usage) -> tuple[Page, int]:
         try:
             signed = await self._scheme.sign(request, usage)
         finally:

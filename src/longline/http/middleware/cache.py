@@ -82,14 +82,14 @@ class CacheMiddleware(Middleware):
                 _LOG.debug("cache hit: %s", request.url)
                 return page
         _LOG.debug("cache stale: %s", request.url)
-        return await self._validate(request, asked, entry, usage)
+        return await self._validate_entry(request, asked, entry, usage)
 
     async def _fetch(self, request: Request, asked: CacheRequest, usage: Usage) -> Page:
         page = await self._inner(request, usage)
         self._store(request, asked, page, usage)
         return page
 
-    async def _validate(
+    async def _validate_entry(
         self, request: Request, asked: CacheRequest, entry: CacheEntry, usage: Usage
     ) -> Page:
         """Validate the stored response; reuse it when the site fails, if allowed."""
@@ -110,7 +110,7 @@ class CacheMiddleware(Middleware):
             return self._fall_back(entry, asked, f"status {page.status}", usage) or page
         if page.status == _NOT_MODIFIED and conditional is not request:
             renewed = refreshed(entry, page, self._clock.now())
-            stored = self._read(renewed, usage)
+            stored = self._read_stored(renewed, usage)
             if stored is None:  # evicted during validation
                 return await self._fetch(request, asked, usage)
             self._try_cache(lambda: self._cache.put(renewed, None), usage)
@@ -140,13 +140,13 @@ class CacheMiddleware(Middleware):
 
     def _reuse(self, entry: CacheEntry, usage: Usage) -> Page | None:
         """Return the stored response; None when its body was just evicted."""
-        page = self._read(entry, usage)
+        page = self._read_stored(entry, usage)
         if page is not None:
             usage.cached += 1
             usage.status = page.status
         return page
 
-    def _read(self, entry: CacheEntry, usage: Usage) -> Page | None:
+    def _read_stored(self, entry: CacheEntry, usage: Usage) -> Page | None:
         now = self._clock.now()
         body = self._try_cache(lambda: self._cache.read(entry, now), usage)
         if body is None:

@@ -52,7 +52,7 @@ class CoalescingMiddleware(Middleware):
             self._kept.add(key, page)
         return page
 
-    async def _send(self, key: Hashable, request: Request, usage: Usage) -> Page:
+    async def _send_first(self, key: Hashable, request: Request, usage: Usage) -> Page:
         waiters = self._in_flight[key] = []
         result: _Result = None
         try:
@@ -81,7 +81,7 @@ class CoalescingMiddleware(Middleware):
                     raise result  # not every error can be copied
                 # Two tasks that raise the same error would mix their traces.
                 raise copy.copy(result) from result
-        return await self._send(key, request, usage)
+        return await self._send_first(key, request, usage)
 
 
 class _KeptPages:

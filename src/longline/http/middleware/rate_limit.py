@@ -60,9 +60,9 @@ class RateLimitMiddleware(Middleware):
         self._outstanding: Counter[str] = Counter()
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
-        token = await self._acquire(request, usage)
+        token = await self._acquire_token(request, usage)
         if self._connections is None:
-            return await self._send(request, token, usage)
+            return await self._send_with_token(request, token, usage)
         if not self._connections.try_acquire(request.domain):
             started = self._clock.now()
             with usage.waiting:
@@ -71,16 +71,16 @@ class RateLimitMiddleware(Middleware):
             usage.waited += self._clock.now() - started
             try:
                 # Requests that waited together must not leave together: each takes a new slot.
-                token = await self._acquire(request, usage)
+                token = await self._acquire_token(request, usage)
             except BaseException:
                 self._connections.release(request.domain)
                 raise
         try:
-            return await self._send(request, token, usage)
+            return await self._send_with_token(request, token, usage)
         finally:
             self._connections.release(request.domain)
 
-    async def _acquire(self, request: Request, usage: Usage) -> Token:
+    async def _acquire_token(self, request: Request, usage: Usage) -> Token:
         domain = request.domain
         if self._limiter.try_acquire(domain):
             return Token(domain, self._clock.now(), 0.0, is_limited=False)
@@ -91,7 +91,7 @@ class RateLimitMiddleware(Middleware):
             usage.waited += token.waited
         return token
 
-    async def _send(self, request: Request, token: Token, usage: Usage) -> Page:
+    async def _send_with_token(self, request: Request, token: Token, usage: Usage) -> Page:
         domain = token.domain
         self._outstanding[domain] += 1
         try:
@@ -111,7 +111,7 @@ class RateLimitMiddleware(Middleware):
                 )
         is_plain = page.status < FIRST_ERROR and "retry-after" not in page.headers
         if token.is_limited or not is_plain or _may_have_quotas(page):
-            await self._obey(request, page, token, usage)
+            await self._obey_limits(request, page, token, usage)
         return page
 
     async def _confirm(self, request: Request, token: Token, usage: Usage) -> None:
@@ -122,7 +122,7 @@ class RateLimitMiddleware(Middleware):
             usage.waits += 1
             usage.waited += confirmed.waited
 
-    async def _obey(self, request: Request, page: Page, token: Token, usage: Usage) -> None:
+    async def _obey_limits(self, request: Request, page: Page, token: Token, usage: Usage) -> None:
         domain, status, now = token.domain, page.status, self._clock.now()
         pause = page.retry_after(now)
         quotas = read_quotas(page.headers, now) if _may_have_quotas(page) else []
