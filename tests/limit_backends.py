@@ -7,17 +7,11 @@ from pathlib import Path
 from longline.core.clock import Clock
 from longline.limits.backends.sqlite import SqliteStateBackend, SqliteStateFile
 from longline.limits.backends.state import MemoryStateBackend, State
-from longline.limits.breaker import BreakerBackend, BreakerState
 from longline.limits.concurrency import ConcurrencyBackend, InFlight
 from longline.limits.rate_limit import BucketState, RateLimitBackend
 
 
 class MemoryRateLimitBackend(RateLimitBackend):
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(MemoryStateBackend(clock))
-
-
-class MemoryBreakerBackend(BreakerBackend):
     def __init__(self, clock: Clock) -> None:
         super().__init__(MemoryStateBackend(clock))
 
@@ -31,15 +25,6 @@ class SqliteRateLimitBackend(RateLimitBackend):
     def __init__(self, path: Path, clock: Clock) -> None:
         self._file = SqliteStateFile(path, clock)
         super().__init__(self._file.backend("pace", BucketState))
-
-    async def close(self) -> None:
-        await self._file.close()
-
-
-class SqliteBreakerBackend(BreakerBackend):
-    def __init__(self, path: Path, clock: Clock) -> None:
-        self._file = SqliteStateFile(path, clock)
-        super().__init__(self._file.backend("breaker", BreakerState), freshness=0.5)
 
     async def close(self) -> None:
         await self._file.close()

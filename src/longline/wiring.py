@@ -38,7 +38,7 @@ from longline.http.transport import (
 )
 from longline.limits.backends.sqlite import SqliteStateFile
 from longline.limits.backends.state import StateBackend, StateBackends
-from longline.limits.breaker import BreakerBackend, BreakerState, CircuitBreaker
+from longline.limits.breaker import BreakerState, CircuitBreaker
 from longline.limits.budget import Budget, Budgets, BudgetUsage
 from longline.limits.concurrency import ConcurrencyBackend, ConcurrencyLimiter, InFlight
 from longline.limits.learning import Learned
@@ -66,7 +66,7 @@ class LimitBackends:
 
     rate_limits: RateLimitBackend
     concurrency: ConcurrencyBackend
-    breakers: BreakerBackend
+    breakers: StateBackend[BreakerState]
     limits: StateBackend[Learned]
     robots: StateBackend[RobotsText]
     budgets: StateBackend[BudgetUsage]
@@ -117,9 +117,7 @@ async def open_limit_backends(
 
 def _other_backends(open_backend: Callable[[str, type[Any]], StateBackend[Any]]) -> dict[str, Any]:
     return {
-        "breakers": BreakerBackend(
-            open_backend("breaker", BreakerState), freshness=_BREAKER_FRESHNESS
-        ),
+        "breakers": open_backend("breaker", BreakerState),
         "limits": open_backend("limits", Learned),
         "robots": open_backend("robots", RobotsText),
         "budgets": open_backend("budget", BudgetUsage),
@@ -269,7 +267,9 @@ async def open_fetching(
             learned=backends.limits,
             respects_pins=spec.rate in (None, "auto"),  # a rate of this job has priority
         )
-        breaker = CircuitBreaker(clock=clock, backend=backends.breakers)
+        breaker = CircuitBreaker(
+            clock=clock, backend=backends.breakers, freshness=_BREAKER_FRESHNESS
+        )
         total, per_domain = (
             Budget(one.requests, one.bytes, one.seconds)
             for one in (spec.budget, spec.budget_per_domain)

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from longline.cli.commands.sites import breakers_command
 from longline.config.settings import load_settings, prepare_home
 from longline.core.clock import SystemClock
-from longline.core.errors import BadOption
-from longline.limits.breaker import BreakerPolicy, Health
+from longline.core.errors import BadOption, Blocked, ConnectFailed
+from longline.limits.breaker import CircuitBreaker
 from longline.wiring import open_limit_backends
 
 
@@ -27,9 +27,9 @@ def home(tmp_path: Path) -> Path:
 
     async def fill() -> None:
         async with open_limit_backends(settings, SystemClock()) as backends:
-            policy, breakers = BreakerPolicy(), backends.breakers
-            await breakers.record("a.test", policy, Health.BANNED, reason="a challenge form [x]")
-            await breakers.record("b.test", policy, Health.DOWN, reason="reset")
+            breaker = CircuitBreaker(backend=backends.breakers)
+            await breaker.record("a.test", Blocked("http://a.test/", "a challenge form [x]"))
+            await breaker.record("b.test", ConnectFailed("http://b.test/", "reset"))
 
     asyncio.run(fill())
     return tmp_path

@@ -24,7 +24,7 @@ from longline.core.clock import SystemClock
 from longline.core.model import ItemState, Job, JobState
 from longline.engine.progress import ProgressTracker
 from longline.engine.report import JobReport
-from longline.limits.breaker import Phase
+from longline.limits.breaker import CircuitBreaker, Phase
 from longline.orchestrator import Orchestrator
 from longline.storage.database import open_database
 from longline.storage.schema import items
@@ -188,8 +188,8 @@ class EngineOn:
         async with self._backends() as backends:
 
             async def is_so() -> bool:
-                state = await backends.breakers.state(self.domain)
-                return state.phase(time.time()) is Phase.OPEN
+                state, _ = await backends.breakers.read(self.domain)
+                return state is not None and state.phase(time.time()) is Phase.OPEN
 
             await until(is_so, f"the breaker of {self.domain} open")
         await self.is_let_go(job)
@@ -197,7 +197,7 @@ class EngineOn:
     async def close_breaker(self) -> None:
         """Do what `longline breakers reset` does."""
         async with self._backends() as backends:
-            await backends.breakers.reset(self.domain)
+            await CircuitBreaker(backend=backends.breakers).reset(self.domain)
         await self.orchestrator.store.queue.hurry(self.domain)
 
     async def finished(self, job: str) -> dict[str, dict[str, Any]]:

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from longline.config.settings import Settings
 from longline.core.model import ItemState, JobState
+from longline.limits.breaker import CircuitBreaker
 from longline.orchestrator import Orchestrator
 from longline.storage.query import RecordQuery
 from longline.wiring import open_limit_backends
@@ -202,7 +203,7 @@ async def test_a_breaker_that_is_closed_by_hand_is_heard_of_by_a_running_job(
         await clock.sleep(30)
         domain = pages.url.removeprefix("http://")
         async with open_limit_backends(Settings(home=tmp_path), clock) as backends:
-            await backends.breakers.reset(domain)
+            await CircuitBreaker(clock=clock, backend=backends.breakers).reset(domain)
         await orchestrator.store.queue.hurry(domain)
         report = await running
 

@@ -13,8 +13,8 @@ from longline.core.model import Usage
 from longline.http.messages import Page, Request
 from longline.http.middleware.breaker import BreakerMiddleware
 from longline.http.transport import HttpOptions, HttpTransport
-from longline.limits.breaker import CircuitBreaker, Phase
-from tests.limit_backends import SqliteBreakerBackend
+from longline.limits.breaker import BreakerState, CircuitBreaker, Phase
+from tests.limit_backends import SqliteStates
 from tests.scripted_site import ScriptedSite, drop
 from tests.virtual import VirtualClock
 
@@ -25,8 +25,8 @@ class Bench:
     def __init__(self, clock: VirtualClock, path: Path) -> None:
         self.usage = Usage()
         self.transport = HttpTransport(HttpOptions(), clock)
-        self.backend = SqliteBreakerBackend(path, clock)
-        self.breaker = CircuitBreaker(clock=clock, backend=self.backend)
+        self.backend = SqliteStates(path, "breaker", BreakerState, clock)
+        self.breaker = CircuitBreaker(clock=clock, backend=self.backend, freshness=0.5)
         self.link = BreakerMiddleware(self.transport, self.breaker, clock)
 
     async def get(self, url: str) -> Page:

@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 from longline.core.clock import SystemClock
+from longline.core.errors import CircuitOpen
 from longline.limits.backends.sqlite import SqliteStateFile
-from longline.limits.breaker import BreakerBackend, BreakerPolicy, BreakerState
+from longline.limits.breaker import BreakerPolicy, BreakerState, CircuitBreaker
 from longline.limits.rate_limit import BucketState, RateLimit, RateLimitBackend
 
 RATE_LIMIT = RateLimit(rate=0.1, capacity=5)
@@ -24,17 +25,21 @@ async def reserve(path: Path, count: int) -> None:
     for _ in range(count):
         slot = await backend.reserve("a.test", RATE_LIMIT)
         print(repr(slot.at), flush=True)  # noqa: T201 - the answer of this program
-    await asyncio.to_thread(
-        sys.stdin.read
-    )  # wait until stdin is closed, so that it can be killed alive
+    # Until stdin is closed, so that it can be killed while it is alive.
+    await asyncio.to_thread(sys.stdin.read)
 
 
 async def probe(path: Path, count: int) -> None:
     file = SqliteStateFile(path, SystemClock())
-    backend = BreakerBackend(file.backend("breaker", BreakerState))
+    states = file.backend("breaker", BreakerState)
+    breaker = CircuitBreaker(policy=POLICY, backend=states)
     for _ in range(count):
-        admission = await backend.admit("a.test", POLICY)
-        print(int(admission.is_probe), flush=True)  # noqa: T201 - the answer of this program
+        try:
+            await breaker.admit("a.test")
+        except CircuitOpen:
+            print(0, flush=True)  # noqa: T201 - the answer of this program
+        else:
+            print(1, flush=True)  # noqa: T201 - the answer of this program
     await file.close()
 
 

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from longline.core.errors import Blocked, CircuitOpen, ConnectFailed, FailureKind
 from longline.limits.breaker import BreakerPolicy, CircuitBreaker, Phase
-from tests.limit_backends import SqliteBreakerBackend
 from tests.virtual import EPOCH, VirtualClock
 
 DOMAIN = "a.test"
 URL = "http://a.test/page"
 BAN = Blocked(URL, "a challenge form")
 RESET = ConnectFailed(URL, "connection reset")
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def breaker(
-    request: pytest.FixtureRequest, clock: VirtualClock, tmp_path: Path
-) -> AsyncIterator[CircuitBreaker]:
-    if request.param == "memory":
-        yield CircuitBreaker(clock=clock)
-        return
-    backend = SqliteBreakerBackend(tmp_path / "limits.sqlite", clock)
-    yield CircuitBreaker(clock=clock, backend=backend)
-    await backend.close()
 
 
 async def meet(breaker: CircuitBreaker, error: Exception | None) -> None:
@@ -169,3 +154,10 @@ async def test_long_reasons_are_cut(clock: VirtualClock) -> None:
     await meet(breaker, ConnectFailed(URL, "x" * 10_000))
 
     assert len((await breaker.state(DOMAIN)).reason) < 300
+
+
+async def test_of_many_equal_bans_one_opens_the_breaker(breaker: CircuitBreaker) -> None:
+    changes = await asyncio.gather(*(breaker.record(DOMAIN, BAN) for _ in range(20)))
+
+    assert sum(change is not None and change.transition is not None for change in changes) == 1
+    assert (await breaker.state(DOMAIN)).trips == 1

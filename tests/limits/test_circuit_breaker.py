@@ -2,41 +2,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from longline.core.errors import CircuitOpen, ConnectFailed, Gone
-from longline.limits.breaker import (
-    Admission,
-    BreakerBackend,
-    BreakerChange,
-    BreakerPolicy,
-    BreakerState,
-    CircuitBreaker,
-    Health,
-    Phase,
-    Successes,
-)
-from tests.limit_backends import MemoryBreakerBackend, SqliteBreakerBackend
+from longline.limits.backends.state import MemoryStateBackend, Result, Update
+from longline.limits.breaker import BreakerPolicy, BreakerState, CircuitBreaker, Phase
+from tests.limit_backends import SqliteStates
 from tests.virtual import EPOCH, VirtualClock
 
 DOMAIN = "a.test"
 RESET = ConnectFailed("http://a.test/", "connection reset")
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def breaker(
-    request: pytest.FixtureRequest, clock: VirtualClock, tmp_path: Path
-) -> AsyncIterator[CircuitBreaker]:
-    if request.param == "memory":
-        yield CircuitBreaker(clock=clock)
-        return
-    backend = SqliteBreakerBackend(tmp_path / "limits.sqlite", clock)
-    yield CircuitBreaker(clock=clock, backend=backend)
-    await backend.close()
 
 
 async def fail(breaker: CircuitBreaker, times: int) -> None:
@@ -240,7 +218,7 @@ async def test_statistics_count_trips_and_refused_requests(breaker: CircuitBreak
 
 async def test_while_healthy_the_backend_is_rarely_called(clock: VirtualClock) -> None:
     backend = CountingBackend(clock)
-    breaker = CircuitBreaker(clock=clock, backend=backend)
+    breaker = CircuitBreaker(clock=clock, backend=backend, freshness=0.5)
 
     for _ in range(100):
         async with breaker.guard(DOMAIN):
@@ -253,8 +231,9 @@ async def test_while_healthy_the_backend_is_rarely_called(clock: VirtualClock) -
 async def test_what_other_processes_do_is_seen_within_half_a_second(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
-    ours, theirs = (SqliteBreakerBackend(tmp_path / "limits.sqlite", clock) for _ in range(2))
-    breaker = CircuitBreaker(clock=clock, backend=ours)
+    file = tmp_path / "limits.sqlite"
+    ours, theirs = (SqliteStates(file, "breaker", BreakerState, clock) for _ in range(2))
+    breaker = CircuitBreaker(clock=clock, backend=ours, freshness=0.5)
     await breaker.admit(DOMAIN)
     await fail(CircuitBreaker(clock=clock, backend=theirs), 10)
 
@@ -277,39 +256,18 @@ async def test_transitions_and_refused_requests_are_logged(
     assert len(caplog.records) == 2
 
 
-class CountingBackend(BreakerBackend):
-    """A backend with a freshness of half a second that counts its calls."""
-
-    freshness = 0.5
+class CountingBackend(MemoryStateBackend[BreakerState]):
+    """A backend that counts its calls."""
 
     def __init__(self, clock: VirtualClock) -> None:
-        self._kept = MemoryBreakerBackend(clock)
+        super().__init__(clock)
         self.reads = 0
         self.writes = 0
 
-    async def admit(self, domain: str, policy: BreakerPolicy) -> Admission:
+    async def change(self, name: str, update: Update[BreakerState, Result]) -> Result:
         self.writes += 1
-        return await self._kept.admit(domain, policy)
+        return await super().change(name, update)
 
-    async def record(
-        self,
-        domain: str,
-        policy: BreakerPolicy,
-        health: Health,
-        *,
-        reason: str = "",
-        successes: Successes = (),
-    ) -> BreakerChange:
-        self.writes += 1
-        return await self._kept.record(domain, policy, health, reason=reason, successes=successes)
-
-    async def reset(self, domain: str) -> BreakerState:
-        self.writes += 1
-        return await self._kept.reset(domain)
-
-    async def state(self, domain: str) -> BreakerState:
+    async def read(self, name: str) -> tuple[BreakerState | None, float]:
         self.reads += 1
-        return await self._kept.state(domain)
-
-    async def all(self) -> dict[str, BreakerState]:
-        return await self._kept.all()
+        return await super().read(name)

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from longline.core.clock import SystemClock
-from longline.core.errors import StoreDamaged, StoreTooNew, StoreUnreachable
-from longline.limits.breaker import BreakerPolicy, Health
+from longline.core.errors import ConnectFailed, StoreDamaged, StoreTooNew, StoreUnreachable
+from longline.limits.breaker import BreakerPolicy, BreakerState, CircuitBreaker
 from longline.limits.limiter import RateLimiter
 from longline.limits.rate_limit import RateLimit
-from tests.limit_backends import SqliteBreakerBackend, SqliteRateLimitBackend
+from tests.limit_backends import SqliteRateLimitBackend, SqliteStates
 from tests.virtual import VirtualClock
 
 RATE_LIMIT = RateLimit(rate=0.1, capacity=5)  # as in sqlite_process.py
@@ -66,9 +66,11 @@ def test_ten_processes_are_never_given_the_same_slot(path: Path) -> None:
 
 @pytest.mark.real_time
 async def test_of_many_processes_one_becomes_the_probe(path: Path) -> None:
-    backend = SqliteBreakerBackend(path, LateClock(-POLICY.recovery))
-    await backend.record("a.test", POLICY, Health.DOWN)
-    await backend.close()
+    earlier = LateClock(-POLICY.recovery)
+    states = SqliteStates(path, "breaker", BreakerState, earlier)
+    breaker = CircuitBreaker(policy=POLICY, clock=earlier, backend=states)
+    await breaker.record("a.test", ConnectFailed("http://a.test/", "reset"))
+    await states.close()
 
     lines = await asyncio.to_thread(lambda: finish([start("probe", path, 20) for _ in range(5)]))
 
@@ -158,16 +160,17 @@ async def test_a_restart_finds_the_bucket_as_it_was(path: Path, clock: VirtualCl
     await after.close()
 
 
-async def test_buckets_and_breakers_may_share_a_file(path: Path, clock: VirtualClock) -> None:
-    buckets, breakers = SqliteRateLimitBackend(path, clock), SqliteBreakerBackend(path, clock)
+async def test_several_groups_may_share_a_file(path: Path, clock: VirtualClock) -> None:
+    buckets = SqliteRateLimitBackend(path, clock)
+    states = SqliteStates(path, "breaker", BreakerState, clock)
 
     slot = await buckets.reserve("a.test", RATE_LIMIT)
-    state = (await breakers.record("a.test", POLICY, Health.DOWN)).after
+    await states.change("a.test", lambda _state, _now: (BreakerState(failures=1), None))
 
     assert await buckets.state("a.test") == slot.after
-    assert await breakers.state("a.test") == state
+    assert (await states.read("a.test"))[0] == BreakerState(failures=1)
     await buckets.close()
-    await breakers.close()
+    await states.close()
 
 
 async def test_closing_twice_does_no_harm(backend: SqliteRateLimitBackend) -> None:

@@ -415,62 +415,6 @@ def _from_json(kind: type[_Part], value: Any) -> _Part:
     return value if isinstance(value, kind) else kind(**value)
 
 
-# ---------------- Backends
-
-
-class BreakerBackend:
-    """The breakers of all domains in a StateBackend; each call is one atomic step.
-
-    A result of `state` may be reused for `freshness` seconds; 0 is never.
-    """
-
-    def __init__(self, states: StateBackend[BreakerState], *, freshness: float = 0.0) -> None:
-        self._states = states
-        self.freshness = freshness
-
-    async def admit(self, domain: str, policy: BreakerPolicy) -> Admission:
-        """Decide on one request; in half-open, one request of all processes is the probe."""
-        return await self._states.change(
-            domain, lambda state, now: admit_request(policy, state or BreakerState(), now)
-        )
-
-    async def record(
-        self,
-        domain: str,
-        policy: BreakerPolicy,
-        health: Health,
-        *,
-        reason: str = "",
-        successes: Successes = (),
-    ) -> BreakerChange:
-        """Record the result of a request, and successes that were not recorded before."""
-
-        def update(state: BreakerState | None, now: float) -> tuple[BreakerState, BreakerChange]:
-            before = state or BreakerState()
-            after = record_result(policy, before, health, now, reason=reason, successes=successes)
-            is_same = after.history == before.history
-            return after, BreakerChange(after, None if is_same else after.history[-1])
-
-        return await self._states.change(domain, update)
-
-    async def reset(self, domain: str) -> BreakerState:
-        """Close the breaker manually; the number of trips is kept."""
-
-        def update(state: BreakerState | None, now: float) -> tuple[BreakerState, BreakerState]:
-            closed = reset_breaker(state or BreakerState(), now)
-            return closed, closed
-
-        return await self._states.change(domain, update)
-
-    async def state(self, domain: str) -> BreakerState:
-        """Return the breaker of a domain; the initial state when it had no requests."""
-        return (await self._states.read(domain))[0] or BreakerState()
-
-    async def all(self) -> dict[str, BreakerState]:
-        """Return all breakers by domain."""
-        return await self._states.all()
-
-
 # ---------------- All domains
 
 _LONGEST_REASON = 200
@@ -514,6 +458,7 @@ class CircuitBreaker:
         policy: both and more, instead of them.
         clock: the clock.
         backend: where the breakers are; by default in this process.
+        freshness: seconds for which a state of the backend may be reused; 0 is never.
 
     Raises:
         BadOption: a value is out of range.
@@ -526,11 +471,13 @@ class CircuitBreaker:
         *,
         policy: BreakerPolicy | None = None,
         clock: Clock | None = None,
-        backend: BreakerBackend | None = None,
+        backend: StateBackend[BreakerState] | None = None,
+        freshness: float = 0.0,
     ) -> None:
         self._policy = policy or BreakerPolicy(threshold, recovery)
         self._clock = clock or SystemClock()
-        self._backend = backend or BreakerBackend(MemoryStateBackend(self._clock))
+        self._backend = backend or MemoryStateBackend(self._clock)
+        self._freshness = freshness
         self._seen: dict[str, tuple[BreakerState, float]] = {}
         self._successes: dict[str, dict[float, int]] = {}
         self._probes: set[str] = set()
@@ -546,7 +493,7 @@ class CircuitBreaker:
         return (
             seen is not None
             and seen[0].is_healthy
-            and self._clock.now() - seen[1] < self._backend.freshness
+            and self._clock.now() - seen[1] < self._freshness
         )
 
     def count_success(self, domain: str) -> None:
@@ -596,13 +543,22 @@ class CircuitBreaker:
         successes = self._successes.pop(domain, {})
         text = error.evidence if isinstance(error, Blocked) else str(error or "")
         reason = text or (type(error).__name__ if error else "")
-        change = await self._backend.record(
-            domain,
-            self._policy,
-            health,
-            reason=reason[:_LONGEST_REASON],
-            successes=tuple((now - since, count) for since, count in successes.items()),
-        )
+        ages = tuple((now - since, count) for since, count in successes.items())
+
+        def update(state: BreakerState | None, now: float) -> tuple[BreakerState, BreakerChange]:
+            before = state or BreakerState()
+            after = record_result(
+                self._policy,
+                before,
+                health,
+                now,
+                reason=reason[:_LONGEST_REASON],
+                successes=ages,
+            )
+            is_same = after.history == before.history
+            return after, BreakerChange(after, None if is_same else after.history[-1])
+
+        change = await self._backend.change(domain, update)
         self._remember(domain, change.after)
         if (moved := change.transition) is not None:
             _LOG.debug("breaker of %s: %s to %s: %s", domain, moved.old, moved.new, moved.reason)
@@ -631,12 +587,17 @@ class CircuitBreaker:
     async def reset(self, domain: str) -> None:
         """Close the breaker of a domain."""
         self._probes.discard(domain)
-        self._remember(domain, await self._backend.reset(domain))
+
+        def update(state: BreakerState | None, now: float) -> tuple[BreakerState, BreakerState]:
+            closed = reset_breaker(state or BreakerState(), now)
+            return closed, closed
+
+        self._remember(domain, await self._backend.change(domain, update))
 
     async def state(self, domain: str) -> BreakerStatus:
         """Return the breaker of a domain."""
-        state = await self._backend.state(domain)
-        self._remember(domain, state)
+        self._seen.pop(domain, None)
+        state = await self._current_state(domain)
         return status_of_breaker(state, self._policy, self._clock.now())
 
     def get_statistics(self) -> BreakerStatistics:
@@ -660,16 +621,18 @@ class CircuitBreaker:
         now = self._clock.now()
         if state.is_closed or state.phase(now) is Phase.OPEN:
             return admit_request(self._policy, state, now)[1]
-        admission = await self._backend.admit(domain, self._policy)
         self._seen.pop(domain, None)
-        return admission
+        return await self._backend.change(
+            domain, lambda state, now: admit_request(self._policy, state or BreakerState(), now)
+        )
 
     async def _current_state(self, domain: str) -> BreakerState:
         """Return the state; one that was read recently is reused."""
         seen = self._seen.get(domain)
-        if seen and self._clock.now() - seen[1] < self._backend.freshness:
+        if seen and self._clock.now() - seen[1] < self._freshness:
             return seen[0]
-        state = await self._backend.state(domain)
+        found, _ = await self._backend.read(domain)
+        state = found or BreakerState()
         self._remember(domain, state)
         return state
 

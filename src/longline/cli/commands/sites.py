@@ -29,7 +29,8 @@ from longline.core.errors import BadOption
 from longline.http.messages import origin_of
 from longline.http.robots import RobotsCheck, robots_agent
 from longline.limits import learning
-from longline.limits.breaker import BreakerBackend, BreakerPolicy, BreakerState, status_of_breaker
+from longline.limits.backends.state import StateBackend
+from longline.limits.breaker import BreakerPolicy, BreakerState, CircuitBreaker, status_of_breaker
 from longline.limits.learning import Learned
 from longline.wiring import (
     LimitBackends,
@@ -170,7 +171,8 @@ def reset_breaker(domain: str) -> None:
 
     async def reset(backends: LimitBackends) -> BreakerState:
         await _breaker(backends.breakers, domain)
-        return await backends.breakers.reset(domain)
+        await CircuitBreaker(backend=backends.breakers).reset(domain)
+        return await _breaker(backends.breakers, domain)
 
     row = _breaker_row(domain, _with_limit_backends(reset))
     due = with_store(lambda store: store.queue.hurry(domain))
@@ -178,7 +180,7 @@ def reset_breaker(domain: str) -> None:
     print_result({**row, "items": due}, lambda: click.echo(text))
 
 
-async def _breaker(backend: BreakerBackend, domain: str) -> BreakerState:
+async def _breaker(backend: StateBackend[BreakerState], domain: str) -> BreakerState:
     known = await backend.all()
     if domain not in known:
         listed = ", ".join(sorted(known)) or "none"
