@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from longline.config.job_spec import JobSpec, make_spec
@@ -187,12 +186,7 @@ class Orchestrator:
         self._runtime = await self._closing.enter_async_context(Runtime(self._store, self._clock))
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._closing.aclose()
         self._runtime = self._http = None
         if self._store is not None:
@@ -254,11 +248,13 @@ class Orchestrator:
             wanted = wanted[keys.index(resume_from) :]
         spec = self._merged(None, {"concurrency": batch_size, "limit": None})
         new = self._new_job(spec, batch=[item.key for item in wanted])
-        await self._check(self._settings.engine)
+        await self._check_engine(self._settings.engine)
         job = await self.store.jobs.create(new)
         # The job stores its list now, so that a resumed run has nothing to discover.
         await self.store.queue.add(Discovered(job.id, wanted, self._clock.now(), is_last=True))
-        report = await self._run(job, spec, engine=self._settings.engine, on_progress=on_progress)
+        report = await self._run_job(
+            job, spec, engine=self._settings.engine, on_progress=on_progress
+        )
         return await batch_result(self.store, report)
 
     # ------------------------------------------------------------ jobs
@@ -298,10 +294,10 @@ class Orchestrator:
             LonglineError: it could not be started, or the database failed.
         """
         engine = engine or self._settings.engine
-        job, spec, request = await self._start(
+        job, spec, request = await self._start_job(
             source, params, engine=engine, export=export, fresh=fresh, on_start=on_start
         )
-        report = await self._run(job, spec, engine=engine, **hooks)
+        report = await self._run_job(job, spec, engine=engine, **hooks)
         return await exported(self.store, report, request, engine=engine) if request else report
 
     async def submit(
@@ -321,7 +317,7 @@ class Orchestrator:
         Raises:
             LonglineError: it cannot be run; nothing was created.
         """
-        job, spec, _ = await self._start(
+        job, spec, _ = await self._start_job(
             source, params, engine="celery", export=export, fresh=fresh
         )
         await self._job_run(job, spec, **hooks).hand_over()
@@ -357,7 +353,7 @@ class Orchestrator:
         if checkpoint is not None:
             job = str(self._checkpoints.get(checkpoint)["job"])
         found = await self._unfinished(job)
-        await self._check(engine or found.engine)
+        await self._check_engine(engine or found.engine)
         if from_key is not None:
             reason = f"left out: resumed from {from_key}"
             if await self.store.queue.skip_before(found.id, from_key, reason) is None:
@@ -367,7 +363,7 @@ class Orchestrator:
         spec = make_spec(found.settings)
         hosts = tuple(dict.fromkeys([*spec.ignore_robots, *ignore_robots]))
         spec = spec.model_copy(update={"ignore_robots": hosts})
-        return await self._run(found, spec, engine=engine or found.engine, **hooks)
+        return await self._run_job(found, spec, engine=engine or found.engine, **hooks)
 
     async def retry(
         self,
@@ -393,7 +389,7 @@ class Orchestrator:
             NothingToRetry: no item fits.
         """
         found = await self.store.jobs.get(job)
-        await self._check(resuming.get("engine") or found.engine)
+        await self._check_engine(resuming.get("engine") or found.engine)
         query = FailureQuery(found.id, kind, state, key)
         if not await self.store.failures.requeue(query, self._clock.now()):
             raise NothingToRetry(found.id, kind.value if kind else "")
@@ -593,7 +589,7 @@ class Orchestrator:
         same = {**spec.identity(), "options": options, **identity}
         return NewJob(source.name, spec.snapshot(), same, self._clock.now())
 
-    async def _start(
+    async def _start_job(
         self,
         source: str | None,
         params: Mapping[str, Any] | None,
@@ -607,7 +603,7 @@ class Orchestrator:
         spec = self._merged(source, params)
         request = wish_for(export, engine)
         new = self._new_job(spec)
-        await self._check(engine)
+        await self._check_engine(engine)
         if fresh:
             job, is_new = await self.store.jobs.create(new), True
         else:
@@ -629,7 +625,7 @@ class Orchestrator:
             raise NotResumable(named.id, named.state.value, action)
         return named
 
-    async def _check(self, engine: str) -> None:
+    async def _check_engine(self, engine: str) -> None:
         await check_engine(self._settings, self.store, self._clock, engine)
 
     def _job_run(
@@ -641,7 +637,7 @@ class Orchestrator:
         )
         return JobRun(context, job, spec, **hooks)
 
-    async def _run(self, job: Job, spec: JobSpec, *, engine: str, **hooks: Any) -> JobReport:
+    async def _run_job(self, job: Job, spec: JobSpec, *, engine: str, **hooks: Any) -> JobReport:
         http = await self._shared_http() if engine == "local" else None
         run = self._job_run(job, spec, http, **hooks)
         self._runs.add(run)
@@ -679,15 +675,15 @@ class Table(Sequence[T], Generic[T]):
         return len(self._rows)
 
     def __repr__(self) -> str:
-        shown = "\n".join("  ".join(row) for row in self._cells())
+        shown = "\n".join("  ".join(row) for row in self._table_cells())
         return f"{len(self)} rows\n{'  '.join(self._columns)}\n{shown}"
 
     def _repr_html_(self) -> str:
         more = len(self) - _MAX_ROWS
         below = f"<p>{more:,} more rows</p>" if more > 0 else ""
-        return html_table(list(self._columns), self._cells()) + below
+        return html_table(list(self._columns), self._table_cells()) + below
 
-    def _cells(self) -> list[list[str]]:
+    def _table_cells(self) -> list[list[str]]:
         return [
             [_cell(read(row)) for read in self._columns.values()] for row in self._rows[:_MAX_ROWS]
         ]

@@ -108,14 +108,14 @@ class JobRun:
             tracker = ProgressTracker(
                 context.store, self._job.id, context.clock, limiter=fetching.limiter
             )
-            watch = self._watch(tracker)
+            watch = self._new_watch(tracker)
             options = options_of(context.settings, spec)
             engine = LocalEngine(
                 context.runtime, collector, options, job=self._job, on_item=watch.count
             )
             start = self._start_data("local", concurrency=options.concurrency)
             _warn_not_run(collector.source)
-            report = await self._run(engine, tracker, watch, start)
+            report = await self._run_engine(engine, tracker, watch, start)
             if report.progress.state is JobState.COMPLETE and spec.limit is None:
                 ended = await context.store.jobs.get(self._job.id)
                 problem = await notify_finished(context.store, collector, ended, context.clock)
@@ -134,7 +134,7 @@ class JobRun:
         tracker = ProgressTracker(context.store, self._job.id, context.clock)
         async with open_cluster(context.settings, context.store, context.clock) as engine:
             start = self._start_data("celery")
-            return await self._run(engine, tracker, self._watch(tracker), start)
+            return await self._run_engine(engine, tracker, self._new_watch(tracker), start)
 
     async def hand_over(self) -> None:
         """Start the job on workers, and return."""
@@ -152,7 +152,7 @@ class JobRun:
         hosts = self._spec.ignore_robots
         return {"engine": engine, **more} | ({"ignore_robots": list(hosts)} if hosts else {})
 
-    def _watch(self, tracker: ProgressTracker) -> Watch:
+    def _new_watch(self, tracker: ProgressTracker) -> Watch:
         context = self._context
         return Watch(
             tracker,
@@ -162,7 +162,7 @@ class JobRun:
             on_progress=self._on_progress,
         )
 
-    async def _run(
+    async def _run_engine(
         self, engine: Engine, tracker: ProgressTracker, watch: Watch, start: dict[str, Any]
     ) -> JobReport:
         store, clock, job = self._context.store, self._context.clock, self._job.id

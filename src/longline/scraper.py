@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from longline.core.clock import Clock
@@ -111,7 +110,7 @@ class Scraper:
         self.status = JobState.RUNNING
         try:
             report = await self._longline.execute(self._source, {**self._params, **params})
-            result = await self._result(report)
+            result = await self._read_result(report)
         except LonglineError:
             self.status = JobState.FAILED
             raise
@@ -120,21 +119,16 @@ class Scraper:
 
     async def teardown(self) -> None:
         """Close the home; everything that was stored is safe already."""
-        await self._longline.__aexit__(None, None, None)
+        await self._longline.__aexit__()
 
     async def __aenter__(self) -> Self:
         await self.setup()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.teardown()
 
-    async def _result(self, report: JobReport) -> ScrapeResult:
+    async def _read_result(self, report: JobReport) -> ScrapeResult:
         store = self._longline.store
         rows = await store.records.list(RecordQuery(job=report.job))
         items = [{"key": row["key"], "url": row["url"], **row["data"]} for row in rows]

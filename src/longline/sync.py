@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from longline.core.threads import LoopThread
@@ -56,16 +55,11 @@ class SyncOrchestrator:
                 ends.enter_context(cluster_running(self.orchestrator.settings))
             self._loop = ends.enter_context(LoopThread("longline-loop"))
             self._call(self.orchestrator.__aenter__())
-            ends.callback(lambda: self._call(self.orchestrator.__aexit__(None, None, None)))
+            ends.callback(lambda: self._call(self.orchestrator.__aexit__()))
             self._ends = ends.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._ends.close()
         self._loop = None
 

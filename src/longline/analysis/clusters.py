@@ -303,7 +303,7 @@ async def explain_cluster(matches: Matches, cluster: Cluster) -> dict[str, Any]:
             {
                 "record": name_of(row),
                 "url": row["url"],
-                "seen_at": _iso_time(row["seen_at"]),
+                "seen_at": _timestamp(row["seen_at"]),
                 "data": row["data"],
             }
             for row in cluster.records
@@ -314,7 +314,7 @@ async def explain_cluster(matches: Matches, cluster: Cluster) -> dict[str, Any]:
                 "left": names[row["left_id"]],
                 "right": names[row["right_id"]],
                 **{name: row[name] for name in ("score", "is_match", "decision")},
-                "decided_at": _iso_time(row["decided_at"]),
+                "decided_at": _timestamp(row["decided_at"]),
                 "evidence": row["evidence"],
             }
             for row in pairs
@@ -330,5 +330,5 @@ async def explain_cluster(matches: Matches, cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _iso_time(at: float | None) -> str | None:
+def _timestamp(at: float | None) -> str | None:
     return None if at is None else utc_datetime(at).isoformat()

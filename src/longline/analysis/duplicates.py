@@ -171,7 +171,7 @@ def _record_pair(
     ends: tuple[int, int], versions: tuple[int, int], comparison: Comparison
 ) -> RecordPair:
     evidence = [
-        asdict(one) | {"left": _shortened(one.left), "right": _shortened(one.right)}
+        asdict(one) | {"left": _shorten_value(one.left), "right": _shorten_value(one.right)}
         for one in comparison.evidence
     ]
     return RecordPair(*ends, versions, comparison.score, comparison.is_match, evidence)
@@ -192,7 +192,7 @@ def _contradict_by(rules: Rules) -> Callable[[Row, Row], RecordPair | None]:
     return contradict
 
 
-def _shortened(value: Any) -> Any:
+def _shorten_value(value: Any) -> Any:
     is_long = isinstance(value, str) and len(value) > _MAX_TEXT
     return f"{value[: _MAX_TEXT - 1]}…" if is_long else value
 
@@ -229,7 +229,7 @@ class _Search:
                 kind, self._mark, source, after=last, limit=batch
             ):
                 last = rows[-1]["key"]
-                await self._compare(rows)
+                await self._compare_rows(rows)
         foreign -= await self._matches.count_foreign_pairs(kind, sources)
         self._result.dropped = max(0, foreign)
         if len(unknown) < len(sources):  # without any record nothing is known of fields
@@ -239,14 +239,14 @@ class _Search:
         self._result.seconds = self._clock.now() - started
         return self._result
 
-    async def _compare(self, rows: Sequence[Row]) -> None:
+    async def _compare_rows(self, rows: Sequence[Row]) -> None:
         kind, mark = self._rules.match, self._mark
         for row in rows:
             self._unseen -= {one for one in self._unseen if value_at(row["data"], one) is not None}
         blocks: dict[int, list[Block]] = {}
         entries = []
         for row in rows:
-            record, known = row["id"], self._remember(row).known
+            record, known = row["id"], self._cache_record(row).known
             # A record with too few fields to match anything is in no block.
             is_enough = known >= self._rules.least_known
             blocks[record] = find_blocks(row["data"], self._rules) if is_enough else []
@@ -257,7 +257,7 @@ class _Search:
         decided = {*await self._matches.decided_pairs(kind, waiting)}
         unread = {one for pair in pairs | decided for one in pair} - self._cache.keys()
         for row in await self._matches.records(unread):
-            self._remember(row)
+            self._cache_record(row)
         found = await asyncio.to_thread(self._matching, sorted(pairs), decided)
         compared = [entry for entry in entries if entry.record in waiting]
         matched, oversized = await self._matches.save_pairs(
@@ -314,7 +314,7 @@ class _Search:
                     found.append(_record_pair(pair, (version, other_version), comparison))
         return found
 
-    def _remember(self, row: Row) -> PreparedRecord:
+    def _cache_record(self, row: Row) -> PreparedRecord:
         record = prepare(row["data"], self._rules)
         self._cache[row["id"]] = row["version"], record
         return record

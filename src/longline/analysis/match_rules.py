@@ -380,7 +380,7 @@ def compare_prepared(left: PreparedRecord, right: PreparedRecord, rules: Rules) 
     evidence = tuple(
         Evidence(field, left.shown[at], right.shown[at], verdict, round(points, 4))
         for at, (field, how) in enumerate(rules.compare.items())
-        for verdict, points in [_compare_field(left, right, at, how)]
+        for verdict, points in [_compare_values(left, right, at, how)]
     )
     score = round(sum(one.points for one in evidence), 4)
     verdicts = [one.verdict for one in evidence]
@@ -393,7 +393,7 @@ def may_match(left: PreparedRecord, right: PreparedRecord, rules: Rules) -> bool
     """Return whether two records may match, without evidence: most do not."""
     score, known = 0.0, 0
     for at, how in enumerate(rules.compare.values()):
-        verdict, points = _compare_field(left, right, at, how)
+        verdict, points = _compare_values(left, right, at, how)
         if verdict is Verdict.FORBIDS:
             return False
         score += points
@@ -402,7 +402,7 @@ def may_match(left: PreparedRecord, right: PreparedRecord, rules: Rules) -> bool
     return known >= rules.least_known and score >= rules.threshold - 1e-3
 
 
-def _compare_field(
+def _compare_values(
     left: PreparedRecord, right: PreparedRecord, at: int, how: Comparator
 ) -> tuple[Verdict, float]:
     """Return what two values mean, and the points for it."""

@@ -200,7 +200,7 @@ async def _check_item(session: SourceSession, item: Item, seconds: dict[str, flo
         outcome.action,
         outcome.reason,
         layers,
-        _checked_fields(source, item, outcome, collector.last),
+        _fields_of_item(source, item, outcome, collector.last),
         session.log.take(),
         outcome.seconds,
         record.quality if record else None,
@@ -228,7 +228,7 @@ def _redact_check(check: Check, redactor: SecretRedactor) -> Check:
     )
 
 
-def _checked_fields(
+def _fields_of_item(
     source: Source, item: Item, outcome: Outcome, visit: Visit
 ) -> list[CheckedField]:
     record = outcome.record

@@ -191,7 +191,7 @@ async def make_plan(
         LonglineError: discovery found no item.
     """
     known = await _hosts_with_robots(settings, clock)
-    found = await _discover(session, requests)
+    found = await _discover_items(session, requests)
     ran: list[Sample] = []
     for item in spread_items(found.items, samples):
         outcome = await session.collector.collect(item)
@@ -212,7 +212,7 @@ async def _hosts_with_robots(settings: Settings, clock: Clock) -> set[str]:
         return {origin_of(name)[1] for name in await backends.robots.all()}
 
 
-async def _discover(session: SourceSession, budget: int) -> _Discovered:
+async def _discover_items(session: SourceSession, budget: int) -> _Discovered:
     log, limit = session.log, session.spec.limit
     log.max_requests = budget
     items: dict[str, Item] = {}

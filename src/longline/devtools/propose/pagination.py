@@ -78,7 +78,7 @@ def _says_next(link: LexborNode) -> bool:
 
 def _leads_on(page: Page, link: LexborNode) -> bool:
     href = link.attributes.get("href") or ""
-    address = _resolve(page, href)
+    address = _resolve_href(page, href)
     is_same_host = urlsplit(address).netloc == urlsplit(page.url).netloc
     return bool(href) and not href.startswith(("#", "javascript:")) and is_same_host
 
@@ -89,7 +89,7 @@ def _by_numbers(page: Page, size: int) -> Pages | None:
         number = int(node_text(link))
         if number <= 1 or not _leads_on(page, link):
             continue
-        address = _resolve(page, link.attributes.get("href") or "")
+        address = _resolve_href(page, link.attributes.get("href") or "")
         found = _by_parameter(page, number, address, size) or _by_path(page, number, address)
         if found is None:
             continue
@@ -133,7 +133,7 @@ def _by_more(page: Page) -> Pages | None:
         for name in _MORE_ATTRIBUTES:
             address = node.attributes.get(name) or ""
             if _SECOND.search(address) and "{" not in address:
-                whole = _resolve(page, address)
+                whole = _resolve_href(page, address)
                 *_, last = _SECOND.finditer(whole)
                 return {
                     "kind": "more",
@@ -142,7 +142,7 @@ def _by_more(page: Page) -> Pages | None:
     return None
 
 
-def _resolve(page: Page, href: str) -> str:
+def _resolve_href(page: Page, href: str) -> str:
     try:
         return urljoin(page.url, without_userinfo(href))
     except ValueError:

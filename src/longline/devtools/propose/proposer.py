@@ -95,7 +95,7 @@ class Proposer:
             FetchError: it cannot be fetched.
             UnexpectedShape: it is neither HTML nor JSON, or scripts draw it and hide its data.
         """
-        page = await self._fetch_page(self._url)
+        page = await self._request_page(self._url)
         if _is_json(page):
             lists = find_records(page.json)[:5]
             if not lists:
@@ -213,7 +213,7 @@ class Proposer:
             raise UnexpectedShape(self._url, "there are no records")
         pages: Mapping[str, Any] | None = None
         if candidate.kind is ItemKind.RECORDS:
-            first = await self._fetch_page(candidate.url or self._url)
+            first = await self._request_page(candidate.url or self._url)
             pages = find_api_pagination(first, len(records.records))
         elif survey.page.css("body"):
             pages = find_pages(survey.page, len(records.records))
@@ -241,7 +241,7 @@ class Proposer:
         chosen = [addresses[0], addresses[len(addresses) // 2], addresses[-1]] if addresses else []
         for address in dict.fromkeys(chosen):
             try:
-                trees.append((await self._fetch_page(address)).tree)
+                trees.append((await self._request_page(address)).tree)
             except FetchError as error:
                 notes.append(str(error))
         if not trees:
@@ -269,7 +269,7 @@ class Proposer:
         except FetchError:
             return []
 
-    async def _fetch_page(self, url: str) -> Page:
+    async def _request_page(self, url: str) -> Page:
         is_rendered = self._transport == "browser"
         return await self._chain(Request(url, is_rendered=is_rendered), Usage())
 

@@ -96,7 +96,7 @@ def _lists(root: Any) -> Iterator[tuple[str, Sequence[Any]]]:
                 yield f"values({path or '@'})", list(value.values())
             for name, inner in value.items():
                 if isinstance(inner, list | dict):
-                    place = f"{path}.{_quoted(name)}" if path else _quoted(name)
+                    place = f"{path}.{_quote_name(name)}" if path else _quote_name(name)
                     waiting.append((place, inner, depth + 1))
 
 
@@ -107,10 +107,10 @@ def _wrapped(path: str, records: Sequence[Any]) -> Iterator[tuple[str, Sequence[
         inner = [one.get(name) for one in objects]
         plain = max(sum(not isinstance(v, dict | list) for v in one.values()) for one in objects)
         if plain <= 2 and all(isinstance(one, dict) and len(one) > 2 for one in inner):  # noqa: PLR2004
-            yield f"{path}[].{_quoted(name)}", inner
+            yield f"{path}[].{_quote_name(name)}", inner
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else json.dumps(name)
 
 
@@ -169,16 +169,16 @@ def _paths(sample: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bool]]:
     for name in names:
         values = [one.get(name) for one in sample]
         if any(_is_plain(value) or isinstance(value, bool) for value in values):
-            yield _quoted(name), False
+            yield _quote_name(name), False
         elif any(isinstance(value, list) for value in values):
             inner = [v for value in values if isinstance(value, list) for v in value]
             if inner and all(_is_plain(one) for one in inner):
-                yield _quoted(name), True
+                yield _quote_name(name), True
         elif any(isinstance(value, dict) for value in values):
             objects = [value for value in values if isinstance(value, dict)]
             for below in dict.fromkeys(key for one in objects for key in one):
                 if any(_is_plain(one.get(below)) for one in objects):
-                    yield f"{_quoted(name)}.{_quoted(below)}", False
+                    yield f"{_quote_name(name)}.{_quote_name(below)}", False
 
 
 def _date_type(values: Sequence[Any]) -> str | None:
@@ -197,7 +197,7 @@ def key_path(found: RecordList) -> str | None:
     for name in dict.fromkeys([*first, *ids]):
         values = [one.get(name) for one in records]
         if all(_is_plain(value) for value in values) and len(set(map(str, values))) == len(values):
-            return _quoted(name)
+            return _quote_name(name)
     return None
 
 
