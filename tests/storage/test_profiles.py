@@ -165,21 +165,6 @@ async def test_a_run_of_mostly_invalid_items_is_not_a_baseline(
     assert await profiles.baselines("shop") == []
 
 
-async def test_a_profile_of_nothing_does_not_replace_one_that_has_records(
-    store: Store, profiles: Profiles
-) -> None:
-    job = await queued(store, is_last=True)
-    drift = {"price": "price is gone"}
-    await store.jobs.finish(job.id, EPOCH, DriftResult({"records": 5, "drift": drift}, ("gone",)))
-
-    await store.quarantine.finish(job.id, EPOCH + 9, DriftResult({"records": 0}))
-
-    kept, ended = await profiles.find(job.id), await store.jobs.get(job.id)
-    assert kept is not None
-    assert (kept.profile["records"], kept.is_sound, kept.at) == (5, False, EPOCH)
-    assert drift["price"] in (ended.reason or "")
-
-
 async def test_baselines_are_of_one_scope_and_comparable(store: Store, profiles: Profiles) -> None:
     scopes: list[dict[str, Any]] = [
         {},

@@ -166,21 +166,23 @@ class BlockTally:
 def tally_block(shapes: Iterable[Shape]) -> BlockTally:
     """Count the fields of these records."""
     tally = BlockTally()
+    fields = tally.fields
     for shape in shapes:
         tally.valid += shape.is_valid
         tally.invalid += not shape.is_valid
         for name, cell in shape.cells.items():
-            one = tally.fields.get(name)
+            one = fields.get(name)
             if one is None:
-                one = tally.fields[name] = FieldTally()
+                one = fields[name] = FieldTally()
             if cell is None:
                 one.mentions += not shape.is_valid
                 continue
+            kind, size, value = cell
             one.filled += 1
-            one.kinds[cell.kind] += 1
-            if cell.kind in _MEASURED:
-                one.sizes.setdefault(cell.kind, []).append(cell.size)
-                one.values.add(cell.value)
+            one.kinds[kind] += 1
+            if kind in _MEASURED:
+                one.sizes.setdefault(kind, []).append(size)
+                one.values.add(value)
     return tally
 
 

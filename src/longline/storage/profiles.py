@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import inf
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from longline.core.errors import FailureKind
 from longline.core.model import ItemState
@@ -165,13 +164,14 @@ def save_profile(
 ) -> DriftResult:
     """Save the profile of a job that ends; return the result that counts.
 
-    A job that has ended before has an older profile, which a person may have accepted.
+    A job that has ended before may have been accepted, and stays so.
     """
     old = connection.execute(select(profiles).where(profiles.c.job_id == job)).one_or_none()
-    if old is not None:
-        result = _merge_results(old.profile, result)
-    connection.execute(delete(profiles).where(profiles.c.job_id == job))
     profile = dict(result.profile)
+    if old is not None and old.profile.get("accepted"):
+        quiet = sorted({*old.profile.get("quiet", ()), *profile.get("quiet", ())})
+        profile |= {"accepted": True, "quiet": quiet, "drift": {}}
+        result = replace(result, profile=profile, drift=())
     # Later runs may be compared with it only if most of what it found became records.
     is_sound = not result.drift and profile["records"] > profile.get("invalid", 0)
     row = {
@@ -181,20 +181,9 @@ def save_profile(
         "is_sound": bool(profile.get("accepted")) or is_sound,
         "profile": profile,
     }
+    connection.execute(delete(profiles).where(profiles.c.job_id == job))
     connection.execute(insert(profiles), row)
     return result
-
-
-def _merge_results(old: Mapping[str, Any], result: DriftResult) -> DriftResult:
-    """Return the result of a job that has ended before: what was accepted stays accepted."""
-    if old["records"] and not result.profile["records"]:
-        drift = result.drift or tuple(old.get("drift", {}).values())
-        result = replace(result, profile=old, drift=drift)
-    if not old.get("accepted"):
-        return result
-    quiet = sorted({*old.get("quiet", ()), *result.profile.get("quiet", ())})
-    profile = {**result.profile, "accepted": True, "quiet": quiet, "drift": {}}
-    return replace(result, profile=profile, drift=())
 
 
 def _read_committed(
@@ -207,34 +196,24 @@ def _read_committed(
         for condition in (stored, failed)
     )
     step = -(-total // most) or 1  # the same for both, so that their shares stay the same
-    found = [
-        (place, item.at, read(item))
-        for place, item in chain(
-            _stored_items(connection, stored & (records.c.id % step == 0), job),
-            _failed_items(connection, failed & (items.c.id % step == 0)),
-        )
-    ]
+    own = (items.c.job_id == job) & (items.c.key == records.c.key)
+    of_records = (
+        select(records.c.key, records.c.url, records.c.seen_at, records.c.data, records.c.score)
+        .add_columns(items.c.id.label("place"))
+        .join(items, own, isouter=True)
+        .where(stored, records.c.id % step == 0)
+    )
+    columns = (items.c.id, items.c.key, items.c.domain, items.c.finished_at, items.c.reason)
+    of_failures = select(*columns).where(failed, items.c.id % step == 0)
+    found = []
+    options = {"yield_per": _RECORDS_PER_READ}
+    for row in connection.execute(of_records, execution_options=options):
+        item = CommittedItem(row.key, origin_of(row.url)[1], row.seen_at, row.data, row.score)
+        found.append((inf if row.place is None else row.place, item.at, read(item)))
+    for row in connection.execute(of_failures):
+        at = row.finished_at or 0.0
+        item = CommittedItem(row.key, row.domain, at, reason=row.reason or "")
+        found.append((row.id, at, read(item)))
     # By position, not by end: items that were fixed later all ended late.
     found.sort(key=itemgetter(0, 1))
     return [one for _, _, one in found]
-
-
-def _stored_items(
-    connection: Connection, wanted: ColumnElement[bool], job: str
-) -> Iterator[tuple[float, CommittedItem]]:
-    columns = (records.c.key, records.c.url, records.c.seen_at, records.c.data, records.c.score)
-    own = (items.c.job_id == job) & (items.c.key == records.c.key)
-    query = select(*columns, items.c.id.label("place")).join(items, own, isouter=True)
-    options = {"yield_per": _RECORDS_PER_READ}
-    for row in connection.execute(query.where(wanted), execution_options=options):
-        item = CommittedItem(row.key, origin_of(row.url)[1], row.seen_at, row.data, row.score)
-        yield (inf if row.place is None else row.place), item
-
-
-def _failed_items(
-    connection: Connection, wanted: ColumnElement[bool]
-) -> Iterator[tuple[float, CommittedItem]]:
-    columns = (items.c.id, items.c.key, items.c.domain, items.c.finished_at, items.c.reason)
-    for row in connection.execute(select(*columns).where(wanted)):
-        reason = row.reason or ""
-        yield row.id, CommittedItem(row.key, row.domain, row.finished_at or 0.0, reason=reason)
