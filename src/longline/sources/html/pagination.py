@@ -195,8 +195,7 @@ class ReadPage:
     """A page of a list after it was read."""
 
     scope: PageScope
-    response: Any = None
-    is_last: bool = False
+    is_last: bool
     """Whether it had nothing new."""
 
 
@@ -332,7 +331,7 @@ class _MorePager(Pager):
             value = first if self._pages.first is None else self._pages.first
         cursor = ""
         if step.is_more and self._pages.cursor is not None:
-            found = find(self._pages.cursor, read.response)
+            found = find(self._pages.cursor, read.scope.page.json)
             is_scalar = isinstance(found, str | int) and not isinstance(found, bool)
             cursor = str(found) if is_scalar and found else ""
             if not cursor or cursor == step.cursor:

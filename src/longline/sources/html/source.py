@@ -188,13 +188,13 @@ class IndexDiscovery:
             page = await self._fetch_page(step, depth)
             if page is None:
                 return
-            scope, response, found = await self._find_items(step, page)
+            scope, found = await self._find_items(step, page)
             await off_loop(len(page.body), self._follow, scope, depth)
             while chunk := await off_loop(len(page.body), _next_chunk, found.items):
                 for item in self._keys.resolve(chunk):
                     yield item
             self._report(found, page.url)
-            read = ReadPage(scope, response, is_last=freshness.is_last(found.candidates))
+            read = ReadPage(scope, is_last=freshness.is_last(found.candidates))
             if is_from_start and step.count == 2 and found.candidates:  # noqa: PLR2004  # the second
                 self._second_pages.append(not freshness.is_repeated)
             following = self._pager.after(url, step, read)
@@ -239,7 +239,7 @@ class IndexDiscovery:
             return await self._visit.fetch(step.url, headers=self._manifest.pages.headers)
         return await self._visit.fetch(step.url, rendered=rendered)
 
-    async def _find_items(self, step: PageStep, page: Page) -> tuple[PageScope, Any, FoundItems]:
+    async def _find_items(self, step: PageStep, page: Page) -> tuple[PageScope, FoundItems]:
         pages = self._manifest.pages
         if step.is_more and isinstance(pages, MorePages):
             return await off_loop(len(page.body), self._items_of_more, page, pages)
@@ -251,7 +251,7 @@ class IndexDiscovery:
             scope = await off_loop(len(page.body), PageScope, page)
             found = await off_loop(len(page.body), self._finder.on_page, scope)
         self._check_lost_items(page, found)
-        return scope, None, found
+        return scope, found
 
     def _check_lost_items(self, page: Page, found: FoundItems) -> None:
         """Report items that were on the page before the browser's actions and no longer are."""
@@ -272,21 +272,20 @@ class IndexDiscovery:
         else:
             self._visit.warn(problem)
 
-    def _items_of_more(self, page: Page, pages: MorePages) -> tuple[PageScope, Any, FoundItems]:
+    def _items_of_more(self, page: Page, pages: MorePages) -> tuple[PageScope, FoundItems]:
+        html: Any = ""
         if not pages.is_json:
-            scope = PageScope(page, _parse_fragment(page.text))
-            return scope, None, self._finder.on_page(scope)
-        response = page.json
-        if pages.html is not None:
+            html = page.text
+        elif pages.html is not None:
             html = self._find_in(page, pages.html, str)
-            scope = PageScope(page, _parse_fragment(html if isinstance(html, str) else ""))
-            return scope, response, self._finder.on_page(scope)
-        scope = PageScope(page, _parse_fragment(""))
+        scope = PageScope(page, _parse_fragment(html if isinstance(html, str) else ""))
         if pages.records is not None:
             records = self._find_in(page, pages.records, list)
-            return scope, response, self._finder.from_records(scope, records)
-        urls = self._find_in(page, pages.links or "@", list)
-        return scope, response, self._finder.from_urls(scope, urls)
+            return scope, self._finder.from_records(scope, records)
+        if pages.is_json and pages.html is None:
+            urls = self._find_in(page, pages.links or "@", list)
+            return scope, self._finder.from_urls(scope, urls)
+        return scope, self._finder.on_page(scope)
 
     def _find_in(self, page: Page, path: str, kind: type) -> Any:
         """Return what a path selects from a response; warn if it is of another type."""
