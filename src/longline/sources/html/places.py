@@ -227,8 +227,8 @@ def make_finders(places: Iterable[Place]) -> tuple[Finder, ...]:
 def _finders_of(place: Place) -> Iterator[Finder]:
     for selector in place.css or ():
         yield _css_finder(selector)
-    if place.open_graph is not None:
-        yield _open_graph_finder(place.open_graph)
+    if (name := place.open_graph) is not None:
+        yield _list_finder(f"open-graph {name}", lambda scope: scope.page.open_graph.get(name, []))
     if place.json_ld is not None:
         yield _typed_finder("json-ld", lambda scope: scope.page.json_ld, place.json_ld, place.path)
     elif place.microdata is not None:
@@ -330,11 +330,8 @@ def _json_finder(roots: Callable[[Scope], Iterable[Any]], path: str, origin: str
     return Finder(origin, lambda scope: next(results(scope), None), find_all)
 
 
-def _open_graph_finder(name: str) -> Finder:
-    def find_all(scope: Scope) -> list[Any]:
-        return scope.page.open_graph.get(name, [])
-
-    return Finder(f"open-graph {name}", lambda scope: next(iter(find_all(scope)), None), find_all)
+def _list_finder(origin: str, find_all: Callable[[Scope], list[Any]]) -> Finder:
+    return Finder(origin, lambda scope: next(iter(find_all(scope)), None), find_all)
 
 
 def _url_finder(text: str) -> Finder:
@@ -344,7 +341,7 @@ def _url_finder(text: str) -> Finder:
         groups = (pattern.first_group(found) for found in pattern.finditer(scope.url))
         return [value for value in groups if value]
 
-    return Finder(f"address {text}", lambda scope: next(iter(find_all(scope)), None), find_all)
+    return _list_finder(f"address {text}", find_all)
 
 
 def _microdata_in(scope: Scope) -> Iterable[dict[str, Any]]:
