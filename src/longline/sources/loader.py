@@ -96,20 +96,28 @@ def load_source(reference: str, manifest: Mapping[str, Any] | None = None) -> ty
         make_source = pkgutil.resolve_name(_FACTORIES[manifest[KIND]])
         return cast("type[Source]", make_source(make_manifest(manifest)))
     target = BUILT_IN.get(reference, reference)
+    place, colon, name = target.rpartition(":")
     if target.endswith(".py"):
-        return _only_source(reference, _load_python_file(Path(target)))
-    if ":" not in target:
+        found: Any = _only_source(reference, _load_python_file(Path(target)))
+    elif colon:
+        is_file = place.endswith(".py")
+        module = _load_python_file(Path(place)) if is_file else _import_module(reference, place)
+        found = getattr(module, name, None)
+        if found is None:
+            raise BadSource(reference, f"there is no {name!r} in {place}")
+    else:
         found = load_plugin(SOURCES, reference)
         if found is None:
             raise UnknownSource(reference, tuple(sorted([*BUILT_IN, *plugin_names(SOURCES)])))
-        return _check_definition(reference, as_source(reference, found))
-    place, _, name = target.rpartition(":")
-    is_file = place.endswith(".py")
-    module = _load_python_file(Path(place)) if is_file else _import_module(reference, place)
-    found = getattr(module, name, None)
-    if found is None:
-        raise BadSource(reference, f"there is no {name!r} in {place}")
-    return _check_definition(reference, as_source(reference, found))
+    source = as_source(reference, found)
+    for is_missing, part in (
+        (not getattr(source, "name", ""), "name"),
+        (not source.layers(), "@layer"),
+        (source.discover is Source.discover, "discover()"),
+    ):
+        if is_missing:
+            raise BadSource(reference, f"{source.__name__} has no {part}")
+    return source
 
 
 def as_source(reference: str, found: Any) -> type[Source]:
@@ -172,25 +180,16 @@ def _load_python_file(path: Path) -> ModuleType:
 
 def _only_source(reference: str, module: ModuleType) -> type[Source]:
     classes = [one for one in vars(module).values() if isinstance(one, type)]
-    own = [one for one in classes if one.__module__ == module.__name__]
-    found = [one for one in own if issubclass(one, Source)]
+    found = [
+        one for one in classes if issubclass(one, Source) and one.__module__ == module.__name__
+    ]
     if len(found) != 1:
         problem = (
             f"it defines {len(found)} subclasses of longline.Source instead of one; "
             f"name a source, a function or a spider in it: {reference}:NAME"
         )
         raise BadSource(reference, problem)
-    return _check_definition(reference, found[0])
-
-
-def _check_definition(reference: str, found: type[Source]) -> type[Source]:
-    if not getattr(found, "name", ""):
-        raise BadSource(reference, f"{found.__name__} has no name")
-    if not found.layers():
-        raise BadSource(reference, f"{found.__name__} has no @layer")
-    if found.discover is Source.discover:
-        raise BadSource(reference, f"{found.__name__} has no discover()")
-    return found
+    return found[0]
 
 
 def load_middlewares(source: type[Source]) -> tuple[MiddlewareFactory, ...]:
@@ -303,11 +302,7 @@ def survey(settings: Settings) -> Survey:
 
 
 def find_entry(reference: str, settings: Settings) -> Entry:
-    """Return a manifest or a job file by its path or its name.
-
-    Raises:
-        ConfigError: it does not exist, or is invalid.
-    """
+    """Return a manifest or job file by its path or name; raise ConfigError if there is none."""
     if reference.endswith(SUFFIXES):
         return read_entry(Path(reference))
     found = survey(settings)
@@ -419,18 +414,18 @@ def read_job_file(path: Path) -> dict[str, Any]:
     if KIND in document.values:
         return _manifest_values(document)
     _check_is_job(document)
-    values = read_spec(path)
+    values = dict(read_spec(path))
     if isinstance(values.get("ca_file"), str):
-        values = {**values, "ca_file": absolute_path(path.parent, values["ca_file"])}
+        values["ca_file"] = absolute_path(path.parent, values["ca_file"])
     source = values["source"]
-    file, is_within, name = source.partition(".py:")
+    file, colon, name = source.partition(".py:")
     if source.endswith(SUFFIXES):
-        return {**values, **_manifest_values(read_document(_existing_file(source, document)))}
-    if is_within:
-        return {**values, "source": f"{_existing_file(f'{file}.py', document)}:{name}"}
-    if source.endswith(".py"):
-        return {**values, "source": str(_existing_file(source, document))}
-    return values  # a name, or package.module:Class
+        values |= _manifest_values(read_document(_existing_file(source, document)))
+    elif colon:
+        values["source"] = f"{_existing_file(f'{file}.py', document)}:{name}"
+    elif source.endswith(".py"):
+        values["source"] = str(_existing_file(source, document))
+    return values  # other sources are a name, or package.module:Class
 
 
 def _manifest_values(document: Document) -> dict[str, Any]:
