@@ -118,12 +118,7 @@ def folder_of(target: BinaryIO) -> Path | None:
 
 
 def check_parent_folder(path: Path, *, makes_folder: bool) -> None:
-    """Require the folder of a file, or create it.
-
-    Raises:
-        DestinationUnwritable: it does not exist.
-        OSError: it cannot be created.
-    """
+    """Create the folder of a file, or raise DestinationUnwritable if it does not exist."""
     folder = path.resolve().parent
     if makes_folder:
         folder.mkdir(parents=True, exist_ok=True)

@@ -179,12 +179,7 @@ def export(request: ExportRequest, rows: Rows) -> ExportResult:
 
 
 def export_stream(target: BinaryIO, rows: Rows, request: ExportRequest) -> ExportResult:
-    """Write records to an open stream, such as standard output.
-
-    Raises:
-        BadOption: an option does not fit.
-        MissingExtra: the library of the format is not installed.
-    """
+    """Write records to an open stream; raise BadOption if an option does not fit."""
     check_request(request)
     file_format = parse_format(STDOUT, request.format or "jsonl")
     columns = parse_columns(request.columns, request.tasks or ())
@@ -240,11 +235,7 @@ def export_records(
 
 
 async def choose_tasks(store: Store, names: Sequence[str]) -> tuple[str, ...] | None:
-    """Return these enrichment tasks, or all; None when none has been run yet.
-
-    Raises:
-        BadOption: a task was never run.
-    """
+    """Return these enrichment tasks, or all that were run, or None; raise BadOption for others."""
     known = list(await store.questions.counts())
     wanted = tuple(dict.fromkeys(names))
     for name in wanted:

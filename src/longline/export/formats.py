@@ -219,12 +219,7 @@ def write_rows(
 
 
 def write_document(name: str, rows: Rows, file: BinaryIO, columns: Sequence[Column]) -> int:
-    """Write rows as objects, with these columns if there are any; return their number.
-
-    Raises:
-        BadOption: there is no such format.
-        BadSource: the format is that of a plugin, and is broken.
-    """
+    """Write rows as objects, with these columns if there are any; return their number."""
     write: DocumentExporter | None = DOCUMENTS.get(name) or load_plugin(EXPORTERS, name)
     if write is None:
         raise _unknown_format(name)
@@ -257,11 +252,7 @@ def _unknown_format(name: str) -> BadOption:
 
 @contextmanager
 def compressed(target: BinaryIO, compression: str | None) -> Iterator[BinaryIO]:
-    """Open a file that writes compressed to `target`; None does not compress.
-
-    Raises:
-        MissingExtra: zst needs pyarrow, which is not installed.
-    """
+    """Open a file that writes compressed to `target`; raise MissingExtra if zst lacks pyarrow."""
     if compression is None:
         yield target
     elif compression == "gz":

@@ -50,11 +50,9 @@ class PostgresTable:
         return PostgresTable(self._address, f"{name}_{number:04}", self._password)
 
     def fill(self, table: Table, *, may_replace: bool = True) -> list[str]:
-        """Write all lines, and replace the table of an earlier export.
+        """Replace the table of an earlier export, and return notes.
 
-        Raises:
-            DestinationUnwritable: the server refuses, or another program made the table.
-            MissingExtra: psycopg is not installed.
+        It raises DestinationUnwritable if the server refuses, or another program made the table.
         """
         table.check_width(_MAX_COLUMNS)
         with self._connect() as connection:

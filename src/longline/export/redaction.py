@@ -260,12 +260,8 @@ KEY_FILE = "redaction.key"
 _KEY_BYTES = 32
 
 
-def known_secrets(settings: Settings, jobs: Iterable[Job]) -> tuple[set[str], list[str]]:
-    """Return the secrets of all manifests, job files and past jobs, and those it cannot read.
-
-    Raises:
-        BadFile: a file cannot be read, so its references are unknown.
-    """
+def _known_secrets(settings: Settings, jobs: Iterable[Job]) -> tuple[set[str], list[str]]:
+    """Return the secrets of all manifests, job files and past jobs, and those it cannot read."""
     files = yaml_files(place for place in settings.sources if place.exists())
     documents = [*(read_document(path).values for path in files), *(job.settings for job in jobs)]
     references = {one for values in documents for _, one in secret_references(values)}
@@ -285,22 +281,19 @@ def home_redactor(
     """Return a redactor that knows the secrets of a home, and notes on those it cannot read.
 
     Raises:
+        BadFile: a file cannot be read, so its references are unknown.
         BadOption: a secret cannot be read, unless that is ignored.
     """
-    values, unreadable = known_secrets(settings, jobs)
+    values, unreadable = _known_secrets(settings, jobs)
     if unreadable and not ignore_unreadable:
         problem = f"{', '.join(unreadable)} cannot be read, so it cannot be redacted"
         raise BadOption("--redact", f"{problem}; provide it, or use --ignore-unreadable")
     notes = [f"{one} cannot be read and was not redacted" for one in unreadable]
-    return Redactor(values, key=pseudonym_key(settings.home)), notes
+    return Redactor(values, key=_pseudonym_key(settings.home)), notes
 
 
-def pseudonym_key(home: Path) -> bytes:
-    """Return the key of the pseudonyms of a home, the same in every export.
-
-    Raises:
-        HomeUnwritable: it can be neither read nor created.
-    """
+def _pseudonym_key(home: Path) -> bytes:
+    """Return the key of all pseudonyms of a home; raise HomeUnwritable if it cannot be created."""
     path = home / KEY_FILE
     try:
         if not path.exists():

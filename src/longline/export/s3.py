@@ -57,9 +57,7 @@ class S3Object:
     def upload(self, path: Path) -> None:
         """Upload a file; the object appears once all of its parts have arrived.
 
-        Raises:
-            DestinationUnwritable: the storage refuses; nothing is kept.
-            MissingExtra: boto3 is not installed.
+        It raises DestinationUnwritable if the storage refuses; nothing is kept.
         """
         with self._client() as client:
             from boto3.s3.transfer import TransferConfig  # type: ignore[import-untyped]  # noqa: PLC0415  # an extra
