@@ -18,7 +18,6 @@ from longline.core.errors import UnexpectedShape
 from longline.sources.parsing.numbers import Locale
 from longline.sources.parsing.values import ValueKind, check_form, read_value
 
-_MAX_SHOWN = 60  # characters of a value that a message repeats
 _MAX_NAMES = 8  # names of an object that a message repeats
 _PARENT = re.compile(r"\{(parent\.[A-Za-z_][A-Za-z0-9_.]*)\}")
 
@@ -207,5 +206,4 @@ def describe_value(value: Any) -> str:
         return f"an object with {shown}{more}" if names else "an empty object"
     if isinstance(value, list):
         return f"a list of {len(value)}"
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+    return f"{value!r:.60}"

@@ -25,7 +25,6 @@ from longline.sources.parsing.numbers import Locale
 from longline.sources.parsing.values import ValueKind, check_form, read_value
 
 _NAME = re.compile(r"[^\W\d][\w-]*")
-_MAX_SHOWN = 60  # characters of an unreadable value that its note repeats
 _PAGE_NOTE = "page"  # a note about the whole page has the name of the layer
 Parser = Callable[[Any, Scope], Any]
 
@@ -171,7 +170,7 @@ class FieldReader:
                 values.append(parser(one, scope))
             except ValueError as error:
                 kind = self._spec.type or "text"
-                problems.append(f"{_shorten(one)} cannot be read as {kind}: {error}")
+                problems.append(f"{one!r:.60} cannot be read as {kind}: {error}")
         into.notes += [(name, problem) for problem in problems]
         if not values:
             self._check_required(into, name, f"is unreadable: {problems[0]}")
@@ -194,18 +193,15 @@ class FieldReader:
             into.problem = f"the required field {name} {problem}"
 
 
-class ObjectReader:
+class ObjectReader(FieldReader):
     """Reads a field that is an object, or a list of objects."""
 
     def __init__(self, name: str, spec: FieldSpec, locale: str | None) -> None:
-        self.name = name
-        self._spec = spec
+        super().__init__(name, spec, locale)
         self._selectors = tuple(split_selector(one)[0] for one in spec.css or ())
         self._readers = make_readers(spec.fields or {}, spec.locale or locale)
-        self._without_elements = FieldReader(name, spec, locale)
 
     def read(self, scope: Scope, into: Reading, path: str = "") -> Any:
-        """Return the object, or the list of objects; None when no element matches."""
         name = path + self.name
         if not self._selectors:
             return self._read_object(scope, into, name)
@@ -220,16 +216,13 @@ class ObjectReader:
                 return self._read_object(inner[0], into, name)
             return [self._read_object(one, into, f"{name}[{n}]") for n, one in enumerate(inner)]
         # Without elements there is no text either: the same notes, default and requirement.
-        return self._without_elements.read(scope, into, path)
+        return super().read(scope, into, path)
 
     def _read_object(self, scope: Scope, into: Reading, name: str) -> dict[str, Any]:
         return {one.name: one.read(scope, into, f"{name}.") for one in self._readers}
 
 
-AnyReader = FieldReader | ObjectReader
-
-
-def make_readers(fields: Mapping[str, FieldSpec], locale: str | None) -> tuple[AnyReader, ...]:
+def make_readers(fields: Mapping[str, FieldSpec], locale: str | None) -> tuple[FieldReader, ...]:
     """Return the readers of these fields; they are used for many pages."""
     return tuple(
         (FieldReader if spec.fields is None else ObjectReader)(name, spec, locale)
@@ -237,7 +230,7 @@ def make_readers(fields: Mapping[str, FieldSpec], locale: str | None) -> tuple[A
     )
 
 
-def read_fields(readers: tuple[AnyReader, ...], scope: Scope) -> Reading:
+def read_fields(readers: tuple[FieldReader, ...], scope: Scope) -> Reading:
     """Return all fields of a page or an element."""
     reading = Reading()
     fields = reading.fields
@@ -278,8 +271,3 @@ def _make_parser(spec: FieldSpec, locale: str | None) -> Parser | None:
 
 def _fold(value: Any) -> str:
     return " ".join(str(value).split()).casefold()
-
-
-def _shorten(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"

@@ -20,7 +20,7 @@ from longline.core.threads import off_loop
 from longline.http.browser.transport import BrowserPage, clicked_in
 from longline.http.messages import Clicks, Page
 from longline.sources.base import Options, Source, Visit, layer
-from longline.sources.html.fields import AnyReader, Reading, make_readers, read_fields
+from longline.sources.html.fields import FieldReader, Reading, make_readers, read_fields
 from longline.sources.html.items import ELEMENT, FoundItems, ItemFinder, KeyConflicts
 from longline.sources.html.manifest import HtmlManifest
 from longline.sources.html.pagination import (
@@ -425,7 +425,7 @@ class HtmlSource(Source):
 
     manifest: ClassVar[HtmlManifest]
     _finder: ClassVar[ItemFinder]
-    _readers: ClassVar[tuple[AnyReader, ...]]
+    _readers: ClassVar[tuple[FieldReader, ...]]
     _required: ClassVar[tuple[str, ...]]
 
     def __init__(self, options: Options | None = None) -> None:
