@@ -1,4 +1,4 @@
-"""Fixtures of this room: the command line in an empty home, and a source that needs no web."""
+"""Fixtures: the command line in an empty home, and a source that needs no web."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A practice web beside commands that bring an event loop of their own: it runs in a thread."""
+"""A practice web in a thread, for commands with their own event loop."""
 
 from __future__ import annotations
 

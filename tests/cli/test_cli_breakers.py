@@ -96,7 +96,7 @@ def test_an_unknown_domain_is_refused_with_the_known_ones(
 
 
 @pytest.mark.parametrize("words", [(), ("show", "a.test"), ("reset", "a.test")])
-def test_programs_are_answered_in_json(home: Path, words: tuple[str, ...]) -> None:
+def test_duplicates_are_available_as_json(home: Path, words: tuple[str, ...]) -> None:
     text = ask(home, *words, "--json").output
 
     assert text.startswith(("[{", "{"))

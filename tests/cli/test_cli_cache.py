@@ -51,7 +51,7 @@ def test_stats_show_how_full_the_cache_is(filled: Path) -> None:
     assert {"2027-01-15", "08:00:00", "08:00:02", "UTC"} <= shown
 
 
-def test_stats_are_there_for_programs(filled: Path) -> None:
+def test_cache_stats_are_available_as_json(filled: Path) -> None:
     stats = json.loads(run(filled, "stats", "--json"))
 
     assert (stats["entries"], stats["limit_bytes"]) == (3, 1_000_000_000)

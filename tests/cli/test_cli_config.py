@@ -59,7 +59,7 @@ def test_all_files_are_listed_the_broken_ones_too(longline: Terminal, shelf: Pat
 
 
 @pytest.mark.usefixtures("shelf")
-def test_the_list_is_for_people_too(longline: Terminal) -> None:
+def test_drift_lists_sources(longline: Terminal) -> None:
     assert "Things on shelves" in longline("config", "list").out
 
 
@@ -281,7 +281,7 @@ def test_the_schema_takes_the_short_form_of_a_field(longline: Terminal) -> None:
         ("source: https://shop.test/list\n", 1),
     ],
 )
-def test_a_job_file_whose_source_cannot_be_used_is_not_sound(
+def test_a_job_file_with_an_unusable_source_is_invalid(
     longline: Terminal, tmp_path: Path, text: str, line: int
 ) -> None:
     (tmp_path / "job.yaml").write_text(text)

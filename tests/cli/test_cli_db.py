@@ -35,7 +35,7 @@ def test_a_home_moves_to_a_server_and_works_there(
     assert longline("run", shop, "--set", "bad=1", "--json").last["unchanged"] == 2
 
 
-def test_a_move_answers_in_json(longline: Terminal, shop: Path, tmp_path: Path) -> None:
+def test_db_copy_prints_json(longline: Terminal, shop: Path, tmp_path: Path) -> None:
     longline("run", shop)
 
     answer = longline("db", "copy", f"sqlite:///{tmp_path}/other.sqlite", "--json")
@@ -91,7 +91,7 @@ def test_a_home_comes_back_into_its_own_file(
 
 
 @pytest.mark.parametrize("source", [(), ("--from", "sqlite:////nowhere/at/all.sqlite")])
-def test_what_is_not_there_is_not_copied(
+def test_copying_a_missing_database_is_refused(
     longline: Terminal, home: Path, tmp_path: Path, source: tuple[str, ...]
 ) -> None:
     answer = longline("db", "copy", f"sqlite:///{tmp_path}/other.sqlite", *source)

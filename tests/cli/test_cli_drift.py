@@ -87,7 +87,7 @@ def test_the_fields_of_a_source_are_shown_before_and_now(drifted: str) -> None:
     assert "title" not in lines[-1]
 
 
-def test_a_program_is_answered_in_json(drifted: str) -> None:
+def test_enrich_status_is_available_as_json(drifted: str) -> None:
     listed, shown = (
         json.loads(ask(*words).output) for words in (["--json"], ["shop[x]", "--json"])
     )
@@ -100,7 +100,7 @@ def test_a_program_is_answered_in_json(drifted: str) -> None:
     assert (price["before"]["filled"], price["now"]["filled"]) == (1.0, 0.0)
 
 
-def test_an_accepted_run_is_the_measure_from_then_on(
+def test_an_accepted_run_becomes_the_baseline(
     drifted: str, longline: Terminal, tmp_path: Path
 ) -> None:
     accepted = ask("accept", drifted).output
@@ -112,7 +112,7 @@ def test_an_accepted_run_is_the_measure_from_then_on(
     assert (again.code, again.last["state"], again.last["reason"]) == (0, "complete", None)
 
 
-def test_a_later_run_does_not_change_what_a_run_was_measured_by(
+def test_a_later_run_does_not_change_a_baseline(
     drifted: str, longline: Terminal, tmp_path: Path
 ) -> None:
     longline("run", tmp_path / "auction.py", "--json")
@@ -143,5 +143,5 @@ def test_an_unknown_job_is_refused(home: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["--help"], ["show", "--help"], ["accept", "--help"]])
-def test_every_word_is_explained(words: list[str]) -> None:
+def test_every_option_has_help(words: list[str]) -> None:
     assert "Options" in ask(*words).output

@@ -76,7 +76,7 @@ def test_the_list_shows_each_thing_once(longline: Terminal) -> None:
 
 
 @pytest.mark.usefixtures("compared")
-def test_a_thing_is_shown_side_by_side_with_its_evidence(longline: Terminal) -> None:
+def test_a_group_is_shown_with_its_evidence(longline: Terminal) -> None:
     answer = longline("duplicates", "show", "property", f"{HOMES}/2")
 
     assert answer.code == 0
@@ -99,7 +99,7 @@ def test_a_contradicted_field_is_noted(longline: Terminal) -> None:
 
 
 @pytest.mark.usefixtures("compared")
-def test_a_record_of_its_own_is_shown_alone(longline: Terminal) -> None:
+def test_a_record_without_matches_is_shown_alone(longline: Terminal) -> None:
     answer = longline("duplicates", "show", "property", f"{WOHNEN}/4")
 
     shown = longline("duplicates", "show", "property", f"{WOHNEN}/4", "--json").last
@@ -109,7 +109,7 @@ def test_a_record_of_its_own_is_shown_alone(longline: Terminal) -> None:
 
 
 @pytest.mark.usefixtures("compared")
-def test_what_is_rejected_is_no_longer_one_thing(longline: Terminal) -> None:
+def test_rejected_pairs_leave_the_group(longline: Terminal) -> None:
     answer = longline("duplicates", "reject", "property", *KEYS)
 
     assert answer.code == 0
@@ -120,7 +120,7 @@ def test_what_is_rejected_is_no_longer_one_thing(longline: Terminal) -> None:
 
 
 @pytest.mark.usefixtures("compared")
-def test_what_is_confirmed_is_one_thing(longline: Terminal) -> None:
+def test_confirmed_pairs_form_a_group(longline: Terminal) -> None:
     answer = longline("duplicates", "confirm", "property", KEYS[0], f"{WOHNEN}/4", "--json")
 
     assert answer.last["decision"] == "confirmed"
@@ -188,9 +188,7 @@ def misspelt(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("compared")
-def test_names_in_the_rules_that_no_record_has_are_warned_of(
-    longline: Terminal, misspelt: Path
-) -> None:
+def test_unknown_names_in_the_rules_cause_a_warning(longline: Terminal, misspelt: Path) -> None:
     found = longline("duplicates", "find", misspelt, "--json").last
     answer = longline("duplicates", "find", misspelt)
 
@@ -211,7 +209,7 @@ def test_the_number_of_dropped_pairs_is_printed(longline: Terminal, misspelt: Pa
 
 
 @pytest.mark.usefixtures("compared")
-def test_what_people_contradict_each_other_about_is_shown(longline: Terminal) -> None:
+def test_contradictory_decisions_are_shown(longline: Terminal) -> None:
     longline("duplicates", "confirm", "property", KEYS[0], f"{WOHNEN}/4")
     longline("duplicates", "confirm", "property", *KEYS)
     longline("duplicates", "reject", "property", KEYS[1], f"{WOHNEN}/4")

@@ -129,7 +129,7 @@ def test_a_retry_answers_in_json(collected: Terminal, task: Path, model: Languag
     assert collected("enrich", "retry", task, "--json").last == {"task": "moods", "queued": 1}
 
 
-def test_a_server_that_is_away_pauses_the_run(collected: Terminal, task: Path) -> None:
+def test_an_unreachable_server_pauses_the_run(collected: Terminal, task: Path) -> None:
     task.write_text(TASK.format(url="http://127.0.0.1:9", more=", patience: 0"))
 
     answer = collected("enrich", "run", task)
@@ -151,7 +151,9 @@ class Ringing(deque[ModelFault | None]):
         return super().popleft()
 
 
-def test_an_interrupt_stops_it_well(collected: Terminal, task: Path, model: LanguageModel) -> None:
+def test_ctrl_c_stops_the_task_safely(
+    collected: Terminal, task: Path, model: LanguageModel
+) -> None:
     model.script = Ringing([ModelFault.SLOW] * 3)
 
     answer = collected("enrich", "run", task, "--json")
@@ -175,7 +177,7 @@ def test_status_lists_the_tasks_of_a_home(collected: Terminal, task: Path) -> No
     assert (rows[0]["models"], rows[0]["prompt_versions"]) == (["practice"], ["v3"])
 
 
-def test_show_says_that_a_machine_made_it(collected: Terminal, task: Path) -> None:
+def test_show_marks_machine_made_answers(collected: Terminal, task: Path) -> None:
     collected("enrich", "run", task, "--json")
 
     shown = collected("enrich", "show", "shop/1")
@@ -270,7 +272,7 @@ def test_a_wrong_condition_is_refused_before_anything_is_asked(
     ],
     ids=["field", "source", "brace"],
 )
-def test_a_task_that_cannot_be_meant_is_refused_before_anything_is_changed(
+def test_an_invalid_task_is_refused_before_any_change(
     collected: Terminal,
     task: Path,
     model: LanguageModel,

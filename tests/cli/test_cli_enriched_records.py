@@ -1,4 +1,4 @@
-"""Answers of machines about records, as `records show` and `export` pass them on."""
+"""Enrichments in `records show` and `export`."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_show_does_not_mention_machines_without_an_answer(enriched: Terminal) ->
     assert enriched("records", "show", "0", "--json").last["enrichments"] == []
 
 
-def test_a_program_is_shown_the_same_apart_from_the_data(enriched: Terminal) -> None:
+def test_json_of_a_listing_has_the_same_rows(enriched: Terminal) -> None:
     record = enriched("records", "show", "1", "--json").last
 
     counts, moods = record["enrichments"]
@@ -132,7 +132,7 @@ def test_a_table_has_the_columns_last(enriched: Terminal, tmp_path: Path) -> Non
     ]
 
 
-def test_an_increment_holds_the_record_that_was_answered_since(
+def test_an_incremental_export_has_newly_enriched_records(
     collected: Terminal, store: Store, tmp_path: Path
 ) -> None:
     options = ("export", "-o", "a.jsonl", "--incremental", "daily", "--with-enrichments")

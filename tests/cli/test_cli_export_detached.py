@@ -1,4 +1,4 @@
-"""Exports that are left to a worker, and those that a run ends with."""
+"""Exports by workers, and exports at the end of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.servers import RedisServer
 
 
 def orders(home: Path) -> list[Task]:
-    """Return what stands to be carried out now."""
+    """Return the tasks that are ready."""
     with open_store(Settings(home=home).database) as store:
         return asyncio.run(store.tasks.ready(time.time()))
 
@@ -36,7 +36,7 @@ def redis(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("redis")
-def test_an_export_is_left_to_a_worker(
+def test_an_export_is_detached_to_a_worker(
     longline: Terminal, home: Path, job: str, tmp_path: Path
 ) -> None:
     words = ("--columns", "key,title", "--no-schema")
@@ -207,7 +207,7 @@ def test_an_export_that_a_run_cannot_write_is_refused_before_it_begins(
 
 
 @pytest.mark.usefixtures("redis")
-def test_a_run_that_is_left_to_workers_leaves_the_order_too(
+def test_a_detached_run_creates_its_export_task(
     longline: Terminal, home: Path, shop: Path, tmp_path: Path
 ) -> None:
     said = ("--engine", "celery", "--detach", "--export", "a.csv", "--json")

@@ -63,9 +63,7 @@ def killed_in_the_middle(folder: Path, name: str) -> int:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.sqlite"])
-def test_an_export_that_is_killed_leaves_the_old_file_and_the_next_one_sweeps(
-    many: Path, longline: Terminal, name: str
-) -> None:
+def test_a_killed_export_keeps_the_old_file(many: Path, longline: Terminal, name: str) -> None:
     (many / name).write_text("the old one")
 
     code = killed_in_the_middle(many, name)

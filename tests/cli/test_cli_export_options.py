@@ -73,7 +73,7 @@ def test_columns_filters_order_and_limit_go_together(collected: Terminal, tmp_pa
         ]
 
 
-def test_a_folder_of_parts_is_told(collected: Terminal, tmp_path: Path) -> None:
+def test_partitions_are_reported(collected: Terminal, tmp_path: Path) -> None:
     options = ("--format", "jsonl", "--partition", "title")
     answer = collected("export", "-o", "out", *options, "--json")
 
@@ -81,7 +81,7 @@ def test_a_folder_of_parts_is_told(collected: Terminal, tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").glob("title=*/part-0.jsonl"))) == 3
 
 
-def test_an_increment_holds_what_is_new_and_says_when_nothing_is(
+def test_an_incremental_export_has_only_new_records(
     collected: Terminal, shop: Path, tmp_path: Path
 ) -> None:
     options = ("export", "-o", "a.jsonl", "--incremental", "daily", "--no-schema")
@@ -97,9 +97,7 @@ def test_an_increment_holds_what_is_new_and_says_when_nothing_is(
     assert [one["key"] for one in lines(tmp_path / "a-0002.jsonl")] == ["3"]
 
 
-def test_an_increment_that_cannot_be_written_is_written_next_time(
-    collected: Terminal, tmp_path: Path
-) -> None:
+def test_a_failed_incremental_export_is_repeated(collected: Terminal, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     options = ("--incremental", "daily")
 
@@ -118,14 +116,14 @@ def test_the_limit_of_an_increment_takes_the_next_ones(collected: Terminal, tmp_
     assert [one["key"] for one in lines(tmp_path / "a-0002.jsonl")] == ["2"]
 
 
-def test_an_increment_to_standard_output_is_marked_too(collected: Terminal) -> None:
+def test_an_incremental_export_to_stdout_moves_the_cursor(collected: Terminal) -> None:
     first = collected("export", "-o", "-", "--incremental", "daily")
     second = collected("export", "-o", "-", "--incremental", "daily")
 
     assert (first.out.count("\n"), second.out) == (3, "")
 
 
-def test_redaction_counts_what_it_replaced_and_knows_the_secrets_of_the_home(
+def test_redaction_covers_secrets_of_the_home(
     longline: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "leaky.py").write_text(SHOP.replace("=1+1", "ann@example.com, tok-hush-hush"))
@@ -271,7 +269,7 @@ def test_a_secret_that_is_ignored_is_noted(unreadable: Terminal) -> None:
     assert "env:SHOP_TOKEN" in note
 
 
-def test_stand_ins_are_the_same_in_every_export_of_a_home(
+def test_replacements_are_the_same_in_every_export(
     longline: Terminal, tmp_path: Path, home: Path
 ) -> None:
     keyed = SHOP.replace("Item(str(number)", 'Item(f"{number}@example.com"')
@@ -309,7 +307,7 @@ def test_a_full_standard_output_is_one_line(collected: Terminal, form: str) -> N
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
-def test_a_reader_that_has_had_enough_ends_it_quietly(collected: Terminal, form: str) -> None:
+def test_a_closed_pipe_ends_the_command_quietly(collected: Terminal, form: str) -> None:
     del collected
 
     process = subprocess.Popen([*OURSELVES, "--format", form], stdout=-1, stderr=-1)
@@ -317,16 +315,16 @@ def test_a_reader_that_has_had_enough_ends_it_quietly(collected: Terminal, form:
         assert running.stdout
         assert running.stderr
         running.stdout.close()
-        told = running.stderr.read()
+        result = running.stderr.read()
 
-    assert (process.returncode, told) == (0, b"")
+    assert (process.returncode, result) == (0, b"")
 
 
 @pytest.mark.parametrize("output", ["a.foo", "s3://[x/a.csv", "ftp://x/a.csv", "a.xlsx.gz"])
-def test_a_place_that_will_not_do_is_told_by_the_option_that_names_it(output: str) -> None:
-    with pytest.raises(BadOption) as told:
+def test_an_invalid_destination_names_its_option(output: str) -> None:
+    with pytest.raises(BadOption) as result:
         prepare_for_task(ExportRequest(output), option="--export", by_worker=False)
 
-    assert told.value.option == "--export"
-    assert "--format" not in str(told.value)
-    assert "--output" not in str(told.value)
+    assert result.value.option == "--export"
+    assert "--format" not in str(result.value)
+    assert "--output" not in str(result.value)

@@ -38,7 +38,7 @@ class Troubled(Source):
 
 @pytest.fixture
 def troubled(tmp_path: Path, longline: Terminal) -> str:
-    """Return the job of a source of whose four items three went wrong."""
+    """Return a job in which three of four items failed."""
     path = tmp_path / "troubled.py"
     path.write_text(TROUBLED)
     job: str = longline("run", path, "--json").last["job"]
@@ -46,15 +46,15 @@ def troubled(tmp_path: Path, longline: Terminal) -> str:
 
 
 def test_failures_are_listed_with_their_kinds(longline: Terminal, troubled: str) -> None:
-    told = longline("failures", troubled, "--json").last
+    result = longline("failures", troubled, "--json").last
 
-    assert [(one["key"], one["kind"]) for one in told["items"]] == [
+    assert [(one["key"], one["kind"]) for one in result["items"]] == [
         ("late", "timeout"),
         ("later", "timeout"),
         ("odd", "invalid"),
     ]
-    assert told["kinds"]["timeout"]["failed"] == 2
-    assert told["items"][2]["attempts"][0]["step"] == "quarantine"
+    assert result["kinds"]["timeout"]["failed"] == 2
+    assert result["items"][2]["attempts"][0]["step"] == "quarantine"
 
 
 def test_failures_of_one_kind_are_shown_to_people(longline: Terminal, troubled: str) -> None:
@@ -71,9 +71,9 @@ def test_retry_queues_exactly_those_of_the_kind(
 
     answer = longline("retry", troubled, "--kind", "timeout", "--json")
 
-    told = answer.last
-    assert (told["stored"], told["quarantined"], told["failed"]) == (3, 1, 0)
-    assert (answer.code, told["state"]) == (3, "partial")
+    result = answer.last
+    assert (result["stored"], result["quarantined"], result["failed"]) == (3, 1, 0)
+    assert (answer.code, result["state"]) == (3, "partial")
 
 
 def test_retry_of_a_kind_that_never_happened_is_refused(longline: Terminal, troubled: str) -> None:

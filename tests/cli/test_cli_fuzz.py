@@ -34,7 +34,7 @@ def test_no_invocation_ends_badly(fuzzer: Fuzzer, part: int) -> None:
     assert wrong == {}
 
 
-def test_every_command_comes_in_turn(fuzzer: Fuzzer) -> None:
+def test_the_fuzzer_runs_every_command(fuzzer: Fuzzer) -> None:
     names = set(commands())
 
     cases = list(fuzzer.cases(len(names)))
@@ -61,7 +61,9 @@ def test_the_same_seed_makes_the_same_cases(fuzzer: Fuzzer) -> None:
         (-9, b"x", True, False),
     ],
 )
-def test_bad_ends_are_recognised(code: int, err: bytes, *, is_hung: bool, is_well: bool) -> None:
+def test_the_fuzzer_detects_bad_results(
+    code: int, err: bytes, *, is_hung: bool, is_well: bool
+) -> None:
     case = Case(1, "sound", Invocation(("jobs",)))
 
     assert (problems(case, Result(code, b"", err, is_hung, 0.1)) == []) is is_well

@@ -37,7 +37,7 @@ def test_a_command_has_help(longline: Terminal, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_list_says_of_a_command_what_it_says_itself(name: str) -> None:
+def test_the_command_list_has_the_first_sentence_of_the_help(name: str) -> None:
     assert COMMANDS[name][1] == first_sentence(load_command(name))
 
 
@@ -47,7 +47,7 @@ def test_a_command_is_documented(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_but_the_plainest_is_explained(name: str) -> None:
+def test_options_have_help(name: str) -> None:
     plain = {"--items", "--faults", "--missing", "--seed", "--host", "--port", "--limit"}
     plain |= {"--burst", "--engine"}
 
@@ -88,14 +88,14 @@ def test_the_rate_of_the_practice_web_shows_its_default(longline: Terminal) -> N
     assert "[default: unlimited]" in " ".join(answer.out.split())
 
 
-def test_no_command_at_all_is_answered_with_help(longline: Terminal) -> None:
+def test_no_command_prints_help(longline: Terminal) -> None:
     answer = longline()
 
     assert answer.code == 2
     assert "Usage: longline" in answer.err
 
 
-def test_the_version_can_be_asked_for(longline: Terminal) -> None:
+def test_version_is_printed(longline: Terminal) -> None:
     assert longline("--version").out.startswith("longline 0.")
 
 

@@ -1,4 +1,4 @@
-"""Looking at what was collected: jobs, records, checkpoints, sources, exports, reports."""
+"""Inspect jobs, records, checkpoints, sources, exports and reports."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def test_the_id_of_a_job_is_never_cut_short(
 
 
 def test_one_job_is_shown_with_its_settings_and_events(longline: Terminal, collected: str) -> None:
-    told = longline("jobs", collected[:8], "--json").last
+    result = longline("jobs", collected[:8], "--json").last
 
-    assert told["settings"]["set"] == {"bad": "1"}
-    assert told["events"][0]["kind"] == "job.created"
+    assert result["settings"]["set"] == {"bad": "1"}
+    assert result["events"][0]["kind"] == "job.created"
     assert "job.partial" in longline("jobs", collected).out
 
 
@@ -70,7 +70,7 @@ def test_records_are_listed_though_they_look_like_markup(longline: Terminal) -> 
     assert "Thing [/b] 0" in answer.out
 
 
-def test_a_long_title_is_cut_where_one_sees_it(longline: Terminal, tmp_path: Path) -> None:
+def test_a_long_title_is_shortened(longline: Terminal, tmp_path: Path) -> None:
     (tmp_path / "long.py").write_text(SHOP.replace("Thing [/b] {visit", "{'long ' * 20}{visit"))
     longline("run", tmp_path / "long.py", "--set", "things=1")
 
@@ -78,7 +78,7 @@ def test_a_long_title_is_cut_where_one_sees_it(longline: Terminal, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("collected")
-def test_records_are_told_to_programs_a_line_each(longline: Terminal) -> None:
+def test_records_are_json_lines(longline: Terminal) -> None:
     lines = longline("records", "list", "--json").out.splitlines()
 
     assert [json.loads(line)["key"] for line in lines] == ["0", "2"]
@@ -116,7 +116,7 @@ async def fill(home: Path) -> None:
         )
 
 
-def test_a_key_that_two_sources_have_is_told_apart(longline: Terminal, home: Path) -> None:
+def test_a_key_of_two_sources_needs_the_source(longline: Terminal, home: Path) -> None:
     home.mkdir()
     asyncio.run(fill(home))
 
@@ -171,13 +171,13 @@ def test_an_export_says_what_it_wrote(
     longline: Terminal, tmp_path: Path, name: str, form: str
 ) -> None:
     answer = longline("export", "-o", name)
-    told = longline("export", "-o", name, "--job", "shop-", "--json").last
+    result = longline("export", "-o", name, "--job", "shop-", "--json").last
 
     assert answer.code == 0
     assert "2" in re.findall(r"\d+", answer.out)
     assert name in answer.out
     assert (tmp_path / name).read_text().count('"key"') == 2
-    assert (told["records"], told["format"]) == (2, form)
+    assert (result["records"], result["format"]) == (2, form)
 
 
 @pytest.mark.usefixtures("collected")
@@ -188,7 +188,7 @@ def test_an_export_to_standard_output_holds_no_formula(longline: Terminal) -> No
     assert (row["key"], row["tax"], row["price"]) == ("0", "'=1+1", "5")
 
 
-def test_an_export_that_nobody_reads_to_the_end_ends_quietly(
+def test_an_export_to_a_closed_pipe_ends_quietly(
     longline: Terminal, shop: Path, home: Path
 ) -> None:
     longline("run", shop, "--set", "things=400")
@@ -218,11 +218,11 @@ def test_sources_are_listed_and_one_is_explained(longline: Terminal, shop: Path)
     assert longline("sources").out.startswith("n8n ")
 
     answer = longline("sources", shop)
-    (told,) = longline("sources", shop, "--json").last
+    (result,) = longline("sources", shop, "--json").last
 
     head, *details = answer.out.splitlines()
     assert head.split() == ["shop", "Things", "without", "a", "web."]
-    assert (told["rate"], told["burst"]) == (2, 5)
+    assert (result["rate"], result["burst"]) == (2, 5)
     assert any({"2", "5"} <= set(re.findall(r"\d+", line)) for line in details)
     assert "--set things=3" in answer.out
 

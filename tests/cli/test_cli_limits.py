@@ -16,7 +16,7 @@ from tests.cli.terminal import Terminal
 
 
 def learn(home: Path, domain: str, state: Learned) -> None:
-    """Put what a run has learned into a home."""
+    """Store learned limits in a home."""
     settings = load_settings(home=home)
     prepare_home(settings)
 
@@ -39,7 +39,7 @@ def test_nothing_is_known_at_first(longline: Terminal) -> None:
     assert longline("limits", "--json").last == []
 
 
-def test_what_was_learned_is_listed(longline: Terminal, home: Path) -> None:
+def test_learned_limits_are_listed(longline: Terminal, home: Path) -> None:
     learn(home, "a.test:8080", refused())
 
     shown = longline("limits")
@@ -69,7 +69,7 @@ def test_what_was_learned_is_listed(longline: Terminal, home: Path) -> None:
         (learning.pin(None, 7.0, 1, 1.0), "pinned", 7.0),
     ],
 )
-def test_it_is_said_how_a_limit_is_known(
+def test_the_origin_of_a_limit_is_shown(
     longline: Terminal, home: Path, state: Learned, known: str, rate: float
 ) -> None:
     learn(home, "a.test", state)
@@ -93,7 +93,7 @@ def test_a_pin_is_kept_and_can_be_forgotten(longline: Terminal, home: Path) -> N
     assert longline("limits", "--json").last == []
 
 
-def test_commands_answer_in_json_too(longline: Terminal) -> None:
+def test_commands_print_json(longline: Terminal) -> None:
     pinned = longline("limits", "pin", "a.test", "--rate", "4", "--json")
     forgotten = longline("limits", "forget", "a.test", "--json")
 
@@ -113,7 +113,7 @@ def test_a_home_may_be_named_before_or_after_the_command(
     assert longline("limits", "--json").last == []
 
 
-def test_what_is_not_known_cannot_be_forgotten(longline: Terminal) -> None:
+def test_forgetting_an_unknown_limit_is_refused(longline: Terminal) -> None:
     answer = longline("limits", "forget", "a.test")
 
     assert answer.code == 2
@@ -148,7 +148,7 @@ def test_a_pin_out_of_range_is_refused(
 @pytest.mark.parametrize(
     "domain", ["", " ", "https://", "/page", ":80", "a b.test", "*.test", "a.test:port", "..."]
 )
-def test_a_pin_of_no_domain_is_refused(longline: Terminal, domain: str) -> None:
+def test_a_pin_of_an_invalid_domain_is_refused(longline: Terminal, domain: str) -> None:
     answer = longline("limits", "pin", domain, "--rate", "1")
 
     assert answer.code == 2

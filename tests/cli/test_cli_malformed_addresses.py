@@ -103,5 +103,5 @@ def test_starting_a_cluster_does_not_show_it_either(
         ("geheim://host", "…"),
     ],
 )
-def test_what_is_shown_of_an_address(address: str, shown: str) -> None:
+def test_addresses_are_shown_without_secrets(address: str, shown: str) -> None:
     assert redact_server_url(address) == shown

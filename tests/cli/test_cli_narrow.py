@@ -1,4 +1,4 @@
-"""Tables in narrow terminals, and what is said once: nothing that matters is cut or missing."""
+"""Tables in narrow terminals: nothing that matters is cut or missing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_narrow_table_of_jobs_drops_columns_and_cuts_none() -> None:
     assert all(number in wide for number in ("40,000", "1,200", "3,680"))
 
 
-def test_a_name_that_no_terminal_holds_is_folded_and_stays_whole() -> None:
+def test_a_long_name_is_folded() -> None:
     table = TextTable("job", "state")
     table.add(LONG_ID, "running")
 
@@ -67,7 +67,7 @@ async def one_with_ends(home: Path) -> None:
         )
 
 
-def test_what_became_of_an_export_by_a_worker_is_told(longline: Terminal, home: Path) -> None:
+def test_results_of_worker_exports_are_shown(longline: Terminal, home: Path) -> None:
     home.mkdir()
     asyncio.run(one_with_ends(home))
     (row,) = longline("jobs", "--json").last

@@ -1,4 +1,4 @@
-"""What a user is told at the end of a run, by the real command against a real server."""
+"""The summary of a run, by the real command against a real server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Command:
         assert b"Traceback" not in answer.err
         return answer
 
-    def told(self, *words: str, **how: Any) -> tuple[int, Any]:
+    def result(self, *words: str, **how: Any) -> tuple[int, Any]:
         """Return the exit code and the last line of stdout, as JSON."""
         answer = self(*words, "--json", **how)
         lines = answer.out.splitlines()
@@ -156,7 +156,7 @@ def lost_sitemap(site: Site) -> str:
 def unreadable_sitemap(site: Site) -> str:
     text = lost_sitemap(site)
     site.pages["/b.xml"] = site.pages["/a.xml"]
-    site.pages["/a.xml"] = "<?xml version='1.0' encoding='utf-7'?><urlset/>"
+    site.pages["/a.xml"] = "<urlset><url><loc>"
     return text
 
 
@@ -201,63 +201,63 @@ def test_a_list_that_was_cut_is_partial_wherever_it_is_shown(
 ) -> None:
     path = longline.write(make(site).replace("URL", site.url))
 
-    code, told = longline.told("run", path)
-    _, (job,) = longline.told("jobs")
-    reported, report = longline.told("report", told["job"])
+    code, result = longline.result("run", path)
+    _, (job,) = longline.result("jobs")
+    reported, report = longline.result("report", result["job"])
 
-    assert (code, told["state"]) == (3, "partial")
-    assert told["stored"] == told["discovered"] == count
-    assert (job["job"], job["state"], job["reason"]) == (told["job"], "partial", told["reason"])
-    assert len(told["cuts"]) == 1
-    assert told["cuts"][0] in told["reason"]
-    assert (reported, report["cuts"]) == (3, told["cuts"])
+    assert (code, result["state"]) == (3, "partial")
+    assert result["stored"] == result["discovered"] == count
+    assert (job["job"], job["state"], job["reason"]) == (result["job"], "partial", result["reason"])
+    assert len(result["cuts"]) == 1
+    assert result["cuts"][0] in result["reason"]
+    assert (reported, report["cuts"]) == (3, result["cuts"])
 
 
 # ---------------------------------------------------------------- records that look wrong
 
 
-def test_pages_that_all_have_one_title_are_warned_of(longline: Command, site: Site) -> None:
+def test_equal_titles_cause_a_warning(longline: Command, site: Site) -> None:
     site.pages["/list"] = "".join(f'<p class="tag"><a href="/tag/{n}">{n}</a>' for n in range(12))
     for number in range(12):
         site.pages[f"/tag/{number}"] = "<title>Quotes to Scrape</title><h1>Quotes"
     path = longline.write(html(".tag a", fields="{title: title}").replace("URL", site.url))
 
-    _, told = longline.told("run", path)
+    _, result = longline.result("run", path)
     answer = longline("run", path, "--fresh")
 
-    assert told["stored"] == 12
-    assert told["reason"]
-    assert told["warnings"]
-    assert all(text in told["reason"] for text in told["warnings"])
-    assert told["warnings"][0] in answer.out.decode() + answer.err.decode()
+    assert result["stored"] == 12
+    assert result["reason"]
+    assert result["warnings"]
+    assert all(text in result["reason"] for text in result["warnings"])
+    assert result["warnings"][0] in answer.out.decode() + answer.err.decode()
 
 
-def test_an_empty_column_is_an_alarm_once(longline: Command, site: Site) -> None:
+def test_an_empty_column_is_reported_once(longline: Command, site: Site) -> None:
     site.pages["/list"] = "".join(listed(number) for number in range(12))
     fields = "{title: b, price: .price}"
     path = longline.write(html("{elements: li}", fields=fields).replace("URL", site.url))
 
-    (_, first), (_, second) = [longline.told("run", path, "--fresh") for _ in range(2)]
+    (_, first), (_, second) = [longline.result("run", path, "--fresh") for _ in range(2)]
 
     assert "price" in first["reason"]
     assert second["reason"] is None
 
 
 @pytest.mark.real_time
-async def test_what_n8n_leaves_empty_is_no_alarm(longline: Command) -> None:
+async def test_usually_empty_fields_are_not_reported(longline: Command) -> None:
     async with PracticeWeb(WebOptions(items=30, seed=1)) as web:
         addresses = {"site_url": web.site_url, "api_url": web.api_url}
         settings = [f"--set={name}={value}" for name, value in addresses.items()]
         words = ("run", "n8n", *settings, "--set=transcripts=false", "--rate=unlimited")
-        _, told = await asyncio.to_thread(longline.told, *words)
+        _, result = await asyncio.to_thread(longline.result, *words)
 
-    assert (told["state"], told["reason"]) == ("complete", None)
+    assert (result["state"], result["reason"]) == ("complete", None)
 
 
 # ---------------------------------------------------------------- one bad input
 
 
-def test_a_broken_manifest_costs_no_other_source(longline: Command, site: Site) -> None:
+def test_a_broken_manifest_does_not_affect_other_sources(longline: Command, site: Site) -> None:
     site.pages["/list"] = listed(1)
     (longline.folder / "sources").mkdir()
     good = html("{elements: li}").replace("URL", site.url)
@@ -265,17 +265,17 @@ def test_a_broken_manifest_costs_no_other_source(longline: Command, site: Site) 
     longline.write(good.replace("items:", "itmes:"), "sources/broken.yaml")
 
     answer = longline("run", "--all")
-    _, count = longline.told("records", "count")
+    _, count = longline.result("records", "count")
 
     assert (answer.code, count) == (2, {"records": 1})
 
 
-def test_a_page_that_is_nested_a_million_deep_costs_its_item(longline: Command, site: Site) -> None:
+def test_a_deeply_nested_page_fails_only_its_item(longline: Command, site: Site) -> None:
     site.pages["/list"] = '<h3><a href="/p/1">1</a></h3><h3><a href="/p/2">2</a></h3>'
     site.pages["/p/1"] = "<b>One</b>" + "<div>" * 1_000_000
     site.pages["/p/2"] = "<b>Two</b>"
     path = longline.write(html("h3 a").replace("URL", site.url))
 
-    code, told = longline.told("run", path)
+    code, result = longline.result("run", path)
 
-    assert (code, told["stored"], told["discovered"]) == (3, 1, 2)
+    assert (code, result["stored"], result["discovered"]) == (3, 1, 2)

@@ -27,7 +27,7 @@ def arguments(web: PracticeWeb, home: Path, *more: str) -> list[str]:
     return ["n8n", *words, "--rate", "50", "--home", str(home), *more]
 
 
-def test_a_plan_says_how_much_how_fast_and_how_long(web: PracticeWeb, tmp_path: Path) -> None:
+def test_a_plan_has_items_requests_rate_and_duration(web: PracticeWeb, tmp_path: Path) -> None:
     answer = CliRunner().invoke(plan_command, arguments(web, tmp_path))
 
     assert answer.exit_code == 0, answer.output
@@ -39,8 +39,8 @@ def test_a_plan_says_how_much_how_fast_and_how_long(web: PracticeWeb, tmp_path: 
 def test_a_plan_can_be_read_by_a_program(web: PracticeWeb, tmp_path: Path) -> None:
     answer = CliRunner().invoke(plan_command, arguments(web, tmp_path, "--limit", "10", "--json"))
 
-    told = json.loads(answer.output)
-    assert (told["items"], told["requests"], told["certainty"]) == (10, 13, "known")
-    assert (told["discovery_requests"], told["requests_per_item"]) == (3, 1)
-    assert told["items_at_least"] is None
-    assert (told["domains"][0]["rate"], told["domains"][0]["burst"]) == (50, 5)
+    result = json.loads(answer.output)
+    assert (result["items"], result["requests"], result["certainty"]) == (10, 13, "known")
+    assert (result["discovery_requests"], result["requests_per_item"]) == (3, 1)
+    assert result["items_at_least"] is None
+    assert (result["domains"][0]["rate"], result["domains"][0]["burst"]) == (50, 5)

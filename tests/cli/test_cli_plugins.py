@@ -34,11 +34,11 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_plugins_are_listed_with_what_is_wrong_with_them(longline: Terminal) -> None:
     answer = longline("plugins", "--json")
 
-    told = {one["name"]: one["problem"] for one in answer.last if one["distribution"] == "fleet"}
+    result = {one["name"]: one["problem"] for one in answer.last if one["distribution"] == "fleet"}
     assert answer.code == 0
-    assert (told["boats"], told["rows"]) == (None, None)
-    assert "longline.Source" in told["wrecks"]
-    assert "Paper" in told["paper"]
+    assert (result["boats"], result["rows"]) == (None, None)
+    assert "longline.Source" in result["wrecks"]
+    assert "Paper" in result["paper"]
 
 
 @pytest.mark.usefixtures("fleet")

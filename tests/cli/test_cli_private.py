@@ -55,7 +55,7 @@ def test_everything_in_a_home_is_private(filled: Path) -> None:
     assert {name: f"{mode:o}" for name, mode in found.items() if mode & 0o077} == {}
 
 
-def test_what_the_user_asks_for_follows_the_umask(filled: Path, tmp_path: Path) -> None:
+def test_exports_follow_the_umask(filled: Path, tmp_path: Path) -> None:
     del filled
 
     for name in ("out.csv", "found.yaml"):
@@ -78,8 +78,8 @@ def test_doctor_reports_and_fixes_an_older_home(filled: Path, longline: Terminal
     after = longline("doctor", "--json").last
 
     verdicts = [
-        [one["verdict"] for one in told if one["about"] == "permissions"]
-        for told in (before, fixed.last, after)
+        [one["verdict"] for one in result if one["about"] == "permissions"]
+        for result in (before, fixed.last, after)
     ]
     assert verdicts == [["warning"], ["ok", "ok"], ["ok"]]
     assert {name: f"{mode:o}" for name, mode in modes(filled).items() if mode & 0o077} == {}

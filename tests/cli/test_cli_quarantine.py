@@ -63,7 +63,7 @@ def manifest(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def job(longline: Terminal, manifest: Path) -> str:
-    """Return a job of three goods, of which two do not fit."""
+    """Return a job of three items, of which two are quarantined."""
     answer = longline("run", manifest, "--json")
     assert (answer.code, answer.last["quarantined"]) == (3, 2)
     name: str = answer.last["job"]
@@ -81,7 +81,7 @@ def test_other_fields_of_lines_are_read_again_before_they_are_stored(
     assert longline("records", "show", "b", "--json").last["data"] == {"title": "b"}
 
 
-def test_lines_of_another_command_are_not_taken_for_those_of_the_job(
+def test_export_tasks_of_another_job_are_not_shown(
     longline: Terminal, job: str, manifest: Path
 ) -> None:
     write_manifest(manifest, MENDED)
@@ -116,11 +116,11 @@ def test_an_element_is_read_again_from_the_archived_page(
 def test_reasons_are_listed_with_their_counts(longline: Terminal, job: str) -> None:
     answer = longline("quarantine", "list", job, "--json")
 
-    told = {tuple(one["keys"]): (one["count"], fields_of(one["reason"])) for one in answer.last}
-    assert told == {("b",): (1, ["price"]), ("c",): (1, ["price", "title"])}
+    result = {tuple(one["keys"]): (one["count"], fields_of(one["reason"])) for one in answer.last}
+    assert result == {("b",): (1, ["price"]), ("c",): (1, ["price", "title"])}
 
 
-def test_people_see_a_table(longline: Terminal, job: str) -> None:
+def test_limits_are_shown_as_a_table(longline: Terminal, job: str) -> None:
     answer = longline("quarantine", "list")
     groups = longline("quarantine", "list", "--json").last
 
@@ -139,17 +139,15 @@ def test_an_empty_quarantine_is_reported_as_empty(longline: Terminal) -> None:
     assert longline("quarantine", "list", "--json").last == []
 
 
-def test_an_item_is_shown_with_all_that_is_wrong_and_what_it_was_made_of(
-    longline: Terminal, job: str
-) -> None:
-    told = longline("quarantine", "show", job, "c", "--json").last
+def test_a_quarantined_item_is_shown_with_problems_and_layers(longline: Terminal, job: str) -> None:
+    result = longline("quarantine", "show", job, "c", "--json").last
 
-    assert fields_of("; ".join(told["problems"])) == ["price", "title"]
-    assert "0" in told["problems"][0]  # the least that it may be
-    assert [fields["price"] for fields in told["raw"].values()] == [-1]
+    assert fields_of("; ".join(result["problems"])) == ["price", "title"]
+    assert "0" in result["problems"][0]  # the least that it may be
+    assert [fields["price"] for fields in result["raw"].values()] == [-1]
 
 
-def test_what_a_site_wrote_does_not_steer_the_terminal(longline: Terminal, job: str) -> None:
+def test_site_text_does_not_control_the_terminal(longline: Terminal, job: str) -> None:
     answer = longline("quarantine", "show", job, "b")
     (problem,) = longline("quarantine", "show", job, "b", "--json").last["problems"]
 
@@ -159,16 +157,16 @@ def test_what_a_site_wrote_does_not_steer_the_terminal(longline: Terminal, job: 
     assert "\x1b[31m" not in answer.out
 
 
-def test_a_mended_manifest_makes_records_of_what_was_held(
+def test_a_fixed_manifest_turns_quarantined_items_into_records(
     longline: Terminal, job: str, manifest: Path
 ) -> None:
     write_manifest(manifest, MENDED)
 
     answer = longline("quarantine", "replay", job, "--json")
 
-    told = answer.last
-    assert (answer.code, told["items"], told["stored"], told["skipped"]) == (0, 2, 1, 1)
-    assert (told["state"], told["requests"]) == ("complete", 0)
+    result = answer.last
+    assert (answer.code, result["items"], result["stored"], result["skipped"]) == (0, 2, 1, 1)
+    assert (result["state"], result["requests"]) == ("complete", 0)
     assert longline("jobs", job, "--json").last["state"] == "complete"
     assert longline("records", "show", "b", "--json").last["data"]["price"] == "five"
 
@@ -180,23 +178,23 @@ def test_a_manifest_can_be_named_and_tried_first(
     write_manifest(other, MENDED)
 
     words = ("quarantine", "replay", job, "--source", other, "--dry-run")
-    answer, told = longline(*words), longline(*words, "--json").last
+    answer, result = longline(*words), longline(*words, "--json").last
 
     assert answer.code == 0
     assert job in answer.out
-    assert (told["dry_run"], told["stored"], told["skipped"]) == (True, 1, 1)
-    assert told["requests"] == 0
+    assert (result["dry_run"], result["stored"], result["skipped"]) == (True, 1, 1)
+    assert result["requests"] == 0
     assert len(longline("quarantine", "list", "--json").last) == 2
 
 
 def test_without_a_change_everything_stays(longline: Terminal, job: str) -> None:
     answer = longline("quarantine", "replay", job)
-    told = longline("quarantine", "replay", job, "--json").last
+    result = longline("quarantine", "replay", job, "--json").last
 
     assert answer.code == 3
-    assert (told["quarantined"], told["requests"], told["state"]) == (2, 0, "partial")
-    assert set(told["reasons"]) == {"b", "c"}
-    assert all(f"{key}: {reason}" in answer.out for key, reason in told["reasons"].items())
+    assert (result["quarantined"], result["requests"], result["state"]) == (2, 0, "partial")
+    assert set(result["reasons"]) == {"b", "c"}
+    assert all(f"{key}: {reason}" in answer.out for key, reason in result["reasons"].items())
     assert "partial" in answer.out
 
 
@@ -233,9 +231,9 @@ def test_a_file_that_is_gone_leaves_the_copy_of_the_job(
 def test_one_item_can_be_replayed(longline: Terminal, job: str, manifest: Path) -> None:
     write_manifest(manifest, MENDED)
 
-    told = longline("quarantine", "replay", job, "--key", "b", "--json").last
+    result = longline("quarantine", "replay", job, "--key", "b", "--json").last
 
-    assert (told["stored"], told["state"]) == (1, "partial")
+    assert (result["stored"], result["state"]) == (1, "partial")
 
 
 def test_another_source_is_refused(longline: Terminal, job: str, tmp_path: Path) -> None:

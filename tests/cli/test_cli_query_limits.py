@@ -1,4 +1,4 @@
-"""Options of queries that no database could count to, or that say nothing."""
+"""Values of query options that are too large or meaningless."""
 
 from __future__ import annotations
 
@@ -21,11 +21,9 @@ HUGE = "99999999999999999999"
         ("records", "list", "--order", " - "),
     ],
 )
-def test_what_means_nothing_is_refused_in_a_sentence(
-    longline: Terminal, words: tuple[str, ...]
-) -> None:
-    told = longline(*words)
+def test_meaningless_values_are_refused(longline: Terminal, words: tuple[str, ...]) -> None:
+    result = longline(*words)
 
-    assert (told.code, told.out) == (2, "")
-    assert words[-2] in told.err
-    assert "Traceback" not in told.err
+    assert (result.code, result.out) == (2, "")
+    assert words[-2] in result.err
+    assert "Traceback" not in result.err

@@ -1,4 +1,4 @@
-"""What became of records, on the command line."""
+"""History of records on the command line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_record_is_compared_version_by_version(twice: Terminal) -> None:
     assert twice("records", "diff", "1", "--from", "2", "--to", "2", "--json").last[0]["to"] == 2
 
 
-def test_the_values_of_a_field_are_drawn(twice: Terminal) -> None:
+def test_history_shows_values_and_changes(twice: Terminal) -> None:
     lines = twice("records", "history", "1", "price").out.splitlines()
     points = twice("records", "history", "1", "price", "--json").last
 
@@ -65,7 +65,7 @@ def test_a_field_that_a_record_never_had_is_noted_on_stderr(twice: Terminal) -> 
 
 
 @pytest.mark.parametrize("words", [["changes"], ["diff", "1"]])
-def test_of_long_texts_the_part_that_differs_is_shown(
+def test_long_texts_show_the_differing_part(
     longline: Terminal, shop: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -84,24 +84,24 @@ def test_of_long_texts_the_part_that_differs_is_shown(
 
 def test_two_runs_are_compared(twice: Terminal) -> None:
     answer = twice("records", "changes", "shop")
-    told = twice("records", "changes", "--json").last
+    result = twice("records", "changes", "--json").last
 
     counts = {"appeared": 0, "changed": 2, "disappeared": 1, "unchanged": 0, "unknown": 0}
-    assert told["counts"] == counts
+    assert result["counts"] == counts
     assert all(f"{count} {fate}" in answer.out for fate, count in counts.items())
     assert "\ndisappeared\n  0\n" in answer.out
-    assert told["disappeared"] == ["0"]
-    assert told["changed"]["2"] == [{"field": "price", "old": 5, "new": 8}]
+    assert result["disappeared"] == ["0"]
+    assert result["changed"]["2"] == [{"field": "price", "old": 5, "new": 8}]
 
 
 def test_the_first_run_is_compared_with_nothing(longline: Terminal, shop: Path) -> None:
     longline("run", shop, "--set", "things=30")
 
     answer = longline("records", "changes")
-    told = longline("records", "changes", "--json").last
+    result = longline("records", "changes", "--json").last
 
-    assert told["from"] is None
-    assert len(told["appeared"]) == 30
+    assert result["from"] is None
+    assert len(result["appeared"]) == 30
     assert "30 appeared" in answer.out
     last = answer.out.splitlines()[-1]
     assert "10" in re.findall(r"\d+", last)  # those that are not listed
@@ -112,13 +112,13 @@ def test_a_run_with_a_limit_leaves_other_records_unknown(twice: Terminal, shop: 
     twice("run", shop, "--limit", "1")
 
     answer = twice("records", "changes")
-    told = twice("records", "changes", "--json").last
+    result = twice("records", "changes", "--json").last
 
-    assert (told["disappeared"], list(told["unknown"])) == ([], ["2"])
-    about = [caveat for caveat in told["caveats"] if told["to"] in caveat]
+    assert (result["disappeared"], list(result["unknown"])) == ([], ["2"])
+    about = [caveat for caveat in result["caveats"] if result["to"] in caveat]
     assert any(re.search(r"\b1\b", caveat) for caveat in about)  # the limit
-    assert all(caveat in answer.out for caveat in told["caveats"])
-    assert f"2  {told['unknown']['2']}" in answer.out
+    assert all(caveat in answer.out for caveat in result["caveats"])
+    assert f"2  {result['unknown']['2']}" in answer.out
 
 
 def test_changes_since_a_time_are_one_step_a_record(twice: Terminal) -> None:
@@ -150,7 +150,7 @@ def test_changes_since_a_time_are_one_step_a_record(twice: Terminal) -> None:
         (["changes", "shops", "--since", "1d"], BadOption, "source", ("shops", "shop")),
     ],
 )
-def test_what_cannot_be_compared_is_refused(
+def test_invalid_comparisons_are_refused(
     twice: Terminal,
     words: list[str],
     error: type[Exception],

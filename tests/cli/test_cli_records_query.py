@@ -61,14 +61,12 @@ def keys(hats: Terminal, *words: str) -> list[str]:
         (["--since", "36h", "--where", "@version=2"], ["felt"]),
     ],
 )
-def test_records_are_listed_by_what_is_asked(
-    hats: Terminal, words: list[str], expected: list[str]
-) -> None:
+def test_records_are_filtered(hats: Terminal, words: list[str], expected: list[str]) -> None:
     assert keys(hats, *words) == expected
     assert hats("records", "count", *words).out == f"{len(expected)}\n"
 
 
-def test_chosen_columns_are_shown_and_told(hats: Terminal) -> None:
+def test_chosen_columns_are_shown_and_in_the_json(hats: Terminal) -> None:
     words = ("records", "list", "--columns", "price,made.in,@score", "--order", "price")
 
     table = hats(*words).out.splitlines()
@@ -86,7 +84,7 @@ def test_chosen_columns_are_shown_and_told(hats: Terminal) -> None:
     }
 
 
-def test_a_table_fits_and_nothing_in_it_steers_the_terminal(
+def test_a_table_fits_and_cannot_control_the_terminal(
     hats: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "50")
@@ -131,7 +129,7 @@ def test_a_record_is_shown_as_it_was(hats: Terminal) -> None:
         (["--source", "hat"], "source", ["hats"]),
     ],
 )
-def test_what_cannot_be_queried_is_refused_in_one_line(
+def test_invalid_queries_are_refused_in_one_line(
     hats: Terminal, words: list[str], option: str, named: list[str]
 ) -> None:
     answer = hats("records", "list", *words)
@@ -143,7 +141,7 @@ def test_what_cannot_be_queried_is_refused_in_one_line(
     assert answer.err.count("\n") == 1
 
 
-def test_a_class_may_be_written_in_any_case(hats: Terminal) -> None:
+def test_a_grade_may_be_written_in_any_case(hats: Terminal) -> None:
     assert keys(hats, "--grade", "poor") == keys(hats, "--grade", "Poor") != []
 
 

@@ -31,35 +31,35 @@ def hats(longline: Terminal, home: Path) -> Terminal:
     return longline
 
 
-def test_of_a_source_every_field_is_told(hats: Terminal) -> None:
+def test_stats_show_every_field_of_a_source(hats: Terminal) -> None:
     answer = hats("records", "stats", "hats")
-    told = hats("records", "stats", "hats", "--json").last
+    result = hats("records", "stats", "hats", "--json").last
 
     assert "20" in re.findall(r"\d+", answer.out.splitlines()[0])
     assert "95.0%" in answer.out
     assert "[b]�title" in answer.out
-    assert (told["source"], told["records"], told["is_cut"]) == ("hats", 20, False)
-    assert [one["field"] for one in told["fields"]] == ["price", "[b]\x1btitle", "n"]
-    assert told["fields"][0]["numbers"]["largest"] == 19
+    assert (result["source"], result["records"], result["is_cut"]) == ("hats", 20, False)
+    assert [one["field"] for one in result["fields"]] == ["price", "[b]\x1btitle", "n"]
+    assert result["fields"][0]["numbers"]["largest"] == 19
 
 
 def test_statistics_are_of_what_matches(hats: Terminal) -> None:
-    told = hats("records", "stats", "--where", "price>10", "--json").last
+    result = hats("records", "stats", "--where", "price>10", "--json").last
 
-    assert (told["source"], told["records"]) == (None, 9)
+    assert (result["source"], result["records"]) == (None, 9)
 
 
 @pytest.mark.parametrize("name", ["stats", "quality"])
 def test_statistics_of_no_record_are_empty(hats: Terminal, name: str) -> None:
     answer = hats("records", name, "--where", "price>99")
-    told = hats("records", name, "--where", "price>99", "--json").last
+    result = hats("records", name, "--where", "price>99", "--json").last
 
     assert (answer.code, answer.out.count("\n")) == (0, 1)
-    assert told["records"] == 0
+    assert result["records"] == 0
 
 
 @pytest.mark.parametrize("name", ["stats", "quality"])
-def test_a_source_of_which_there_is_nothing_is_refused(hats: Terminal, name: str) -> None:
+def test_statistics_of_an_unknown_source_are_refused(hats: Terminal, name: str) -> None:
     answer = hats("records", name, "hat")
 
     assert (answer.code, answer.out) == (2, "")
@@ -75,26 +75,26 @@ def test_without_a_source_each_one_is_counted(hats: Terminal) -> None:
     assert "shoes" in hats("records", "stats").out
 
 
-def test_quality_says_what_points_are_lost_for(hats: Terminal) -> None:
+def test_quality_shows_reasons_for_lost_points(hats: Terminal) -> None:
     answer = hats("records", "quality", "hats")
-    told = hats("records", "quality", "hats", "--json").last
+    result = hats("records", "quality", "hats", "--json").last
 
     first, *lines = answer.out.splitlines()
     assert {"20", "47.5"} <= set(re.findall(r"[\d.]*\d", first))
     assert any({"90", "100"} <= set(re.findall(r"\d+", line)) for line in lines)
     assert "no price" in answer.out
-    assert (told["records"], told["mean"]) == (20, 47.5)
-    assert told["histogram"] == [2] * 10
-    assert told["grades"] == {"Poor": 14, "Good": 6}
-    assert told["reasons"] == [{"part": "fields", "reason": "no price", "records": 20}]
+    assert (result["records"], result["mean"]) == (20, 47.5)
+    assert result["histogram"] == [2] * 10
+    assert result["grades"] == {"Poor": 14, "Good": 6}
+    assert result["reasons"] == [{"part": "fields", "reason": "no price", "records": 20}]
 
 
 def test_records_without_a_score_have_no_mean(hats: Terminal) -> None:
     answer = hats("records", "quality", "shoes")
-    told = hats("records", "quality", "shoes", "--json").last
+    result = hats("records", "quality", "shoes", "--json").last
 
     assert re.findall(r"\d+", answer.out.splitlines()[0]) == ["1"]
-    assert (told["records"], told["mean"]) == (1, None)
+    assert (result["records"], result["mean"]) == (1, None)
 
 
 @pytest.mark.parametrize("name", ["stats", "quality"])

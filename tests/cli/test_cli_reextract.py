@@ -99,29 +99,29 @@ def louder(tmp_path: Path) -> Path:
 
 def test_the_same_source_makes_the_same_records(longline: Terminal, job: str) -> None:
     answer = longline("reextract", job)
-    told = longline("reextract", job, "--json").last
+    result = longline("reextract", job, "--json").last
 
     assert answer.code == 0
     assert job in answer.out
-    assert (told["items"], told["same"], told["changed"], told["new"]) == (3, 3, 0, 0)
-    assert told["requests"] == 0
+    assert (result["items"], result["same"], result["changed"], result["new"]) == (3, 3, 0, 0)
+    assert result["requests"] == 0
 
 
-def test_changes_are_shown_and_nothing_is_written(
+def test_reextract_shows_changes_without_writing(
     longline: Terminal, job: str, louder: Path
 ) -> None:
     answer = longline("reextract", job, "--source", louder)
-    told = longline("reextract", job, "--source", louder, "--json").last
+    result = longline("reextract", job, "--source", louder, "--json").last
 
     assert answer.code == 0
-    assert (told["same"], told["changed"], told["written"]) == (2, 1, 0)
+    assert (result["same"], result["changed"], result["written"]) == (2, 1, 0)
     assert "page [/b] 1" in answer.out
     assert "PAGE [/B] 1" in answer.out
     assert "--write" in answer.out
     assert "page [/b] 1" in longline("records", "show", "1").out
 
 
-def test_changes_are_written_when_asked_for(longline: Terminal, job: str, louder: Path) -> None:
+def test_reextract_writes_changes_on_request(longline: Terminal, job: str, louder: Path) -> None:
     answer = longline("reextract", job, "--source", louder, "--write", "--json")
 
     assert answer.code == 0
@@ -137,12 +137,12 @@ def test_a_source_that_fails_exits_with_3(longline: Terminal, job: str, tmp_path
     path.write_text(STRICT)
 
     words = ("reextract", job, "--source", path, "--limit", "2")
-    answer, told = longline(*words), longline(*words, "--json").last
+    answer, result = longline(*words), longline(*words, "--json").last
 
     assert answer.code == 3
-    assert (told["failed"], set(told["failures"])) == (2, {"0", "1"})
-    assert all(f"failed {key}: {why}" in answer.out for key, why in told["failures"].items())
-    assert "ValueError: no [/b] price" in told["failures"]["0"]
+    assert (result["failed"], set(result["failures"])) == (2, {"0", "1"})
+    assert all(f"failed {key}: {why}" in answer.out for key, why in result["failures"].items())
+    assert "ValueError: no [/b] price" in result["failures"]["0"]
 
 
 def test_a_manifest_is_read_again_from_its_file(
@@ -153,13 +153,13 @@ def test_a_manifest_is_read_again_from_its_file(
 
     answer = longline("reextract", job, "--json")
 
-    told = answer.last
-    assert (answer.code, told["items"], told["changed"], told["requests"]) == (0, 3, 3, 0)
-    assert told["changes"]["r1"] == [{"field": "name", "old": "name 1", "new": "title 1"}]
-    assert told["discovery"] == {"repeated": True, "problem": None}
+    result = answer.last
+    assert (answer.code, result["items"], result["changed"], result["requests"]) == (0, 3, 3, 0)
+    assert result["changes"]["r1"] == [{"field": "name", "old": "name 1", "new": "title 1"}]
+    assert result["discovery"] == {"repeated": True, "problem": None}
 
 
-def test_items_that_are_not_found_any_more_exit_with_3(
+def test_items_no_longer_discovered_exit_with_3(
     longline: Terminal, manifest_job: tuple[str, Path, str]
 ) -> None:
     job, path, site = manifest_job
@@ -216,41 +216,39 @@ def gone_from(problems: list[str], path: Path) -> list[str]:
     return re.findall(r"\d+", problem.removeprefix(path.name))
 
 
-def test_what_the_archive_holds_can_be_asked_and_checked(
-    longline: Terminal, job: str, home: Path
-) -> None:
+def test_the_archive_has_stats_and_verification(longline: Terminal, job: str, home: Path) -> None:
     del job
 
     totals = longline("archive", "stats", "--json").last
     sound, intact = longline("archive", "verify"), longline("archive", "verify", "--json")
     (path,) = (home / "archive").glob("*.warc.gz")
     path.write_bytes(path.read_bytes()[:-30])
-    damaged, told = longline("archive", "verify"), longline("archive", "verify", "--json").last
+    damaged, result = longline("archive", "verify"), longline("archive", "verify", "--json").last
 
     assert (totals["files"], totals["answers"], totals["jobs"]) == (1, 3, 1)
     assert (sound.code, sound.out.count("\n")) == (0, 1)
     assert intact.last == {"problems": [], "notes": []}
     assert damaged.code == 3
-    assert gone_from(told["problems"], path) == ["1"]
-    assert len(told["notes"]) == 1
-    assert all(one in damaged.out for one in told["problems"] + told["notes"])
+    assert gone_from(result["problems"], path) == ["1"]
+    assert len(result["notes"]) == 1
+    assert all(one in damaged.out for one in result["problems"] + result["notes"])
 
 
-def test_an_archive_whose_files_were_deleted_is_not_found_sound(
+def test_missing_archive_files_fail_the_verification(
     longline: Terminal, job: str, home: Path
 ) -> None:
     del job
     (path,) = (home / "archive").glob("*.warc.gz")
     path.unlink()
 
-    told = longline("archive", "verify", "--json")
+    result = longline("archive", "verify", "--json")
 
-    assert told.code == 3
-    assert gone_from(told.last["problems"], path) == ["3"]
-    assert told.last["notes"] == []
+    assert result.code == 3
+    assert gone_from(result.last["problems"], path) == ["3"]
+    assert result.last["notes"] == []
 
 
-def test_a_record_that_a_killed_process_left_cut_is_no_reason_to_worry(
+def test_a_truncated_last_archive_record_is_not_a_problem(
     longline: Terminal, job: str, home: Path
 ) -> None:
     del job

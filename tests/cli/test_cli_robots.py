@@ -25,7 +25,7 @@ Sitemap: https://x.test/map.xml
 
 
 class Site(ThreadingHTTPServer):
-    """Answers robots.txt as it is told, and counts how often."""
+    """Answers robots.txt as it is result, and counts how often."""
 
     text = TEXT
     status = 200
@@ -71,31 +71,31 @@ def robots(home: Path, *words: str) -> Result:
 
 def test_a_refusal_names_rule_line_and_group(tmp_path: Path, web: Site) -> None:
     answer = robots(tmp_path, f"{web.url}/closed/a")
-    told = json.loads(robots(tmp_path, f"{web.url}/closed/a", "--json").output)
+    result = json.loads(robots(tmp_path, f"{web.url}/closed/a", "--json").output)
 
     assert answer.exit_code == 4
-    assert (told["is_allowed"], told["agent"], told["crawl_delay"]) == (False, "longline", 4)
-    assert (told["group"], told["line"], told["rule"]) == ("*", 2, "Disallow: /closed")
-    assert told["status"] == 200
+    assert (result["is_allowed"], result["agent"], result["crawl_delay"]) == (False, "longline", 4)
+    assert (result["group"], result["line"], result["rule"]) == ("*", 2, "Disallow: /closed")
+    assert result["status"] == 200
     shown = (f"{web.url}/closed/a", "longline", "Disallow: /closed", "200", "4 s")
     assert all(one in answer.output for one in shown)
 
 
-def test_a_permission_exits_with_zero(tmp_path: Path, web: Site) -> None:
+def test_an_allowed_url_exits_with_zero(tmp_path: Path, web: Site) -> None:
     answer = robots(tmp_path, f"{web.url}/open")
-    told = json.loads(robots(tmp_path, f"{web.url}/open", "--json").output)
+    result = json.loads(robots(tmp_path, f"{web.url}/open", "--json").output)
 
     assert answer.exit_code == 0
     assert f"{web.url}/open" in answer.output
-    assert (told["is_allowed"], told["rule"]) == (True, None)
+    assert (result["is_allowed"], result["rule"]) == (True, None)
 
 
-def test_a_program_is_told_the_same(tmp_path: Path, web: Site) -> None:
+def test_limits_are_available_as_json(tmp_path: Path, web: Site) -> None:
     answer = robots(tmp_path, f"{web.url}/closed", "--agent", "Friend/1.0", "--json")
 
-    told = json.loads(answer.output)
-    assert told.pop("fetched_at")
-    assert told == {
+    result = json.loads(answer.output)
+    assert result.pop("fetched_at")
+    assert result == {
         "is_allowed": True,
         "url": f"{web.url}/closed",
         "agent": "Friend/1.0",
@@ -111,18 +111,18 @@ def test_a_program_is_told_the_same(tmp_path: Path, web: Site) -> None:
     }
 
 
-def test_the_name_in_our_user_agent_is_the_one_that_counts(
+def test_robots_uses_the_name_in_the_user_agent(
     tmp_path: Path, web: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LONGLINE_USER_AGENT", "Friend/2.0 (+mailto:me@friend.test)")
 
     answer = robots(tmp_path, f"{web.url}/closed", "--json")
 
-    told = json.loads(answer.output)
-    assert (answer.exit_code, told["agent"], told["group"]) == (0, "friend", "friend")
+    result = json.loads(answer.output)
+    assert (answer.exit_code, result["agent"], result["group"]) == (0, "friend", "friend")
 
 
-def test_a_copy_is_kept_until_a_fresh_one_is_wanted(tmp_path: Path, web: Site) -> None:
+def test_robots_txt_is_stored_until_fresh_is_requested(tmp_path: Path, web: Site) -> None:
     robots(tmp_path, f"{web.url}/closed")
     web.text = ""
 
@@ -134,7 +134,7 @@ def test_a_copy_is_kept_until_a_fresh_one_is_wanted(tmp_path: Path, web: Site) -
     assert len(web.agents) == 2
 
 
-def test_we_say_who_we_are(tmp_path: Path, web: Site) -> None:
+def test_requests_have_the_user_agent(tmp_path: Path, web: Site) -> None:
     robots(tmp_path, f"{web.url}/open", "--agent", "somebody")
 
     assert web.agents[0].startswith("longline/")
@@ -149,17 +149,17 @@ def test_no_robots_txt_allows_all(tmp_path: Path, web: Site) -> None:
     assert "404" in answer.output
 
 
-def test_unknown_rules_are_not_a_permission(tmp_path: Path, web: Site) -> None:
+def test_unknown_robots_rules_disallow_the_url(tmp_path: Path, web: Site) -> None:
     web.status = 501
 
     answer = robots(tmp_path, f"{web.url}/open")
-    told = json.loads(robots(tmp_path, f"{web.url}/open", "--json").output)
+    result = json.loads(robots(tmp_path, f"{web.url}/open", "--json").output)
 
     assert answer.exit_code == 4
-    assert told["problem"] in answer.output
-    assert (told["is_allowed"], told["status"]) == (False, None)
-    assert f"{web.url}/robots.txt" in told["problem"]
-    assert "501" in told["problem"]
+    assert result["problem"] in answer.output
+    assert (result["is_allowed"], result["status"]) == (False, None)
+    assert f"{web.url}/robots.txt" in result["problem"]
+    assert "501" in result["problem"]
 
 
 @pytest.mark.parametrize("url", ["example.org/a", "/a", "ftp://example.org/a", "https://"])

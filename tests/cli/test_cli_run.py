@@ -1,4 +1,4 @@
-"""Running from the command line: exit codes, the last line of `--json`, stopping and going on."""
+"""`longline run`: exit codes, the last line of `--json`, stopping and resuming."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_person_gets_a_summary_that_adds_up(longline: Terminal, shop: Path) ->
     assert job["job"] in answer.err.splitlines()[0]
 
 
-def test_a_paused_job_says_how_to_go_on(longline: Terminal, shop: Path) -> None:
+def test_a_paused_job_shows_how_to_resume(longline: Terminal, shop: Path) -> None:
     answer = longline("run", shop, "--set", "closed=true")
 
     (job,) = longline("jobs", "--json").last
@@ -114,18 +114,16 @@ def test_a_paused_job_says_how_to_go_on(longline: Terminal, shop: Path) -> None:
     assert f"longline resume {job['job']} --ignore-robots shop.test" in last
 
 
-def test_an_override_of_robots_given_on_the_way_is_kept_in_the_job(
-    longline: Terminal, shop: Path
-) -> None:
+def test_ignore_robots_of_resume_is_stored_in_the_job(longline: Terminal, shop: Path) -> None:
     job = longline("run", shop, "--set", "closed=true", "--json").last["job"]
 
     longline("resume", job, "--ignore-robots", "a.test", "--ignore-robots", "b.test")
     longline("resume", job, "--ignore-robots", "c.test")
 
-    told = longline("jobs", job, "--json").last
-    assert told["settings"]["ignore_robots"] == ["a.test", "b.test", "c.test"]
+    result = longline("jobs", job, "--json").last
+    assert result["settings"]["ignore_robots"] == ["a.test", "b.test", "c.test"]
     recorded = [
-        one["data"]["ignore_robots"] for one in told["events"] if "ignore_robots" in one["data"]
+        one["data"]["ignore_robots"] for one in result["events"] if "ignore_robots" in one["data"]
     ]
     assert recorded[-1] == ["a.test", "b.test", "c.test"]
 
@@ -147,9 +145,7 @@ def test_the_same_settings_are_the_same_job_wherever_they_were_written(
     }
 
 
-def test_running_the_same_command_again_goes_on_with_the_job(
-    longline: Terminal, shop: Path
-) -> None:
+def test_the_same_command_resumes_the_job(longline: Terminal, shop: Path) -> None:
     words = ("run", shop, "--set", "closed=true", "--json")
     first = longline(*words).last["job"]
 
@@ -206,7 +202,7 @@ def start(path: Path, home: Path) -> subprocess.Popen[str]:
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_run_that_gets_a_signal_finishes_what_it_has_and_can_go_on(
+def test_a_signal_drains_the_run_which_can_be_resumed(
     tmp_path: Path, longline: Terminal, number: signal.Signals
 ) -> None:
     path = tmp_path / "slow.py"
@@ -228,7 +224,7 @@ def test_a_run_that_gets_a_signal_finishes_what_it_has_and_can_go_on(
 
 
 @pytest.mark.real_time
-def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
+def test_a_second_signal_stops_immediately(tmp_path: Path) -> None:
     path = tmp_path / "slow.py"
     path.write_text(SLOW.replace("0.02", "600"))
     process = start(path, tmp_path / "home")
@@ -237,13 +233,13 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     process.stderr.readline()
 
     process.send_signal(signal.SIGINT)
-    told = process.stderr.readline()
+    result = process.stderr.readline()
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.6)  # a signal within half a second of the first would not be a second one
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
 
-    assert "Ctrl-C" in told
+    assert "Ctrl-C" in result
     assert err.count("\n") == 1
     assert "Traceback" not in err
     assert process.returncode == 130

@@ -1,4 +1,4 @@
-"""Runs that are left to workers, while Redis is there, away, or will not do."""
+"""Detached runs with a reachable, unreachable or unusable Redis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def away(monkeypatch: pytest.MonkeyPatch) -> str:
     return host
 
 
-def test_a_job_begins_later_when_redis_is_only_away(
+def test_a_submitted_job_starts_when_redis_returns(
     longline: Terminal, shop: Path, away: str
 ) -> None:
     answer = longline("run", shop, *LEFT)
@@ -34,7 +34,7 @@ def test_a_job_begins_later_when_redis_is_only_away(
 
 
 @pytest.mark.usefixtures("away")
-def test_a_program_reads_the_job_although_redis_is_away(longline: Terminal, shop: Path) -> None:
+def test_the_job_is_printed_as_json_without_redis(longline: Terminal, shop: Path) -> None:
     answer = longline("run", shop, *LEFT, "--json")
 
     (job,) = longline("jobs", "--json").last
@@ -42,9 +42,7 @@ def test_a_program_reads_the_job_although_redis_is_away(longline: Terminal, shop
     assert answer.last == {"job": job["job"], "source": "shop", "state": "running"}
 
 
-def test_an_export_is_written_later_when_redis_is_only_away(
-    longline: Terminal, shop: Path, away: str
-) -> None:
+def test_a_detached_export_waits_for_redis(longline: Terminal, shop: Path, away: str) -> None:
     job = longline("run", shop, *LEFT, "--json").last["job"]
 
     answer = longline("export", "--job", job, "-o", "a.csv", "--detach")
@@ -76,7 +74,7 @@ def test_a_refused_password_is_reported_with_its_setting(
 
 
 @pytest.mark.parametrize("address", ["nonsense", "http://127.0.0.1/", "redis://127.0.0.1:word/0"])
-def test_an_address_that_makes_no_sense_leaves_no_job(
+def test_an_invalid_redis_url_creates_no_job(
     longline: Terminal, shop: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LONGLINE_BROKER_URL", address)

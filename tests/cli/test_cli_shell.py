@@ -43,7 +43,7 @@ def test_an_expression_is_run_and_printed(web: PracticeWeb, tmp_path: Path) -> N
     assert asked(url, tmp_path, "text('h1')[0]").strip()
 
 
-def test_json_and_other_pages_are_at_hand(web: PracticeWeb, tmp_path: Path) -> None:
+def test_the_prompt_has_json_and_fetch(web: PracticeWeb, tmp_path: Path) -> None:
     url = f"{web.url}/generated/3/"
 
     assert asked(url, tmp_path, "json") == ""
@@ -51,11 +51,11 @@ def test_json_and_other_pages_are_at_hand(web: PracticeWeb, tmp_path: Path) -> N
     assert asked(url, tmp_path, code) == "{'status': 'OK'} 200\n"
 
 
-def test_a_page_that_is_missing_can_be_looked_at(web: PracticeWeb, tmp_path: Path) -> None:
+def test_a_missing_page_can_be_inspected(web: PracticeWeb, tmp_path: Path) -> None:
     assert asked(f"{web.url}/nowhere", tmp_path, "page.status") == "404\n"
 
 
-def test_a_prompt_knows_the_page(
+def test_the_prompt_has_the_page(
     web: PracticeWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
@@ -104,7 +104,7 @@ def test_an_address_may_be_relative_to_the_last_page(web: PracticeWeb, tmp_path:
 
 
 @pytest.mark.parametrize("url", ["shop.test/x", "/x", "", "http://[::1", "mailto:me@shop.test"])
-def test_what_is_not_an_address_is_a_usage_error(longline: Terminal, url: str) -> None:
+def test_an_invalid_url_is_a_usage_error(longline: Terminal, url: str) -> None:
     answer = longline("shell", url, "-c", "page")
 
     assert answer.code == 2

@@ -33,7 +33,7 @@ def manifest(longline: Terminal, tmp_path: Path, web: PracticeWeb) -> Path:
 
 
 @pytest.mark.parametrize("number", [2, 5, 11])
-def test_a_site_that_nobody_knows_is_collected_without_an_editor(
+def test_an_unknown_site_is_collected_by_a_proposed_manifest(
     longline: Terminal, tmp_path: Path, web: PracticeWeb, number: int
 ) -> None:
     url = f"{web.url}/generated/{number}/"
@@ -72,7 +72,7 @@ def test_a_file_is_never_written_over(longline: Terminal, manifest: Path, web: P
     assert manifest.read_text() == before
 
 
-def test_an_address_must_be_whole(longline: Terminal) -> None:
+def test_a_relative_url_is_refused(longline: Terminal) -> None:
     answer = longline("sources", "new", "example.org", "--yes")
 
     assert answer.code == 2
@@ -84,12 +84,12 @@ def test_a_check_shows_fields_selectors_requests_and_time(
     longline: Terminal, manifest: Path, web: PracticeWeb
 ) -> None:
     answer = longline("sources", "check", manifest)
-    told = longline("sources", "check", manifest, "--json").last
+    result = longline("sources", "check", manifest, "--json").last
 
-    (item,) = told["items"]
+    (item,) = result["items"]
     assert answer.code == 0
     assert (item["action"], item["quality"]["score"]) == ("store", 100)
-    assert told["discovery"]["requests"]
+    assert result["discovery"]["requests"]
     assert f"GET {web.url}/generated/3/\n" in answer.out  # which finds the items
     assert f"GET {item['url']}\n" in answer.out
     assert all(shown in answer.out for shown in (" page ", " css h1.", "200", "100"))
@@ -99,9 +99,9 @@ def test_a_page_that_lacks_what_is_required_is_exit_code_3(
     longline: Terminal, manifest: Path, web: PracticeWeb
 ) -> None:
     words = ("sources", "check", manifest, "--url", f"{web.url}/robots.txt")
-    answer, told = longline(*words), longline(*words, "--json").last
+    answer, result = longline(*words), longline(*words, "--json").last
 
-    (item,) = told["items"]
+    (item,) = result["items"]
     assert answer.code == 3
     assert item["action"] == "quarantine"
     assert "title" in item["reason"]
@@ -115,18 +115,18 @@ def test_a_recorded_page_is_a_test(longline: Terminal, manifest: Path, tmp_path:
     same = longline("sources", "test", folder)
     manifest.write_text(manifest.read_text().replace("title:", "headline:"))
     differs = longline("sources", "test", folder)
-    (told,) = longline("sources", "test", folder, "--json").last
+    (result,) = longline("sources", "test", folder, "--json").last
 
     assert f"longline sources test {folder}" in recorded.out
     assert (same.code, same.out.count("\n")) == (0, 1)
     assert same.out.startswith(f"{folder}: ")
     assert differs.code == 1
-    assert {"title", "headline"} <= {one.partition(":")[0] for one in told["differences"]}
-    assert len(differs.out.splitlines()) == 1 + len(told["differences"])
+    assert {"title", "headline"} <= {one.partition(":")[0] for one in result["differences"]}
+    assert len(differs.out.splitlines()) == 1 + len(result["differences"])
     assert "headline: " in differs.out
 
 
-def test_several_items_are_recorded_side_by_side(
+def test_several_items_are_recorded_in_folders(
     longline: Terminal, manifest: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "recorded"
@@ -139,12 +139,12 @@ def test_several_items_are_recorded_side_by_side(
 
 
 def test_a_manifest_is_shown_like_any_source(longline: Terminal, manifest: Path) -> None:
-    plain, told = longline("sources", manifest), longline("sources", manifest, "--json")
+    plain, result = longline("sources", manifest), longline("sources", manifest, "--json")
 
     assert plain.out.startswith("site-generated-3")
-    assert told.last[0]["layers"][0]["name"] == "page"
+    assert result.last[0]["layers"][0]["name"] == "page"
     assert longline("sources", "show", manifest).out == plain.out
-    assert json.loads(longline("sources", "--json", manifest).out) == told.last
+    assert json.loads(longline("sources", "--json", manifest).out) == result.last
 
 
 def test_manifests_of_the_folder_are_listed_and_broken_ones_say_why(
@@ -172,9 +172,9 @@ def test_a_setting_that_must_be_given_is_shown_as_such(longline: Terminal, tmp_p
     )
     (tmp_path / "asks.yaml").write_text(text)
 
-    (told,) = longline("sources", "asks.yaml", "--json").last
+    (result,) = longline("sources", "asks.yaml", "--json").last
     lines = longline("sources", "asks.yaml").out.splitlines()
-    assert told["settings"]["where"]["required"]
+    assert result["settings"]["where"]["required"]
     assert any("--set where=" in line and "Which town." in line for line in lines)
 
 

@@ -110,14 +110,14 @@ def test_the_tags_of_quotes_are_not_their_pages(
 def test_json_shows_candidates_fields_and_warnings(longline: Terminal, serve: Serve) -> None:
     answer = longline("sources", "new", serve(LAYOUTS["cards"](1007)), "--json", "-o", "cards.yaml")
 
-    told = answer.last
+    result = answer.last
     assert answer.code == 0
-    assert [one["kind"] for one in told["candidates"]] == ["pages", "elements", "page"]
-    assert all(one["reasons"] for one in told["candidates"])
-    assert told["proposal"]["items"] == told["candidates"][0]
-    assert {"title", "price"} <= {one["name"] for one in told["proposal"]["fields"]}
-    assert told["proposal"]["warnings"] == []
-    assert Path(told["path"]).read_text() == told["proposal"]["manifest"]
+    assert [one["kind"] for one in result["candidates"]] == ["pages", "elements", "page"]
+    assert all(one["reasons"] for one in result["candidates"])
+    assert result["proposal"]["items"] == result["candidates"][0]
+    assert {"title", "price"} <= {one["name"] for one in result["proposal"]["fields"]}
+    assert result["proposal"]["warnings"] == []
+    assert Path(result["path"]).read_text() == result["proposal"]["manifest"]
 
 
 def test_a_candidate_is_chosen_by_its_number(longline: Terminal, serve: Serve) -> None:

@@ -1,4 +1,4 @@
-"""Orders of a job: shown while they wait or somebody is at them, and taken back when unwanted."""
+"""Tasks of a job: shown while they wait or run, and dropped on request."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def job(
 
 
 def leave(longline: Terminal, job: str, output: str) -> None:
-    """Leave one more export to a worker, who may write it at once."""
+    """Detach another export, which a worker may write immediately."""
     longline("export", "--job", job, "-o", output, "--detach")
 
 
 def take(home: Path, output: Path, owner: str) -> None:
-    """Hold the order to write a file."""
+    """Lease the task to export a file."""
     with open_store(Settings(home=home).database) as store:
         now = time.time()
         ready = asyncio.run(store.tasks.ready(now))
@@ -45,24 +45,22 @@ def take(home: Path, output: Path, owner: str) -> None:
 
 
 def orders(longline: Terminal, job: str) -> dict[str, dict[str, Any]]:
-    """Return the orders of a job by their output, which is None unless they are exports."""
+    """Return the tasks of a job by their output, None for other kinds than exports."""
     return {one["output"]: one for one in longline("jobs", job, "--json").last["tasks"]}
 
 
 def left(longline: Terminal, job: str) -> list[str]:
-    """Return where exports of a job that were not dropped go."""
+    """Return the outputs of the remaining export tasks."""
     return list(orders(longline, job))
 
 
 def shown(longline: Terminal, job: str, output: Path) -> str:
-    """Return the line about the order to write a file."""
+    """Return the line about the task to export a file."""
     lines = longline("jobs", job).out.splitlines()
     return next(line for line in reversed(lines) if str(output) in line)
 
 
-def test_a_job_shows_what_waits_for_its_end_and_what_for_a_worker(
-    longline: Terminal, job: str, tmp_path: Path
-) -> None:
+def test_a_job_shows_what_its_tasks_wait_for(longline: Terminal, job: str, tmp_path: Path) -> None:
     leave(longline, job, "b.csv")
 
     waits_for = {Path(one).name: it["waits_for"] for one, it in orders(longline, job).items()}
@@ -73,7 +71,7 @@ def test_a_job_shows_what_waits_for_its_end_and_what_for_a_worker(
     assert waits_for["b.csv"] in shown(longline, job, tmp_path / "b.csv")
 
 
-def test_a_program_reads_what_waits(longline: Terminal, job: str, tmp_path: Path) -> None:
+def test_pending_tasks_are_in_the_json(longline: Terminal, job: str, tmp_path: Path) -> None:
     (order,) = longline("jobs", job, "--json").last["tasks"]
 
     assert order.pop("task").startswith(f"{job}/export/")
@@ -82,7 +80,7 @@ def test_a_program_reads_what_waits(longline: Terminal, job: str, tmp_path: Path
     assert order == {"kind": "export", "output": str(tmp_path / "a.csv"), "held_by": None}
 
 
-def test_a_job_shows_who_is_at_an_export(
+def test_a_job_shows_the_owner_of_an_export(
     longline: Terminal, home: Path, job: str, tmp_path: Path
 ) -> None:
     leave(longline, job, "b.csv")
@@ -95,7 +93,7 @@ def test_a_job_shows_who_is_at_an_export(
     assert {"77", "far"} <= set(re.findall(r"\w+", line))
 
 
-def test_a_process_that_died_over_an_export_does_not_hold_it(
+def test_a_dead_process_does_not_hold_an_export(
     longline: Terminal, home: Path, job: str, tmp_path: Path
 ) -> None:
     leave(longline, job, "b.csv")
@@ -108,9 +106,7 @@ def test_a_process_that_died_over_an_export_does_not_hold_it(
     assert order["waits_for"] in shown(longline, job, tmp_path / "b.csv")
 
 
-def test_a_job_shows_that_its_source_is_still_to_be_notified(
-    longline: Terminal, home: Path, job: str
-) -> None:
+def test_a_job_shows_the_pending_call_of_finished(longline: Terminal, home: Path, job: str) -> None:
     with open_store(Settings(home=home).database) as store:
         asyncio.run(store.tasks.place(Task(job, TaskKind.FINISHED, time.time())))
 
@@ -122,15 +118,15 @@ def test_a_job_shows_that_its_source_is_still_to_be_notified(
     assert any("worker" in line and "a.csv" not in line for line in lines[-2:])
 
 
-def test_a_job_without_orders_shows_none(longline: Terminal, shop: Path) -> None:
+def test_a_job_without_tasks_shows_none(longline: Terminal, shop: Path) -> None:
     job = longline("run", shop, "--json").last["job"]
 
-    told = longline("jobs", job, "--json").last
-    assert told["tasks"] == []
-    assert told["events"][-1]["kind"] in longline("jobs", job).out.splitlines()[-1]
+    result = longline("jobs", job, "--json").last
+    assert result["tasks"] == []
+    assert result["events"][-1]["kind"] in longline("jobs", job).out.splitlines()[-1]
 
 
-def test_all_exports_of_a_job_that_wait_are_dropped(
+def test_all_pending_exports_of_a_job_are_dropped(
     longline: Terminal, job: str, tmp_path: Path
 ) -> None:
     leave(longline, job, "b.csv")
@@ -154,7 +150,7 @@ def test_one_of_the_exports_is_dropped(longline: Terminal, job: str, tmp_path: P
     assert "export.dropped" in longline("jobs", job).out
 
 
-def test_an_export_that_is_being_written_comes_to_its_end(
+def test_an_export_in_progress_is_not_dropped(
     longline: Terminal, home: Path, job: str, tmp_path: Path
 ) -> None:
     leave(longline, job, "b.csv")
@@ -181,7 +177,7 @@ def test_an_export_that_is_being_written_comes_to_its_end(
         (("--job", "JOB", "--drop", "--search", "x"), "--search", "--drop"),
     ],
 )
-def test_what_cannot_be_dropped_is_refused(
+def test_invalid_drops_are_refused(
     longline: Terminal, job: str, words: tuple[str, ...], option: str, named: str
 ) -> None:
     answer = longline("export", *(job if word == "JOB" else word for word in words))
@@ -202,7 +198,7 @@ def test_exports_of_an_unknown_job_are_not_dropped(longline: Terminal, job: str)
     assert [Path(one).name for one in left(longline, job)] == ["a.csv"]
 
 
-def test_what_was_dropped_can_be_left_to_a_worker_again(
+def test_a_dropped_export_can_be_detached_again(
     longline: Terminal, job: str, tmp_path: Path
 ) -> None:
     longline("export", "--job", job, "--drop")

@@ -1,4 +1,4 @@
-"""Fixtures of this room: homes that PostgreSQL can get to, and that nothing survives in."""
+"""Fixtures: homes that PostgreSQL can reach, stopped after each test."""
 
 from __future__ import annotations
 

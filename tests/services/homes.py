@@ -30,7 +30,7 @@ COMMAND = (sys.executable, "-c", "from longline.cli.main import main; main()")
 
 
 class Home:
-    """A folder, and what is started in it."""
+    """A home folder and the services in it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -64,20 +64,20 @@ class Home:
         return found
 
     def kill(self, name: str) -> ProcessEntry:
-        """End one of its processes as kill -9 does."""
+        """Kill one of its processes with SIGKILL."""
         entry = self.entry(name)
         os.kill(entry.pid, signal.SIGKILL)
         until(lambda: find_process(entry) is None, f"the end of {name}")
         return entry
 
     def answers(self) -> bool:
-        """Say whether the Redis on record answers."""
+        """Return whether the recorded Redis responds."""
         assert self.record.redis_url is not None
         with Redis.from_url(self.record.redis_url) as redis:
             return bool(redis.ping())
 
     def command(self, *words: str) -> subprocess.Popen[str]:
-        """Start a command of ours in a process of its own."""
+        """Start a command in a process of its own."""
         return subprocess.Popen(
             [*COMMAND, *words, "--home", str(self.path)],
             stdout=subprocess.PIPE,
@@ -113,7 +113,7 @@ def is_listening(port: int | None) -> bool:
 
 
 def working_for(home: Path) -> list[int]:
-    """Return the processes that have anything to do with a home, but for this one."""
+    """Return the pids of other processes that use a home."""
     return [
         one.pid
         for one in psutil.process_iter(["cmdline", "cwd"])

@@ -1,4 +1,4 @@
-"""A home that outgrows SQLite gets a server of its own, and can come back."""
+"""A home moves from SQLite to its own PostgreSQL server and back."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def records_in(settings: Settings) -> int:
 
 
 @pytest.mark.real_time
-async def test_a_home_gets_a_server_of_its_own_and_uses_it_from_then_on(home: Home) -> None:
+async def test_a_home_moves_to_its_own_postgres_and_back(home: Home) -> None:
     settings = prepared(home)
     before = settings.database
     with open_store(before) as store:
@@ -57,36 +57,36 @@ async def test_a_home_gets_a_server_of_its_own_and_uses_it_from_then_on(home: Ho
 
 
 @pytest.mark.real_time
-async def test_a_home_is_not_moved_under_its_workers(home: Home, tmp_path: Path) -> None:
+async def test_copying_is_refused_while_workers_run(home: Home, tmp_path: Path) -> None:
     await asyncio.to_thread(home.up, workers=1)
     settings = home.settings()
     elsewhere = f"sqlite:///{tmp_path / 'elsewhere.sqlite'}"
 
-    with pytest.raises(NotCopied) as told:
+    with pytest.raises(NotCopied) as result:
         await copy_home(settings, elsewhere)
     await asyncio.to_thread(home.down)
     moved = await copy_home(settings, elsewhere)
 
-    assert told.value.target == elsewhere
-    assert "`longline down`" in told.value.problem
+    assert result.value.target == elsewhere
+    assert "`longline down`" in result.value.problem
     assert not moved.is_behind
 
 
 @pytest.mark.real_time
-async def test_no_worker_is_started_while_a_home_is_moved(home: Home, tmp_path: Path) -> None:
+async def test_up_waits_while_a_home_is_copied(home: Home, tmp_path: Path) -> None:
     settings = prepared(home)
     with open_store(settings.database) as store:
         await store.records.create(MADE, at=1.0)
-    told: list[str] = []
+    result: list[str] = []
 
     def start(_table: str, _rows: int) -> None:
         with pytest.raises(ServicesBusy) as busy, lifecycle_lock(home.path, timeout=0.1):
             pass
-        told.append(str(busy.value))
+        result.append(str(busy.value))
 
     await copy_home(settings, f"sqlite:///{tmp_path / 'elsewhere.sqlite'}", on_step=start)
 
-    assert told
+    assert result
 
 
 @pytest.mark.real_time

@@ -83,7 +83,7 @@ def test_a_new_installation_has_no_problem(context: CheckContext) -> None:
     assert {"packages", "home", "disk", "database", "redis", "clocks"} <= {o.about for o in found}
 
 
-def test_nothing_is_made_by_looking(settings: Settings) -> None:
+def test_checks_create_no_files(settings: Settings) -> None:
     examine(CheckContext(settings), CHECKS)
 
     assert not settings.home.exists()
@@ -121,7 +121,7 @@ def test_problems_come_last(context: CheckContext) -> None:
     assert [one.verdict.value for one in found] == ["ok", "warning", "problem"]
 
 
-def test_settings_that_cannot_be_read_are_the_one_finding(
+def test_invalid_settings_are_the_only_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -142,7 +142,7 @@ def test_settings_that_cannot_be_read_are_the_one_finding(
         (99_999_999, Verdict.PROBLEM, "100 MB"),
     ],
 )
-def test_a_disk_is_judged_by_what_is_free(
+def test_free_disk_space_decides_the_verdict(
     context: CheckContext, free: int, verdict: Verdict, amount: str
 ) -> None:
     found = only(disk, CheckContext(context.settings, {}, free_bytes=lambda _folder: free))
@@ -167,7 +167,7 @@ def test_a_home_that_is_a_file_cannot_be_written(tmp_path: Path) -> None:
     assert only(home, CheckContext(Settings(home=tmp_path / "home"))).verdict is Verdict.PROBLEM
 
 
-def test_a_file_that_is_no_database_is_a_problem(context: CheckContext) -> None:
+def test_a_damaged_database_file_is_a_problem(context: CheckContext) -> None:
     file = context.settings.home / "longline.sqlite"
     file.write_bytes(b"not a database" * 100)
 
@@ -193,7 +193,7 @@ def test_a_file_system_is_that_of_the_nearest_mount(tmp_path: Path) -> None:
     assert file_system(Path("/nowhere"), mounts) == "ext4"
 
 
-def test_what_a_source_lacks_is_reported(
+def test_missing_secrets_and_browsers_are_reported(
     context: CheckContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sources").mkdir()
@@ -238,7 +238,7 @@ async def test_an_abandoned_job_is_found(context: CheckContext) -> None:
 
 
 @pytest.mark.real_time
-async def test_jobs_that_were_left_when_the_cluster_went_down_wait_for_workers(
+async def test_doctor_reports_jobs_without_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -288,7 +288,7 @@ def entry(name: str, pid: int, port: int | None) -> ProcessEntry:
     return ProcessEntry(name, pid, started, ("sleep",), port, "some.log")
 
 
-def test_processes_of_ours_that_are_gone_or_silent_are_found(context: CheckContext) -> None:
+def test_dead_and_unresponsive_services_are_reported(context: CheckContext) -> None:
     closed = free_port()
     gone, here = entry("worker-1", 999_999_999, None), entry("redis", os.getpid(), closed)
     StateFile(context.settings.home).write(ServicesState(processes=(gone, here)))

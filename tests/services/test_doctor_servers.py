@@ -35,7 +35,7 @@ HOUR = 3600.0
 
 @pytest.fixture(scope="module")
 def locked_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A Redis with a password, which throws keys away when its memory is full."""
+    """A Redis with a password, that evicts keys when its memory is full."""
     options = ("--requirepass", "geheim", "--maxmemory-policy", "allkeys-lru")
     server = RedisServer(tmp_path_factory.mktemp("locked"), options=options)
     server.start()
@@ -55,7 +55,7 @@ def password_user(postgres_server: PostgresServer) -> str:
 
 @contextmanager
 def registered(server: RedisServer, name: str, **said: str) -> Iterator[None]:
-    """Have a worker of this name in Redis, and no other."""
+    """Register only a worker of this name in Redis."""
     with Redis.from_url(server.url) as redis:
         for key in list(redis.scan_iter(f"{WORKER}*")):
             redis.delete(key)  # of another test, whose worker has just been killed
@@ -86,7 +86,7 @@ def words_of(found: Finding) -> set[str]:
 
 
 class _Old(socketserver.StreamRequestHandler):
-    """Speaks as an old Redis does."""
+    """Responds like an old Redis."""
 
     def handle(self) -> None:
         while line := self.rfile.readline():
@@ -110,7 +110,7 @@ def old_redis() -> Iterator[str]:
         server.shutdown()
 
 
-def test_a_redis_that_will_do_is_ok(tmp_path: Path, redis_server: RedisServer) -> None:
+def test_a_usable_redis_is_ok(tmp_path: Path, redis_server: RedisServer) -> None:
     *_, found = redis(context(tmp_path, redis_url=redis_server.url))
 
     assert found.verdict is Verdict.OK
@@ -131,7 +131,7 @@ def test_known_advisories_of_a_redis_are_warnings(
     assert all(one.remedy for one in warnings)
 
 
-def test_a_redis_that_does_not_answer_is_a_problem(tmp_path: Path) -> None:
+def test_an_unreachable_redis_is_a_problem(tmp_path: Path) -> None:
     url = f"redis://127.0.0.1:{free_port()}/0"
 
     found = only(redis, context(tmp_path, redis_url=url))
@@ -155,9 +155,7 @@ def test_a_wrong_password_of_redis_is_reported_and_not_shown(
     assert "falsch" not in str(found)
 
 
-def test_a_redis_that_throws_keys_away_is_a_warning(
-    tmp_path: Path, locked_redis: RedisServer
-) -> None:
+def test_an_evicting_redis_is_a_warning(tmp_path: Path, locked_redis: RedisServer) -> None:
     url = locked_redis.url.replace("//", "//:geheim@")
 
     first, *others = redis(context(tmp_path, redis_url=url))
@@ -175,7 +173,7 @@ def test_a_redis_that_is_too_old_is_a_problem(tmp_path: Path) -> None:
     assert "5.0.14" in found.sentence
 
 
-def test_a_broker_of_its_own_is_looked_at_too(tmp_path: Path, redis_server: RedisServer) -> None:
+def test_a_separate_broker_is_checked(tmp_path: Path, redis_server: RedisServer) -> None:
     urls = {"redis_url": redis_server.url, "broker_url": f"redis://127.0.0.1:{free_port()}/0"}
 
     found = only(broker, context(tmp_path, **urls))
@@ -185,7 +183,7 @@ def test_a_broker_of_its_own_is_looked_at_too(tmp_path: Path, redis_server: Redi
     assert list(broker(context(tmp_path, redis_url=redis_server.url))) == []
 
 
-def test_a_database_that_does_not_answer_is_a_problem(tmp_path: Path) -> None:
+def test_an_unreachable_database_is_a_problem(tmp_path: Path) -> None:
     port = free_port()
     url = f"postgresql://me:geheim@127.0.0.1:{port}/longline"
 
@@ -201,7 +199,7 @@ def test_a_database_that_does_not_answer_is_a_problem(tmp_path: Path) -> None:
     ("password", "cause"),
     [("falsch", "password"), ("geheim", "GRANT CREATE")],
 )
-def test_a_user_who_may_not_use_the_database_is_a_problem_with_its_cause(
+def test_a_database_user_without_access_is_a_problem(
     tmp_path: Path, postgres_server: PostgresServer, password_user: str, password: str, cause: str
 ) -> None:
     url = postgres_server.url().replace("longline@", f"{password_user}:{password}@")
@@ -244,7 +242,7 @@ def test_an_empty_database_on_a_server_is_ok(
         (-HOUR, Verdict.PROBLEM, " s ", "behind"),
     ],
 )
-def test_a_clock_that_is_off_is_reported_with_what_it_governs(
+def test_clock_skew_is_reported_with_its_effect(
     both: Settings,
     ahead: float,
     verdict: Verdict,
@@ -261,7 +259,7 @@ def test_a_clock_that_is_off_is_reported_with_what_it_governs(
 
 
 @pytest.mark.real_time
-async def test_a_job_that_waits_for_workers_in_vain_is_a_problem(
+async def test_a_job_without_workers_is_a_problem(
     tmp_path: Path, locked_redis: RedisServer
 ) -> None:
     at = context(tmp_path, redis_url=locked_redis.url.replace("//", "//:geheim@"))
@@ -278,7 +276,7 @@ async def test_a_job_that_waits_for_workers_in_vain_is_a_problem(
 
 
 @pytest.mark.real_time
-async def test_workers_are_not_reported_missing_while_redis_is_away(tmp_path: Path) -> None:
+async def test_workers_are_unknown_while_redis_is_unreachable(tmp_path: Path) -> None:
     at = context(tmp_path, redis_url=f"redis://127.0.0.1:{free_port()}/0")
     with open_store(at.settings.database) as store:
         job = await store.jobs.create(NewJob("shop", {}, {}, 0.0))
@@ -291,7 +289,7 @@ async def test_workers_are_not_reported_missing_while_redis_is_away(tmp_path: Pa
 
 
 @pytest.mark.real_time
-async def test_workers_that_take_nothing_are_a_problem(
+async def test_idle_workers_with_waiting_chunks_are_a_problem(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
     at = context(tmp_path, redis_url=redis_server.url)
@@ -311,7 +309,7 @@ async def test_workers_that_take_nothing_are_a_problem(
     assert {"1", "chunks", "60", "fetch"} <= words_of(second)
 
 
-async def test_exports_that_no_worker_is_there_for_are_a_problem(
+async def test_exports_without_a_worker_for_their_queue_are_a_problem(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
     at = context(tmp_path, redis_url=redis_server.url)
@@ -330,7 +328,7 @@ async def test_exports_that_no_worker_is_there_for_are_a_problem(
     assert [one.verdict for one in others] == [Verdict.OK]
 
 
-def test_a_user_who_may_only_read_is_a_problem(
+def test_a_read_only_database_user_is_a_problem(
     tmp_path: Path, postgres_server: PostgresServer, password_user: str
 ) -> None:
     postgres_server.execute("CREATE DATABASE readable")
@@ -348,7 +346,7 @@ def test_a_user_who_may_only_read_is_a_problem(
     assert only(database, context(tmp_path, database_url=url)).verdict is Verdict.OK
 
 
-def test_a_whole_look_at_dead_servers_is_short_and_has_no_traceback(tmp_path: Path) -> None:
+def test_checks_of_dead_servers_end_in_time(tmp_path: Path) -> None:
     urls = {
         "redis_url": f"redis://127.0.0.1:{free_port()}/0",
         "database_url": f"postgresql://127.0.0.1:{free_port()}/longline",

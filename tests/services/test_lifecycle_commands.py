@@ -1,4 +1,4 @@
-"""`longline up`, `down` and `status` as a person or a program uses them."""
+"""`longline up`, `down` and `status` on the command line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_status_is_available_as_json(longline: Terminal, home: Home) -> None:
     assert home.names == []
 
 
-def test_the_state_of_what_is_down_is_no_success(longline: Terminal) -> None:
+def test_status_fails_when_a_service_is_down(longline: Terminal) -> None:
     longline("up", "--workers", "0")
     up = longline("status")
     longline("down")
@@ -59,21 +59,21 @@ def test_the_state_of_what_is_down_is_no_success(longline: Terminal) -> None:
 
 def test_a_local_home_without_a_cluster_is_healthy(longline: Terminal) -> None:
     status = longline("status")
-    told = longline("status", "--json")
+    result = longline("status", "--json")
 
-    assert (status.code, told.code) == (0, 0)
+    assert (status.code, result.code) == (0, 0)
     assert "sqlite" in status.out
-    assert [(one["name"], one["is_healthy"]) for one in told.last] == [("sqlite", True)]
+    assert [(one["name"], one["is_healthy"]) for one in result.last] == [("sqlite", True)]
 
 
 def test_a_database_file_that_cannot_be_read_is_not_healthy(longline: Terminal, home: Home) -> None:
     home.path.mkdir(parents=True, exist_ok=True)
     (home.path / "longline.sqlite").write_bytes(b"not a database" * 100)
 
-    told = longline("status", "--json")
+    result = longline("status", "--json")
 
-    assert told.code == 1
-    assert [one["is_healthy"] for one in told.last] == [False]
+    assert result.code == 1
+    assert [one["is_healthy"] for one in result.last] == [False]
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_a_home_that_needs_a_redis_is_not_healthy_without_one(
 ) -> None:
     monkeypatch.setenv(name, value)
 
-    told = longline("status", "--json")
+    result = longline("status", "--json")
 
-    assert told.code == 1
-    assert told.last[0]["name"] == "redis"
+    assert result.code == 1
+    assert result.last[0]["name"] == "redis"
 
 
 def test_no_password_is_shown(longline: Terminal, home: Home) -> None:
@@ -106,7 +106,7 @@ def test_nothing_to_stop_is_one_line_and_a_success(longline: Terminal) -> None:
     assert longline("down", "--json").last == {"stopped": []}
 
 
-def test_fewer_than_no_workers_are_refused(longline: Terminal) -> None:
+def test_a_negative_number_of_workers_is_refused(longline: Terminal) -> None:
     answer = longline("up", "--workers", "-1")
 
     assert answer.code == 2
@@ -114,7 +114,7 @@ def test_fewer_than_no_workers_are_refused(longline: Terminal) -> None:
 
 
 def unread(home: Home, *words: str) -> tuple[int, str]:
-    """Run a command whose standard output nobody reads; return its exit code and its errors."""
+    """Run a command with a closed stdout; return its exit code and stderr."""
     reader, writer = os.pipe()
     os.close(reader)
     command = [*COMMAND, *words, "--home", str(home.path)]
@@ -137,7 +137,7 @@ def test_down_continues_when_its_output_is_not_read(home: Home, words: tuple[str
     assert home.names == []
 
 
-def test_an_up_that_fails_unread_says_so_all_the_same(home: Home) -> None:
+def test_a_failed_up_reports_its_error_on_stderr(home: Home) -> None:
     home.path.mkdir(parents=True)
     (home.path / "longline.sqlite").write_text(
         "no database at all, but long enough to be looked at"

@@ -1,4 +1,4 @@
-"""What is left when `longline up`, or a block with a cluster in it, is ended in the middle."""
+"""Interrupted `longline up` and `cluster_running` leave nothing behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ with cluster_running(Settings(home=Path(sys.argv[1])), ClusterOptions(workers=0)
 """
 
 
-def test_up_mends_what_a_killed_up_has_left(home: Home) -> None:
+def test_up_replaces_processes_of_a_killed_up(home: Home) -> None:
     command = home.command("up", "--workers", "0", "--postgres")
     with command:
         until(lambda: home.has_started("initdb"), "PostgreSQL's data")
@@ -43,7 +43,7 @@ def test_up_mends_what_a_killed_up_has_left(home: Home) -> None:
     assert working_for(home.path) == []
 
 
-def test_down_stops_what_a_killed_up_has_left(home: Home) -> None:
+def test_down_stops_processes_of_a_killed_up(home: Home) -> None:
     command = home.command("up", "--workers", "0", "--postgres")
     with command:
         until(lambda: home.has_started("initdb"), "PostgreSQL's data")
@@ -55,20 +55,20 @@ def test_down_stops_what_a_killed_up_has_left(home: Home) -> None:
     assert home.record == ServicesState()
 
 
-def test_a_signal_in_the_middle_undoes_what_was_begun(home: Home) -> None:
+def test_a_signal_during_up_stops_what_it_started(home: Home) -> None:
     command = home.command("up", "--workers", "0", "--postgres")
     with command:
         until(lambda: home.has_started("initdb"), "PostgreSQL's data")
         command.send_signal(signal.SIGINT)
-        told, _ = command.communicate(timeout=60)
+        result, _ = command.communicate(timeout=60)
 
     assert command.returncode == 130
-    assert [line.split()[:1] for line in told.splitlines()].count(["redis"]) == 2  # up and down
+    assert [line.split()[:1] for line in result.splitlines()].count(["redis"]) == 2  # up and down
     assert working_for(home.path) == []
     assert home.record == ServicesState()
 
 
-def test_nothing_starts_before_it_is_on_record(home: Home) -> None:
+def test_no_process_starts_before_it_is_recorded(home: Home) -> None:
     home.path.mkdir()
     made = home.path / "made"
     home.file.path.mkdir()  # so that nothing can be recorded
@@ -81,7 +81,7 @@ def test_nothing_starts_before_it_is_on_record(home: Home) -> None:
     assert not made.exists()
 
 
-def test_a_block_stops_what_it_has_started(home: Home) -> None:
+def test_a_block_stops_the_services_it_started(home: Home) -> None:
     with cluster_running(home.settings(), ClusterOptions(workers=0)) as started:
         was_there = home.answers()
 
@@ -90,7 +90,7 @@ def test_a_block_stops_what_it_has_started(home: Home) -> None:
     assert working_for(home.path) == []
 
 
-def test_a_block_that_fails_stops_what_it_has_started(home: Home) -> None:
+def test_a_failing_block_stops_the_services_it_started(home: Home) -> None:
     with (
         pytest.raises(ZeroDivisionError),
         cluster_running(home.settings(), ClusterOptions(workers=0)),
@@ -100,7 +100,7 @@ def test_a_block_that_fails_stops_what_it_has_started(home: Home) -> None:
     assert home.record == ServicesState()
 
 
-def test_a_block_leaves_what_was_there_before_it(home: Home) -> None:
+def test_a_block_does_not_stop_services_that_ran_before(home: Home) -> None:
     home.up()
 
     with cluster_running(home.settings(), ClusterOptions(workers=0)) as started:

@@ -1,4 +1,4 @@
-"""A PostgreSQL of a home: durable, for one user, and mended after a kill."""
+"""A PostgreSQL server of a home: durable, private, restarted after a kill."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def connected(home: Home) -> psycopg.Connection[tuple[str]]:
 
 @pytest.fixture
 def running(postgres_home: Home) -> Home:
-    """The shared home, whatever the test before has done to it."""
+    """The shared home with running services."""
     postgres_home.up()
     return postgres_home
 
@@ -45,7 +45,7 @@ def test_commits_are_on_disk_before_they_return(running: Home) -> None:
     assert settings == [("on",), ("on",), ("on",)]
 
 
-def test_it_listens_on_this_machine_alone(running: Home) -> None:
+def test_postgres_listens_on_loopback_only(running: Home) -> None:
     with connected(running) as connection:
         address = connection.execute("SHOW listen_addresses").fetchone()
         sockets = connection.execute("SHOW unix_socket_directories").fetchone()
@@ -60,7 +60,7 @@ def test_postgres_refuses_another_password(running: Home) -> None:
         psycopg.connect(f"postgresql://longline:guess@127.0.0.1:{port}/longline")
 
 
-def test_its_password_is_nowhere_to_be_seen(running: Home) -> None:
+def test_the_postgres_password_is_private(running: Home) -> None:
     password = running.path / "postgres" / "password"
     process = find_process(running.entry("postgres"))
 
@@ -71,7 +71,7 @@ def test_its_password_is_nowhere_to_be_seen(running: Home) -> None:
 
 
 @AS_ROOT
-def test_root_has_another_user_run_it(running: Home) -> None:
+def test_root_runs_postgres_as_another_user(running: Home) -> None:
     process = find_process(running.entry("postgres"))
 
     assert process is not None
@@ -87,7 +87,7 @@ def test_the_tables_of_the_home_are_in_it(running: Home) -> None:
     assert running.settings().database == running.record.database_url
 
 
-def test_a_killed_server_comes_back_with_what_was_committed(running: Home) -> None:
+def test_a_killed_postgres_keeps_committed_data(running: Home) -> None:
     with connected(running) as connection:
         connection.execute("CREATE TABLE kept (word text)")
         connection.execute("INSERT INTO kept VALUES ('here')")
@@ -101,7 +101,7 @@ def test_a_killed_server_comes_back_with_what_was_committed(running: Home) -> No
     assert running.record.database_url == before
 
 
-def test_down_keeps_its_address_and_up_needs_no_word_to_start_it(running: Home) -> None:
+def test_up_restarts_postgres_without_the_option(running: Home) -> None:
     port = running.entry("postgres").port
 
     running.down()
@@ -113,7 +113,7 @@ def test_down_keeps_its_address_and_up_needs_no_word_to_start_it(running: Home) 
     assert running.status()["postgres"].is_healthy
 
 
-def test_its_state_says_that_it_is_down(running: Home) -> None:
+def test_a_stopped_postgres_is_not_healthy(running: Home) -> None:
     running.down()
 
     part = running.status()["postgres"]
@@ -122,7 +122,7 @@ def test_its_state_says_that_it_is_down(running: Home) -> None:
     assert "`longline up`" in (part.note or "")
 
 
-def test_data_of_a_version_that_is_not_here_is_left_alone(running: Home) -> None:
+def test_data_of_a_missing_postgres_version_is_not_changed(running: Home) -> None:
     running.down()
     mark = running.path / "postgres" / "data" / "PG_VERSION"
     version = mark.read_text()
@@ -140,7 +140,7 @@ def test_data_of_a_version_that_is_not_here_is_left_alone(running: Home) -> None
 
 
 @AS_ROOT
-def test_a_folder_above_the_home_that_is_closed_to_others_is_named(home: Home) -> None:
+def test_a_parent_folder_without_access_is_named(home: Home) -> None:
     above = home.path.parent
     above.chmod(0o700)
 
@@ -151,7 +151,7 @@ def test_a_folder_above_the_home_that_is_closed_to_others_is_named(home: Home) -
 
 
 @AS_ROOT
-def test_who_runs_the_server_may_only_pass_through_the_home(home: Home) -> None:
+def test_the_postgres_user_can_only_traverse_the_home(home: Home) -> None:
     home.up(with_postgres=True, workers=0)
 
     found, data = home.path.stat(), (home.path / "postgres").stat()
@@ -160,7 +160,7 @@ def test_who_runs_the_server_may_only_pass_through_the_home(home: Home) -> None:
     assert list(exposed_in(home.path)) == []
 
 
-async def test_jobs_in_sqlite_are_not_put_out_of_sight(home: Home) -> None:
+async def test_up_postgres_is_refused_while_sqlite_has_jobs(home: Home) -> None:
     home.path.mkdir()
     with open_store(home.settings().database) as store:
         await store.jobs.find_or_create(NewJob("shop", {}, {}, 1.0))
@@ -171,7 +171,7 @@ async def test_jobs_in_sqlite_are_not_put_out_of_sight(home: Home) -> None:
     assert working_for(home.path) == []
 
 
-def test_a_database_that_the_settings_name_is_enough(home: Home) -> None:
+def test_up_postgres_is_refused_with_an_external_database(home: Home) -> None:
     with pytest.raises(BadOption) as refused:
         home.up(with_postgres=True, database_url="sqlite:///elsewhere.sqlite")
 
@@ -179,13 +179,13 @@ def test_a_database_that_the_settings_name_is_enough(home: Home) -> None:
     assert "`longline db" not in refused.value.problem
 
 
-def test_a_home_whose_own_server_is_stopped_says_what_starts_it(home: Home) -> None:
+def test_a_stopped_own_server_error_names_longline_up(home: Home) -> None:
     home.up(with_postgres=True)
     home.down()
 
     command = [sys.executable, "-m", "longline", "jobs", "--home", str(home.path)]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
 
-    assert told.returncode == 2
-    assert "postgresql" in told.stderr
-    assert "`longline up`" in told.stderr
+    assert result.returncode == 2
+    assert "postgresql" in result.stderr
+    assert "`longline up`" in result.stderr

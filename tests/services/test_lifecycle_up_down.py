@@ -1,4 +1,4 @@
-"""What is missing is started, what is healthy is left, and only what is ours is stopped."""
+"""`up` starts what is missing, `down` stops only what `up` started."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MB = 1_048_576
 
 @pytest.fixture
 def stranger() -> Iterator[psutil.Process]:
-    """A process that nobody of us has started."""
+    """A process that longline did not start."""
     process = subprocess.Popen(["sleep", "60"])
     yield psutil.Process(process.pid)
     process.kill()
@@ -60,7 +60,7 @@ def test_up_after_down_is_a_new_server_with_a_new_password(home: Home) -> None:
     assert first.redis_url != second.redis_url
 
 
-def test_twice_up_is_once(home: Home) -> None:
+def test_a_second_up_changes_nothing(home: Home) -> None:
     home.up()
     before = home.record
 
@@ -70,14 +70,14 @@ def test_twice_up_is_once(home: Home) -> None:
     assert home.record == before
 
 
-def test_twice_down_is_once(home: Home) -> None:
+def test_a_second_down_changes_nothing(home: Home) -> None:
     home.up()
     home.down()
 
     assert home.down() == ()
 
 
-def test_a_killed_redis_comes_back_where_it_was(home: Home) -> None:
+def test_a_killed_redis_restarts_at_the_same_address(home: Home) -> None:
     before = home.up()
     home.kill("redis")
     was_healthy = home.status()["redis"].is_healthy
@@ -89,7 +89,7 @@ def test_a_killed_redis_comes_back_where_it_was(home: Home) -> None:
     assert after.redis_url == before.redis_url
 
 
-def test_a_port_that_somebody_took_is_left_to_him(home: Home) -> None:
+def test_a_port_used_by_another_process_is_not_reused(home: Home) -> None:
     home.up()
     port = home.kill("redis").port or 0
 
@@ -100,7 +100,7 @@ def test_a_port_that_somebody_took_is_left_to_him(home: Home) -> None:
         assert home.entry("redis").port != port
 
 
-def test_down_leaves_the_servers_of_others(
+def test_down_does_not_stop_other_servers(
     home: Home, redis_server: RedisServer, postgres_server: PostgresServer
 ) -> None:
     home.up()
@@ -112,7 +112,7 @@ def test_down_leaves_the_servers_of_others(
     postgres_server.execute("SELECT 1")
 
 
-def test_a_server_that_the_settings_name_is_used_and_never_stopped(
+def test_an_external_server_is_used_and_never_stopped(
     home: Home, redis_server: RedisServer
 ) -> None:
     started = home.up(redis_url=redis_server.url)
@@ -125,7 +125,7 @@ def test_a_server_that_the_settings_name_is_used_and_never_stopped(
         assert redis.ping()
 
 
-def test_a_server_that_the_settings_name_is_not_started(home: Home) -> None:
+def test_an_unreachable_external_server_is_an_error(home: Home) -> None:
     with pytest.raises(ServiceUnreachable) as failed:
         home.up(redis_url="redis://:secret@127.0.0.1:1/0")
 
@@ -133,7 +133,7 @@ def test_a_server_that_the_settings_name_is_not_started(home: Home) -> None:
     assert "secret" not in str(failed.value)
 
 
-def test_what_was_started_before_a_part_failed_is_stopped_again(home: Home) -> None:
+def test_a_failed_up_stops_what_it_started(home: Home) -> None:
     with pytest.raises(StoreUnreachable):
         home.up(database_url="postgresql+psycopg://somebody@127.0.0.1:1/nowhere")
 
@@ -142,7 +142,7 @@ def test_what_was_started_before_a_part_failed_is_stopped_again(home: Home) -> N
     assert working_for(home.path) == []
 
 
-def test_what_ran_before_outlives_a_failed_start(home: Home) -> None:
+def test_a_failed_up_does_not_stop_earlier_services(home: Home) -> None:
     home.up()
     before = home.record
 
@@ -153,9 +153,7 @@ def test_what_ran_before_outlives_a_failed_start(home: Home) -> None:
     assert home.answers()
 
 
-def test_a_process_that_has_a_recorded_number_by_now_is_left_alone(
-    home: Home, stranger: psutil.Process
-) -> None:
+def test_a_process_that_reused_a_pid_is_not_stopped(home: Home, stranger: psutil.Process) -> None:
     home.up()
     entry = home.kill("redis")
     old = replace(entry, pid=stranger.pid, start_time=stranger.create_time() - 60)
@@ -168,7 +166,7 @@ def test_a_process_that_has_a_recorded_number_by_now_is_left_alone(
     assert home.record == ServicesState()
 
 
-def test_a_worker_that_has_a_recorded_number_by_now_is_left_alone(
+def test_a_process_that_reused_a_worker_pid_is_not_stopped(
     home: Home, stranger: psutil.Process
 ) -> None:
     home.path.mkdir()
@@ -184,7 +182,7 @@ def test_a_worker_that_has_a_recorded_number_by_now_is_left_alone(
     assert stranger.status() != psutil.STATUS_ZOMBIE
 
 
-def test_one_user_alone_can_read_the_password(home: Home) -> None:
+def test_only_the_owner_can_read_the_password(home: Home) -> None:
     started = home.up()
 
     private = [home.path / "services.json", home.path / "redis" / "redis.conf"]
@@ -236,7 +234,7 @@ def test_redis_evicts_nothing_and_writes_nothing(home: Home) -> None:
     assert settings["bind"] == "127.0.0.1"
 
 
-def test_a_record_that_is_broken_is_put_aside(home: Home) -> None:
+def test_a_broken_state_file_is_renamed(home: Home) -> None:
     home.path.mkdir()
     home.file.path.write_text("{")
 
@@ -280,7 +278,7 @@ def test_the_steps_are_reported_as_they_happen(home: Home) -> None:
     assert len({started, healthy, stopped}) == 3
 
 
-def test_the_state_says_what_there_is_to_know(home: Home) -> None:
+def test_status_has_pid_port_version_and_memory(home: Home) -> None:
     before = home.status()
     home.up()
     part = home.status()["redis"]
@@ -304,7 +302,7 @@ def test_the_status_of_an_external_server_is_reported(
     assert (part.is_healthy, part.is_ours) == (True, False)
 
 
-def test_a_part_that_died_before_down_is_not_reported_as_stopped(home: Home) -> None:
+def test_a_dead_service_is_not_reported_as_stopped(home: Home) -> None:
     home.up()
     home.down()
     stopped = home.steps[-1]
@@ -317,7 +315,7 @@ def test_a_part_that_died_before_down_is_not_reported_as_stopped(home: Home) -> 
     assert home.steps[-1] != stopped
 
 
-def test_what_runs_is_stopped_although_the_record_cannot_be_written(home: Home) -> None:
+def test_down_stops_services_without_a_writable_state_file(home: Home) -> None:
     home.up(workers=1)
     in_the_way = home.path / ".services.json.new"
     in_the_way.mkdir()
@@ -332,9 +330,7 @@ def test_what_runs_is_stopped_although_the_record_cannot_be_written(home: Home) 
     assert home.down() == ()
 
 
-def test_a_server_that_refuses_the_password_is_not_called_silent(
-    home: Home, tmp_path: Path
-) -> None:
+def test_a_refused_password_is_not_reported_as_no_response(home: Home, tmp_path: Path) -> None:
     server = RedisServer(tmp_path, options=("--requirepass", "right"))
     server.start()
     try:
@@ -348,7 +344,7 @@ def test_a_server_that_refuses_the_password_is_not_called_silent(
     assert "LONGLINE_BROKER_URL" in str(refused.value)
 
 
-def test_an_address_that_is_none_of_redis_is_called_so(home: Home) -> None:
+def test_an_invalid_redis_url_is_refused(home: Home) -> None:
     with pytest.raises(BadOption) as refused:
         home.up(redis_url="foo://127.0.0.1:1/0")
 

@@ -1,4 +1,4 @@
-"""Workers of a home: started, registered, mended after a kill, drained at the end."""
+"""Workers of a home: started, registered, restarted after a kill, drained at the end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_workers_are_started_restarted_and_stopped(home: Home) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_the_note_of_a_silent_worker_says_only_what_is_known(
+def test_the_note_of_an_unregistered_worker_has_the_cause(
     home: Home, redis_server: RedisServer
 ) -> None:
     home.up(workers=1)
@@ -54,7 +54,7 @@ def test_the_note_of_a_silent_worker_says_only_what_is_known(
     assert "`longline up`" in (dead.note or "")
 
 
-def test_a_worker_that_cannot_work_says_which_log_to_read(
+def test_a_worker_that_fails_to_start_names_its_log(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LONGLINE_PROFILE", "nowhere")  # settings made in Python do not look at it
@@ -69,7 +69,7 @@ def test_a_worker_that_cannot_work_says_which_log_to_read(
     assert working_for(home.path) == []
 
 
-def test_a_worker_has_the_settings_of_its_starter(tmp_path: Path) -> None:
+def test_a_worker_inherits_the_settings(tmp_path: Path) -> None:
     settings = Settings(
         home=tmp_path, concurrency=3, parallel=False, sources=(Path("a"), Path("b"))
     )

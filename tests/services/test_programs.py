@@ -38,7 +38,7 @@ def test_a_wheel_has_redis_when_the_machine_has_none(
         ("", None, None),
     ],
 )
-def test_the_newest_server_is_taken(
+def test_the_newest_redis_program_is_used(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     redis: str | None,
@@ -86,7 +86,7 @@ def test_a_wheel_has_postgres(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert int(postgres_version(last)) >= 15
 
 
-def test_a_program_that_is_nowhere_names_the_extra(
+def test_a_missing_server_program_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
