@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import jmespath
@@ -83,6 +83,7 @@ def check_braces(text: str) -> str:
 
 # ---------------- JMESPath expressions that users write: validated when a manifest is read
 
+_DOTTED_NAMES = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _MAX_SHOWN = 60  # characters of an invalid path that its error repeats
 
 
@@ -117,9 +118,9 @@ def _search_function(path: str) -> Callable[[Any], Any]:
     times faster than JMESPath's walk over the parsed expression.
     """
     expression = compile_path(path)
-    names = _dotted_names(expression.parsed)
-    if names is None:
+    if not _DOTTED_NAMES.fullmatch(path):
         return expression.search  # type: ignore[no-any-return]  # jmespath has no types
+    names = path.split(".")
 
     def get_nested(value: Any) -> Any:
         try:
@@ -130,18 +131,6 @@ def _search_function(path: str) -> Callable[[Any], Any]:
         return value
 
     return get_nested
-
-
-def _dotted_names(node: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the names of a path that consists of names alone; None for any other path."""
-    if node["type"] == "field":
-        return (node["value"],)
-    if node["type"] != "subexpression":
-        return None
-    parts = [_dotted_names(child) for child in node["children"]]
-    if None in parts:
-        return None
-    return tuple(name for part in parts if part for name in part)
 
 
 def _first_line(error: JMESPathError) -> str:
@@ -180,16 +169,6 @@ _REPEATS = re.compile(r"(?<!\\)[*+{]")
 _OPTIONAL = re.compile(r"(?<![\\(])\?")
 
 
-class Match(Protocol):
-    """A match, as `re.Match`."""
-
-    def __getitem__(self, group: int | str, /) -> Any:
-        """Return a group."""
-
-    def end(self) -> int:
-        """Return the index after the match."""
-
-
 class UserPattern:
     """A regular expression with a time limit.
 
@@ -214,7 +193,7 @@ class UserPattern:
         self.is_nested = _NESTED.search(text) is not None
         self._max_length = 0.0 if self.is_nested else _max_length(text)
 
-    def search(self, text: str) -> Match | None:
+    def search(self, text: str) -> re.Match[str] | None:
         """Return the first match in a text.
 
         Raises:
@@ -223,12 +202,12 @@ class UserPattern:
         if len(text) <= self._max_length:
             return self._plain.search(text)
         try:
-            found: Match | None = self._timed.search(text, timeout=SECONDS)
+            found: re.Match[str] | None = self._timed.search(text, timeout=SECONDS)
         except TimeoutError:
             raise self._timed_out(text) from None
         return found
 
-    def finditer(self, text: str) -> Iterator[Match]:
+    def finditer(self, text: str) -> Iterator[re.Match[str]]:
         """Yield all matches in a text.
 
         Raises:
@@ -242,7 +221,7 @@ class UserPattern:
         except TimeoutError:
             raise self._timed_out(text) from None
 
-    def first_group(self, found: Match) -> str | None:
+    def first_group(self, found: re.Match[str]) -> str | None:
         """Return the first group of a match, or the whole match when there are no groups."""
         return found[1 if self.groups else 0] or None
 
