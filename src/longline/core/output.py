@@ -133,38 +133,29 @@ def protected_output() -> Iterator[TextIO]:
     """Sanitise all that is written to stdout and stderr in this block; yield the new stdout."""
     before = sys.stdin, sys.stdout, sys.stderr
     if None in before:
-        _occupy_descriptors()
+        # Else the next file or connection gets a closed standard descriptor, and is written to as
+        # if it were stderr.
+        while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+            pass
+        os.close(descriptor)
     if sys.stdin is None:
         sys.stdin = io.StringIO()
     # A stream whose descriptor was closed before this process began is None.
     with open(os.devnull, "w", encoding="utf-8") as null:  # noqa: PTH123  # a device
-        sys.stdout = stdout = _safe(StandardStream(_lenient(sys.stdout or null)))
-        sys.stderr = _safe(StandardStream(_lenient(sys.stderr or null), drops_errors=True))
+        sys.stdout = stdout = _protect(sys.stdout or null)
+        sys.stderr = _protect(sys.stderr or null, drops_errors=True)
         try:
             yield stdout
         finally:
             sys.stdin, sys.stdout, sys.stderr = before
 
 
-def _occupy_descriptors() -> None:
-    """Give closed standard descriptors to the null device.
-
-    Else the next file or connection gets one of them, and is written to as if it were stderr.
-    """
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
-        pass
-    os.close(descriptor)
-
-
-def _safe(outlet: StandardStream) -> TextIO:
-    return cast("TextIO", SafeStream(cast("TextIO", outlet)))
-
-
-def _lenient(stream: TextIO) -> TextIO:
+def _protect(stream: TextIO, *, drops_errors: bool = False) -> TextIO:
     if isinstance(stream, io.TextIOWrapper):  # ASCII cannot show everything, and must not raise
         with suppress(ValueError, OSError):
             stream.reconfigure(errors="replace")
-    return stream
+    outlet = cast("TextIO", StandardStream(stream, drops_errors=drops_errors))
+    return cast("TextIO", SafeStream(outlet))
 
 
 def trusted(stream: Any) -> TextIO:

@@ -93,7 +93,10 @@ class Threads(ThreadPoolExecutor):
                 raise RuntimeError(message)
             self._waiting.put(work)
             if not self._idle.acquire(blocking=False) and len(self._started) < self._count:
-                self._start_thread()
+                name = f"{self._name}-{len(self._started)}"
+                thread = threading.Thread(target=self._run_queue, name=name, daemon=True)
+                self._started.append(thread)
+                thread.start()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  # Executor's own signature
@@ -108,12 +111,6 @@ class Threads(ThreadPoolExecutor):
     def have_ended(self, within: float | None) -> bool:
         """Join all threads; return False if one still runs after `within` seconds."""
         return have_ended(self._started, within)
-
-    def _start_thread(self) -> None:
-        name = f"{self._name}-{len(self._started)}"
-        thread = threading.Thread(target=self._run_queue, name=name, daemon=True)
-        self._started.append(thread)
-        thread.start()
 
     def _run_queue(self) -> None:
         while (work := self._waiting.get()) is not None:
