@@ -25,5 +25,5 @@ UNLIKE: list[dict[str, Any]] = [
 
 
 def column(name: str, rows: list[dict[str, Any]]) -> list[Any]:
-    """Return what stands in one column."""
+    """Return the values of one column."""
     return [row[name] for row in rows]

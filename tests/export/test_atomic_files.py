@@ -47,7 +47,7 @@ def test_a_folder_that_a_killed_export_left_is_removed_too(tmp_path: Path) -> No
     assert [one.name for one in tmp_path.iterdir()] == ["out"]
 
 
-def test_what_belongs_to_other_places_or_to_nobody_we_know_stays(tmp_path: Path) -> None:
+def test_files_of_other_destinations_and_unknown_files_stay(tmp_path: Path) -> None:
     others = {".b.csv.0123abcd.part", ".a.csv.mine.part", ".longline-mybackup", ".a.csv.part"}
     for name in others:
         left_file(tmp_path, name)

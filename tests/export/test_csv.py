@@ -43,7 +43,7 @@ def test_a_line_holds_our_columns_and_those_of_the_data() -> None:
 
 
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff20"])
-def test_text_that_a_spreadsheet_would_run_is_told_as_text(sign: str) -> None:
+def test_text_that_looks_like_a_formula_is_written_as_text(sign: str) -> None:
     text = f"{sign}HYPERLINK(A1)"
 
     assert only({"title": text})["title"] == f"'{text}"
@@ -68,7 +68,7 @@ def test_a_number_stays_a_number(number: float) -> None:
     assert only({"n": number})["n"] == str(number)
 
 
-def test_text_that_holds_such_signs_further_on_is_left_alone() -> None:
+def test_such_characters_inside_a_text_are_unchanged() -> None:
     assert only({"title": "a=b + c@d"})["title"] == "a=b + c@d"
 
 

@@ -55,19 +55,19 @@ def test_what_differs_is_json_with_all_its_digits(found: list[dict[str, Any]]) -
     assert json.loads(found[0]["sizes"]) == UNLIKE[0]["sizes"]
 
 
-def test_names_that_differ_in_case_alone_are_told_apart(found: list[dict[str, Any]]) -> None:
+def test_names_that_differ_only_in_case_stay_distinct(found: list[dict[str, Any]]) -> None:
     assert column("Title_2", found) == ["another one", None, None]
 
 
-def test_moments_can_be_reckoned_with(tmp_path: Path) -> None:
+def test_timestamps_work_with_date_functions(tmp_path: Path) -> None:
     export_to(tmp_path / "a.duckdb", rows(*UNLIKE))
     export_to(tmp_path / "a.sqlite", rows(*UNLIKE))
 
     assert column("at", in_duckdb(tmp_path / "a.duckdb"))[0] == datetime(  # noqa: DTZ001  # in UTC
         2026, 11, 15, 17, 0, 0, 123456
     )
-    (told,) = in_sqlite(tmp_path / "a.sqlite", "SELECT unixepoch(max(at)) AS at FROM records")
-    assert told["at"] == 1794762000
+    (found_row,) = in_sqlite(tmp_path / "a.sqlite", "SELECT unixepoch(max(at)) AS at FROM records")
+    assert found_row["at"] == 1794762000
 
 
 @pytest.mark.parametrize("form", READERS)
@@ -76,8 +76,8 @@ def test_names_may_hold_what_sql_is_made_of(tmp_path: Path, form: str) -> None:
     path = tmp_path / f"a.{form}"
     export_to(path, rows({name: 1, "": 2}))
 
-    (told,) = READERS[form](path)
-    assert (told[name], told["_"]) == (1, 2)
+    (found_row,) = READERS[form](path)
+    assert (found_row[name], found_row["_"]) == (1, 2)
 
 
 @pytest.mark.parametrize("form", READERS)

@@ -37,8 +37,8 @@ def everything(store: Store) -> Rows:
 
 
 def exported(store: Store, path: Path, **options: Any) -> ExportResult:
-    wish = ExportRequest(str(path), **{"tasks": ("moods",), **options})
-    return export(wish, everything(store))
+    request = ExportRequest(str(path), **{"tasks": ("moods",), **options})
+    return export(request, everything(store))
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -55,9 +55,7 @@ def table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(text))
 
 
-async def test_an_object_has_what_machines_said_beside_its_data(
-    store: Store, tmp_path: Path
-) -> None:
+async def test_an_object_has_the_answers_next_to_its_data(store: Store, tmp_path: Path) -> None:
     await store.records.create(record("a"), at=EPOCH)
     await store.records.create(record("b"), at=EPOCH)
     await answered(store, "a", {"mood": "eager"})
@@ -111,9 +109,7 @@ async def test_a_record_as_it_was_has_what_was_said_of_it_then(
     assert (row["version"], row["enrichments"]["moods"]["answer"]) == (1, {"mood": "eager"})
 
 
-async def test_a_question_without_an_answer_says_how_it_stands(
-    store: Store, tmp_path: Path
-) -> None:
+async def test_a_question_without_an_answer_has_its_state(store: Store, tmp_path: Path) -> None:
     await store.records.create(record("a"), at=EPOCH)
     await asked(store, "a")
 
@@ -282,7 +278,7 @@ async def test_answers_of_other_tasks_and_exports_without_any_make_nothing_new(
     assert await increment(store, tasks=()) == []
 
 
-async def test_a_change_of_the_record_makes_it_new_as_ever(store: Store) -> None:
+async def test_a_changed_record_is_exported_again(store: Store) -> None:
     await store.records.create(record("a"), at=EPOCH)
     await answered(store, "a", {"mood": "eager"})
     await increment(store)

@@ -45,7 +45,7 @@ def test_the_format_can_be_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["records", "records.doc", "records.gz", "records.doc.gz"])
-def test_an_ending_that_says_nothing_names_those_that_do(tmp_path: Path, name: str) -> None:
+def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadOption) as refused:
         export_to(tmp_path / name, Tap(1))
 
@@ -63,7 +63,7 @@ def test_an_unknown_format_is_refused_with_those_there_are(tmp_path: Path) -> No
     assert "jsonl, json, csv" in refused.value.problem
 
 
-def test_folders_on_the_way_are_not_made_unasked(tmp_path: Path) -> None:
+def test_missing_folders_are_created_only_on_request(tmp_path: Path) -> None:
     with pytest.raises(DestinationUnwritable):
         export_to(tmp_path / "a" / "b" / "c.csv", Tap(1))
 
@@ -106,14 +106,14 @@ def test_the_old_file_is_there_until_the_new_one_is_whole(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("place", ["file/records.json", "file/deeper/records.json", "folder", "."])
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, place: str) -> None:
+def test_a_destination_that_cannot_be_written_is_named(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("in the way")
     (tmp_path / "folder").mkdir()
 
-    with pytest.raises(DestinationUnwritable) as told:
+    with pytest.raises(DestinationUnwritable) as raised:
         export_to(tmp_path / place, Tap(1), form="json")
 
-    assert str(tmp_path / place) in str(told.value)
+    assert str(tmp_path / place) in str(raised.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
 
@@ -178,7 +178,7 @@ def test_of_a_link_the_file_behind_it_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_however_many_records_there_are_only_a_few_are_held_at_once(form: str) -> None:
+def test_an_export_keeps_only_a_few_records_in_memory(form: str) -> None:
     tap = Tap(2000)
 
     written = export_stream(io.BytesIO(), tap, ExportRequest("-", form))
@@ -219,11 +219,11 @@ def test_a_format_with_compression_of_its_own_is_not_compressed_again(tmp_path: 
 
 
 def test_a_number_goes_before_the_endings_and_nothing_is_replaced(tmp_path: Path) -> None:
-    wish = ExportRequest(str(tmp_path / "a.jsonl.gz"), is_numbered=True, has_schema=False)
+    request = ExportRequest(str(tmp_path / "a.jsonl.gz"), is_numbered=True, has_schema=False)
     (tmp_path / "a-0007.jsonl.gz").write_text("an earlier one")
 
-    first = export(wish, Tap(1))
-    second = export(wish, Tap(1))
+    first = export(request, Tap(1))
+    second = export(request, Tap(1))
 
     assert first.path.endswith("/a-0008.jsonl.gz")
     assert second.path.endswith("/a-0009.jsonl.gz")
@@ -283,7 +283,7 @@ def test_options_that_do_not_fit_are_refused_before_anything_is_written(
         *[("postgresql://h/d", "psycopg", "postgres"), ("s3://b/a.csv", "boto3", "s3")],
     ],
 )
-def test_a_library_that_is_not_there_is_told_by_its_extra(
+def test_a_missing_library_is_named_by_its_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, library: str, extra: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -95,7 +95,7 @@ def test_large_records_are_not_gathered_by_their_number(tmp_path: Path) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from(["a", "b"]), JSON_VALUES), max_size=4))
-def test_whatever_records_hold_can_be_told_from_the_table(
+def test_every_value_can_be_read_back_from_the_table(
     tmp_path_factory: pytest.TempPathFactory, data: list[dict[str, Any]]
 ) -> None:
     path = tmp_path_factory.mktemp("any") / "a.parquet"
@@ -105,8 +105,8 @@ def test_whatever_records_hold_can_be_told_from_the_table(
 
     for name in set(found.column_names) & {"a", "b"}:
         values = found[name].to_pylist()
-        told = json_of(values, [one.get(name) for one in data])
-        assert told == [one.get(name) for one in data]
+        read_back = json_of(values, [one.get(name) for one in data])
+        assert read_back == [one.get(name) for one in data]
 
 
 def json_of(values: list[Any], originals: list[Any]) -> list[Any]:

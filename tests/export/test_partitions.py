@@ -25,12 +25,12 @@ CITIES: list[dict[str, Any]] = [
 ]
 
 
-def wish(path: Path, field: str, form: str = "parquet", **options: Any) -> ExportRequest:
+def request_for(path: Path, field: str, form: str = "parquet", **options: Any) -> ExportRequest:
     return ExportRequest(str(path), form, partition=field, **options)
 
 
 def test_each_value_has_a_folder(tmp_path: Path) -> None:
-    done = export(wish(tmp_path / "out", "city"), rows(*CITIES))
+    done = export(request_for(tmp_path / "out", "city"), rows(*CITIES))
 
     assert sorted(one.name for one in (tmp_path / "out").iterdir()) == [
         "_schema.json",
@@ -43,7 +43,7 @@ def test_each_value_has_a_folder(tmp_path: Path) -> None:
 
 
 def test_pyarrow_reads_the_folder_as_one_table(tmp_path: Path) -> None:
-    export(wish(tmp_path / "out", "city"), rows(*CITIES))
+    export(request_for(tmp_path / "out", "city"), rows(*CITIES))
 
     found = pq.read_table(tmp_path / "out").select(["city", "price"]).to_pylist()
 
@@ -53,7 +53,7 @@ def test_pyarrow_reads_the_folder_as_one_table(tmp_path: Path) -> None:
 
 
 def test_duckdb_reads_the_folder_as_one_table(tmp_path: Path) -> None:
-    export(wish(tmp_path / "out", "city", "csv"), rows(*CITIES))
+    export(request_for(tmp_path / "out", "city", "csv"), rows(*CITIES))
 
     with duckdb.connect() as connection:
         found = connection.read_csv(f"{tmp_path}/out/*/*.csv", hive_partitioning=True)
@@ -63,20 +63,20 @@ def test_duckdb_reads_the_folder_as_one_table(tmp_path: Path) -> None:
 
 
 def test_a_number_can_be_what_parts_them(tmp_path: Path) -> None:
-    export(wish(tmp_path / "out", "year"), rows({"year": 2025}, {"year": 2026}))
+    export(request_for(tmp_path / "out", "year"), rows({"year": 2025}, {"year": 2026}))
 
     assert pq.read_table(tmp_path / "out")["year"].to_pylist() == [2025, 2026]
 
 
 def test_values_of_different_types_stay_in_the_files(tmp_path: Path) -> None:
-    export(wish(tmp_path / "out", "n"), rows({"n": 5}, {"n": "5"}))
+    export(request_for(tmp_path / "out", "n"), rows({"n": 5}, {"n": "5"}))
 
     found = pq.ParquetFile(tmp_path / "out" / "n=5" / "part-0.parquet").read()
     assert found["n"].to_pylist() == ["5", '"5"']
 
 
 def test_every_part_has_all_columns_of_one_type(tmp_path: Path) -> None:
-    export(wish(tmp_path / "out", "a"), rows({"a": 1, "x": 1}, {"a": 2, "x": 0.5}, {"a": 3}))
+    export(request_for(tmp_path / "out", "a"), rows({"a": 1, "x": 1}, {"a": 2, "x": 0.5}, {"a": 3}))
 
     schemas = [pq.read_schema(one) for one in sorted((tmp_path / "out").glob("*/*.parquet"))]
     assert len(schemas) == 3
@@ -91,19 +91,19 @@ def test_our_own_columns_can_part_them_and_parts_can_be_packed(tmp_path: Path) -
 
 
 def test_the_next_export_replaces_the_folder(tmp_path: Path) -> None:
-    export(wish(tmp_path / "out", "a", "csv"), rows({"a": 1}, {"a": 2}))
+    export(request_for(tmp_path / "out", "a", "csv"), rows({"a": 1}, {"a": 2}))
 
-    export(wish(tmp_path / "out", "a", "csv"), rows({"a": 2}, {"a": 3}))
+    export(request_for(tmp_path / "out", "a", "csv"), rows({"a": 2}, {"a": 3}))
 
     assert sorted(one.name for one in (tmp_path / "out").glob("a=*")) == ["a=2", "a=3"]
     assert [one.name for one in tmp_path.iterdir()] == ["out"]
 
 
 def test_an_export_that_fails_leaves_the_old_folder(tmp_path: Path) -> None:
-    export(wish(tmp_path / "out", "title", "csv"), Tap(2))
+    export(request_for(tmp_path / "out", "title", "csv"), Tap(2))
 
     with pytest.raises(ZeroDivisionError):
-        export(wish(tmp_path / "out", "title", "csv"), Tap(10, fails_at=5))
+        export(request_for(tmp_path / "out", "title", "csv"), Tap(10, fails_at=5))
 
     assert len(list((tmp_path / "out").glob("title=*"))) == 2
     assert [one.name for one in tmp_path.iterdir()] == ["out"]
@@ -114,7 +114,7 @@ def test_a_folder_that_is_not_ours_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "photos" / "me.jpg").write_text("precious")
 
     with pytest.raises(DestinationUnwritable, match=r"me\.jpg") as failed:
-        export(wish(tmp_path / "photos", "a", "csv"), rows({"a": 1}))
+        export(request_for(tmp_path / "photos", "a", "csv"), rows({"a": 1}))
 
     assert failed.value.path == str(tmp_path / "photos")
     assert (tmp_path / "photos" / "me.jpg").read_text() == "precious"
@@ -122,7 +122,7 @@ def test_a_folder_that_is_not_ours_is_never_replaced(tmp_path: Path) -> None:
 
 def test_a_field_of_long_texts_is_refused_as_a_partition(tmp_path: Path) -> None:
     with pytest.raises(BadOption) as refused:
-        export(wish(tmp_path / "out", "text", "csv"), rows({"text": "x" * 300}))
+        export(request_for(tmp_path / "out", "text", "csv"), rows({"text": "x" * 300}))
 
     assert refused.value.option == "--partition"
     assert "text" in refused.value.problem
@@ -131,7 +131,7 @@ def test_a_field_of_long_texts_is_refused_as_a_partition(tmp_path: Path) -> None
 
 def test_a_field_of_too_many_values_is_refused_as_a_partition(tmp_path: Path) -> None:
     with pytest.raises(BadOption) as refused:
-        export(wish(tmp_path / "out", "title", "jsonl"), Tap(10_001))
+        export(request_for(tmp_path / "out", "title", "jsonl"), Tap(10_001))
 
     assert refused.value.option == "--partition"
     assert "title" in refused.value.problem

@@ -90,10 +90,10 @@ def test_a_table_that_is_not_ours_is_never_replaced(postgres: str) -> None:
 
 def test_a_schema_can_be_named_and_numbers_follow_each_other(postgres: str) -> None:
     do(postgres, "CREATE SCHEMA IF NOT EXISTS deep")
-    wish = ExportRequest(postgres, table="deep.day", is_numbered=True)
+    request = ExportRequest(postgres, table="deep.day", is_numbered=True)
 
-    first = export(wish, rows({"a": 1}))
-    second = export(wish, rows({"a": 2}))
+    first = export(request, rows({"a": 1}))
+    second = export(request, rows({"a": 2}))
 
     assert first.path.endswith("deep.day_0001")
     assert second.path.endswith("deep.day_0002")

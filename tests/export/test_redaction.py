@@ -27,7 +27,7 @@ def cleaned(data: dict[str, Any], *secrets: str) -> dict[str, Any]:
         "ann [at] example.com",
     ],
 )
-def test_addresses_of_e_mail_go(text: str) -> None:
+def test_e_mail_addresses_are_redacted(text: str) -> None:
     assert cleaned({"a": f"write to {text}, please"}) == {"a": "write to [e-mail], please"}
 
 
@@ -40,7 +40,7 @@ def test_addresses_of_e_mail_go(text: str) -> None:
         *("01.12.45.67.89", "030/0123456"),
     ],
 )
-def test_telephone_numbers_go(text: str) -> None:
+def test_telephone_numbers_are_redacted(text: str) -> None:
     assert cleaned({"a": f"call {text} today"}) == {"a": "call [telephone] today"}
 
 
@@ -69,7 +69,7 @@ def test_telephone_numbers_go(text: str) -> None:
         *("the token of our esteem", "secretary: none", "passwords are dull", "max_tokens: 5"),
     ],
 )
-def test_what_only_looks_alike_stays(text: str) -> None:
+def test_similar_text_is_not_redacted(text: str) -> None:
     assert cleaned({"a": text}) == {"a": text}
 
 
@@ -116,7 +116,7 @@ def test_several_secrets_are_secret_too(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["password", "apiKey", "API_KEY", "X-Auth-Token", "session_id", "tokens"]
 )
-def test_what_a_secret_name_stands_for_goes_whatever_it_is(name: str) -> None:
+def test_any_value_under_a_secret_name_is_redacted(name: str) -> None:
     assert cleaned({name: "plain"}) == {name: "[secret]"}
     assert cleaned({name: {"deep": [1]}}) == {name: "[secret]"}
 
@@ -134,7 +134,7 @@ def test_nothing_stays_nothing() -> None:
     assert cleaned(data) == data
 
 
-def test_a_number_to_call_goes_although_it_is_a_number() -> None:
+def test_numbers_under_a_telephone_name_are_redacted() -> None:
     data = {
         "phone": 359888123456,
         "phones": ["12 34 56", "by mail", "0888-12-34-56", "0170-12-34-567"],
@@ -150,7 +150,7 @@ def test_a_number_to_call_goes_although_it_is_a_number() -> None:
     }
 
 
-def test_they_go_from_any_depth_from_names_and_from_our_own_columns() -> None:
+def test_nested_values_names_and_own_columns_are_redacted() -> None:
     redactor = Redactor(["hunter22"])
     stored = row(
         "ann@example.com",
@@ -168,7 +168,7 @@ def test_they_go_from_any_depth_from_names_and_from_our_own_columns() -> None:
     assert stored["data"]["list"] == [{"deep": "x hunter22 y"}]
 
 
-def test_secrets_too_short_to_tell_from_words_shred_no_text() -> None:
+def test_short_secrets_are_not_searched_for() -> None:
     assert cleaned({"a": "a cat sat"}, "cat") == {"a": "a cat sat"}
 
 
@@ -178,7 +178,7 @@ def test_types_and_order_are_kept() -> None:
     assert list(cleaned(data).items()) == list(data.items())
 
 
-def test_a_name_that_says_telephone_says_so_of_all_below_it() -> None:
+def test_a_telephone_name_applies_to_nested_values() -> None:
     data = {
         "phone": {"number": "5551234", "since": "2026-11-15"},
         "contact": {"phone": {"value": "5551234"}},
@@ -200,7 +200,7 @@ def test_a_key_of_digits_is_no_telephone_number(key: str) -> None:
     assert clean["url"] == f"https://shop.test/{key}"
 
 
-def test_records_stay_apart_and_are_the_same_in_every_export() -> None:
+def test_pseudonyms_are_distinct_and_the_same_in_every_export() -> None:
     keys = ["ann@example.com", "bob@example.com", "+359888123456", "+359888123457"]
     stored = [export_row(row(key, {})) for key in keys]
 

@@ -61,10 +61,10 @@ def test_an_export_that_fails_leaves_the_old_object(bucket: Any) -> None:
 
 
 def test_numbers_follow_each_other(bucket: Any) -> None:
-    wish = ExportRequest("s3://shop/d/a.csv", has_schema=False, is_numbered=True)
+    request = ExportRequest("s3://shop/d/a.csv", has_schema=False, is_numbered=True)
     bucket.put_object(Key="d/a-0004.csv", Body=b"")
 
-    export(wish, Tap(1))
+    export(request, Tap(1))
 
     assert names(bucket) == ["d/a-0004.csv", "d/a-0005.csv"]
 

@@ -1,4 +1,4 @@
-"""The schema beside the data says what the rows are: an independent judge checks each of them."""
+"""The schema next to the data describes its rows; jsonschema checks each of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.export.sample_rows import rows
 from tests.export.sample_values import UNLIKE
 
 
-def schema_beside(path: Path) -> Any:
+def schema_of(path: Path) -> Any:
     schema = json.loads(path.with_name(f"{path.name}.schema.json").read_bytes())
     jsonschema.Draft202012Validator.check_schema(schema)
     return schema
@@ -26,7 +26,7 @@ def test_every_line_is_as_the_schema_says(tmp_path: Path, columns: tuple[str, ..
     path = tmp_path / "a.jsonl"
     export(ExportRequest(str(path), columns=columns), rows(*UNLIKE))
 
-    judge = jsonschema.Draft202012Validator(schema_beside(path))
+    judge = jsonschema.Draft202012Validator(schema_of(path))
     for line in path.read_bytes().splitlines():
         judge.validate(json.loads(line))
 
@@ -35,16 +35,16 @@ def test_every_row_of_a_table_is_as_the_schema_says(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     export(ExportRequest(str(path)), rows(*UNLIKE))
 
-    judge = jsonschema.Draft202012Validator(schema_beside(path))
+    judge = jsonschema.Draft202012Validator(schema_of(path))
     for line in pq.read_table(path).to_pylist():
-        judge.validate(json.loads(json.dumps(line, default=lambda moment: moment.isoformat())))
+        judge.validate(json.loads(json.dumps(line, default=lambda time: time.isoformat())))
 
 
-def test_the_schema_tells_types_and_what_may_be_missing(tmp_path: Path) -> None:
+def test_the_schema_has_types_and_required_fields(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     export(ExportRequest(str(path)), rows({"a": 1, "b": "x"}, {"a": None, "b": "y", "c": [1]}))
 
-    data = schema_beside(path)["properties"]["data"]
+    data = schema_of(path)["properties"]["data"]
     assert data["properties"] == {
         "a": {"type": ["integer", "null"]},
         "b": {"type": "string"},
@@ -53,11 +53,11 @@ def test_the_schema_tells_types_and_what_may_be_missing(tmp_path: Path) -> None:
     assert data["required"] == ["a", "b"]
 
 
-def test_a_table_tells_its_kinds(tmp_path: Path) -> None:
+def test_the_schema_of_a_table_has_its_column_types(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     export(ExportRequest(str(path), columns=("title", "at", "mixed")), rows(*UNLIKE[:2]))
 
-    assert schema_beside(path)["properties"] == {
+    assert schema_of(path)["properties"] == {
         "title": {"type": "string"},
         "at": {"type": ["string", "null"], "format": "date-time"},
         "mixed": {"type": "string", "contentMediaType": "application/json"},
@@ -67,7 +67,7 @@ def test_a_table_tells_its_kinds(tmp_path: Path) -> None:
 def test_no_records_have_a_schema_too(tmp_path: Path) -> None:
     export(ExportRequest(str(tmp_path / "a.jsonl")), rows())
 
-    assert schema_beside(tmp_path / "a.jsonl")["properties"]["data"]["properties"] == {}
+    assert schema_of(tmp_path / "a.jsonl")["properties"]["data"]["properties"] == {}
 
 
 def test_it_can_be_left_out(tmp_path: Path) -> None:

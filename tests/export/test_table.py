@@ -38,7 +38,7 @@ def test_a_column_is_what_all_its_values_are(values: tuple[Any, ...], kind: Colu
 
 
 @pytest.mark.parametrize("text", ["2026-11-15T17:00:00Z", "0001-01-01T00:00:00.5+00:00"])
-def test_a_moment_that_is_sure_is_one(text: str) -> None:
+def test_a_certain_timestamp_is_a_timestamp(text: str) -> None:
     assert kind_of(text, None, text) is ColumnType.TIMESTAMP
 
 
@@ -54,11 +54,11 @@ def test_a_moment_that_is_sure_is_one(text: str) -> None:
         "",
     ],
 )
-def test_what_is_not_sure_to_be_a_moment_is_text(text: str) -> None:
+def test_an_uncertain_timestamp_is_text(text: str) -> None:
     assert kind_of("2026-11-15T17:00:00Z", text) is ColumnType.TEXT
 
 
-def test_names_are_told_apart_whatever_their_case_and_length() -> None:
+def test_names_stay_distinct_by_case_and_length() -> None:
     names = ["a", "A", "a_2", "", "x" * 70, "x" * 71]
 
     assert distinct_names(names, max_bytes=63) == [

@@ -44,7 +44,7 @@ async def async_generator() -> AsyncIterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("function", [listing, generator, coroutine, async_generator])
-async def test_any_way_of_giving_records_will_do(
+async def test_records_can_be_returned_or_yielded(
     function: Callable[[], Any], clock: VirtualClock
 ) -> None:
     kind = function_source(function)

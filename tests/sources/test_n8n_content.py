@@ -228,7 +228,7 @@ async def read_page(html: str, clock: VirtualClock) -> tuple[dict[str, object], 
     return await collect(N8n.with_options(OPTIONS), ScriptedWeb({PAGE: html}), ITEM, clock)
 
 
-async def test_a_page_tells_what_it_can(clock: VirtualClock) -> None:
+async def test_a_page_has_title_author_and_integrations(clock: VirtualClock) -> None:
     data, visit = await read_page(HTML, clock)
 
     assert data["id"] == 42
@@ -308,7 +308,7 @@ async def test_a_page_that_leads_elsewhere_is_skipped(clock: VirtualClock) -> No
         await collect(N8n.with_options(OPTIONS), web, ITEM, clock)
 
 
-async def test_a_page_that_is_gone_is_gone(clock: VirtualClock) -> None:
+async def test_a_missing_page_is_gone(clock: VirtualClock) -> None:
     with pytest.raises(Gone):
         await collect(N8n.with_options(OPTIONS), ScriptedWeb({}), ITEM, clock)
 

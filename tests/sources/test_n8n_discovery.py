@@ -52,7 +52,7 @@ async def test_the_sitemap_gives_key_address_and_slug(clock: VirtualClock) -> No
     assert cursors == []
 
 
-async def test_without_an_index_the_sitemap_is_asked_for_directly(clock: VirtualClock) -> None:
+async def test_without_an_index_the_sitemap_is_requested_directly(clock: VirtualClock) -> None:
     web = ScriptedWeb({SITEMAP: urlset(f"{SITE}/workflows/12-a/")})
 
     assert await keys(web, clock) == ["12"]
@@ -82,7 +82,7 @@ async def test_several_workflow_sitemaps_are_read_in_turn(clock: VirtualClock) -
     assert await keys(web, clock) == ["1", "2"]
 
 
-async def test_an_index_that_is_itself_the_sitemap_will_do(clock: VirtualClock) -> None:
+async def test_an_index_may_be_the_sitemap_itself(clock: VirtualClock) -> None:
     web = ScriptedWeb({INDEX: urlset(f"{SITE}/workflows/3-c/")})
 
     assert await keys(web, clock) == ["3"]
@@ -107,7 +107,7 @@ async def test_doubles_and_malformed_addresses_are_left_out(clock: VirtualClock)
     assert await keys(web, clock) == ["7", "8"]
 
 
-async def test_a_mirror_that_lists_the_original_is_asked_itself(clock: VirtualClock) -> None:
+async def test_a_mirror_that_lists_the_original_is_requested_itself(clock: VirtualClock) -> None:
     mirror = "http://127.0.0.1:9/n8n"
     web = ScriptedWeb(
         {

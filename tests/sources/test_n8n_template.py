@@ -96,7 +96,7 @@ async def test_a_template_that_is_not_published_is_skipped(clock: VirtualClock) 
         await collect(N8n(), web, ITEM, clock)
 
 
-async def test_a_template_that_nobody_knows_is_gone(clock: VirtualClock) -> None:
+async def test_a_template_that_no_endpoint_has_is_gone(clock: VirtualClock) -> None:
     web = ScriptedWeb({})
 
     with pytest.raises(Gone) as caught:
@@ -135,7 +135,7 @@ async def test_a_key_that_is_no_id_is_refused(key: str, clock: VirtualClock) -> 
     assert repr(key) in raised.value.where
 
 
-async def test_a_custom_host_is_asked_where_it_is(clock: VirtualClock) -> None:
+async def test_a_custom_host_is_requested(clock: VirtualClock) -> None:
     host = "http://127.0.0.1:9/templates-api"
     source = N8n.with_options({"api_url": f"{host}/"})
     web = ScriptedWeb({f"{host}/templates/workflows/42": first_answer()})
@@ -229,7 +229,7 @@ def test_views_do_not_make_a_new_version() -> None:
     assert {"views", "recent_views", "total_views"} == N8n.volatile
 
 
-def test_the_site_is_asked_twice_a_second_at_most() -> None:
+def test_the_default_rate_is_two_requests_per_second() -> None:
     assert (N8n.rate, N8n.burst) == (2.0, 5)
     assert N8n().options.api_url == API
 

@@ -183,7 +183,7 @@ async def test_the_reason_of_youtube_is_quoted(clock: VirtualClock) -> None:
 @pytest.mark.parametrize(
     "refusal", [status(WATCH, 429), CAPTCHA, RobotsDisallowed(WATCH, "Disallow: /")]
 )
-async def test_once_turned_away_nobody_is_asked_for_a_while(
+async def test_after_a_block_no_request_is_sent_for_a_while(
     refusal: Any, clock: VirtualClock
 ) -> None:
     web = tube(watch=refusal)
@@ -197,7 +197,7 @@ async def test_once_turned_away_nobody_is_asked_for_a_while(
     assert len(web.requests) == 1
 
 
-async def test_after_the_pause_youtube_is_asked_again(clock: VirtualClock) -> None:
+async def test_after_the_pause_requests_are_sent_again(clock: VirtualClock) -> None:
     web = tube(watch=[status(WATCH, 429), WATCH_PAGE])
     transcripts = Transcripts(YOUTUBE, "en")
     await transcripts.fetch(Visit(web, clock), VIDEO)
@@ -208,7 +208,7 @@ async def test_after_the_pause_youtube_is_asked_again(clock: VirtualClock) -> No
     assert found["outcome"] == "ok"
 
 
-async def test_who_is_turned_away_again_waits_twice_as_long(clock: VirtualClock) -> None:
+async def test_the_pause_doubles_after_another_block(clock: VirtualClock) -> None:
     web = tube(watch=status(WATCH, 429))
     transcripts = Transcripts(YOUTUBE, "en")
     await transcripts.fetch(Visit(web, clock), VIDEO)
@@ -221,7 +221,7 @@ async def test_who_is_turned_away_again_waits_twice_as_long(clock: VirtualClock)
     assert len(web.requests) == 2
 
 
-async def test_a_host_closed_by_robots_is_left_alone_for_long(clock: VirtualClock) -> None:
+async def test_a_host_closed_by_robots_has_the_longest_pause(clock: VirtualClock) -> None:
     web = tube(watch=RobotsDisallowed(WATCH, "Disallow: /"))
     transcripts = Transcripts(YOUTUBE, "en")
     await transcripts.fetch(Visit(web, clock), VIDEO)
@@ -232,7 +232,7 @@ async def test_a_host_closed_by_robots_is_left_alone_for_long(clock: VirtualCloc
     assert len(web.requests) == 1
 
 
-async def test_other_failures_do_not_close_the_door(clock: VirtualClock) -> None:
+async def test_other_failures_start_no_pause(clock: VirtualClock) -> None:
     web = tube(watch=[status(WATCH, 500), WATCH_PAGE])
     transcripts = Transcripts(YOUTUBE, "en")
 
@@ -289,7 +289,7 @@ async def test_each_video_of_a_template_gets_its_outcome(clock: VirtualClock) ->
     assert outcomes == [(VIDEO, "ok"), (other, "failed")]
 
 
-async def test_without_videos_nobody_is_asked(clock: VirtualClock) -> None:
+async def test_without_videos_no_request_is_sent(clock: VirtualClock) -> None:
     web = ScriptedWeb({FIRST: first_answer()})
 
     data, _visit = await collect(N8n(), web, ITEM, clock)

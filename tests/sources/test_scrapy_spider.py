@@ -104,7 +104,7 @@ async def test_a_page_that_gives_items_is_done_and_stores_nothing_itself(
         (TimedOut(SITE, 30), DownloadTimeoutError),
     ],
 )
-async def test_an_errback_hears_of_a_failure_in_scrapys_words(
+async def test_an_errback_receives_the_exception_of_scrapy(
     clock: VirtualClock, error: Exception, name: type[Exception]
 ) -> None:
     source = made()
@@ -177,7 +177,7 @@ async def test_a_request_that_follows_a_redirect_has_the_referer_of_scrapy(
     assert onward.headers["Referer"] == SITE.encode()
 
 
-async def test_no_errback_hears_of_a_site_that_rests(clock: VirtualClock) -> None:
+async def test_no_errback_is_called_while_the_breaker_is_open(clock: VirtualClock) -> None:
     source = made()
     lost = source._crawl.spider.lost  # type: ignore[attr-defined]  # the spider's own method
 
@@ -187,7 +187,7 @@ async def test_no_errback_hears_of_a_site_that_rests(clock: VirtualClock) -> Non
     assert isinstance(ended, CircuitOpen)
 
 
-async def test_a_page_that_is_gone_is_told_as_such(clock: VirtualClock) -> None:
+async def test_a_missing_page_fails_as_gone(clock: VirtualClock) -> None:
     found, ended = await page_of(made(), status(SITE, 404), clock)
 
     assert found == []
@@ -220,7 +220,7 @@ async def test_a_result_that_cannot_be_kept_loses_nothing_else(
     assert problem in str(ended)
 
 
-async def test_a_spider_that_closes_itself_asks_for_nothing_more(clock: VirtualClock) -> None:
+async def test_a_closed_spider_sends_no_more_requests(clock: VirtualClock) -> None:
     source = made()
     found, _ = await page_of(source, "close", clock)
 
@@ -329,7 +329,7 @@ def test_what_requests_carry_comes_back_the_same(value: Any) -> None:
     assert unpack(pack(value, "here")) == value
 
 
-def test_a_request_comes_back_with_all_it_had() -> None:
+def test_a_request_is_restored_completely() -> None:
     spider = Odd()
     request = scrapy.FormRequest(
         SITE,
