@@ -112,8 +112,8 @@ class RequestBuilder:
         return f"{url}{'&' if '?' in url else '?'}{query}" if query else url
 
     def _check_host(self, url: str, where: str) -> None:
-        is_own = origin_of(url) == origin_of(self.base_url) or self._reach.covers(url)
-        if url.startswith(("http://", "https://")) and is_own:
+        is_http = url.startswith(("http://", "https://"))
+        if is_http and (origin_of(url) == origin_of(self.base_url) or self._reach.covers(url)):
             return
         host = origin_of(url)[1] or url
         raise UnexpectedShape(

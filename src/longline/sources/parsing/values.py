@@ -28,35 +28,34 @@ from longline.sources.parsing.numbers import (
     read_number,
 )
 
-SECONDS = {
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds", "sek", "sekunde", "sekunden"), 1),
-    **dict.fromkeys(("seconde", "secondes", "segundo", "segundos", "secondi", "sekund"), 1),
-    **dict.fromkeys(("m", "min", "mins", "minute", "minutes", "minuten", "minuto", "minutos"), 60),
-    **dict.fromkeys(("minuti", "minuut", "minut", "minuty"), 60),
-    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours", "std", "stunde", "stunden"), 3600),
-    **dict.fromkeys(("heure", "heures", "hora", "horas", "ora", "ore", "uur", "godz"), 3600),
-    **dict.fromkeys(("d", "day", "days", "tag", "tage", "tagen", "jour", "jours"), 86400),
-    **dict.fromkeys(("día", "días", "dia", "dias", "giorno", "giorni", "dag", "dagen"), 86400),
-    **dict.fromkeys(("w", "week", "weeks", "woche", "wochen", "semaine", "semaines"), 604800),
-    **dict.fromkeys(("semana", "semanas", "settimana", "settimane", "weken"), 604800),
+_TIME_UNITS = {
+    1: """
+        s sec secs second seconds sek sekunde sekunden sekund seconde secondes segundo segundos
+        secondi
+    """,
+    60: "m min mins minute minutes minuten minuto minutos minuti minuut minut minuty",
+    3600: "h hr hrs hour hours std stunde stunden heure heures hora horas ora ore uur godz",
+    86400: "d day days tag tage tagen jour jours día días dia dias giorno giorni dag dagen",
+    604800: "w week weeks woche wochen semaine semaines semana semanas settimana settimane weken",
 }
+SECONDS = {name: seconds for seconds, names in _TIME_UNITS.items() for name in names.split()}
 """Seconds of a unit of time."""
-
-AREAS = {
-    **dict.fromkeys(("m²", "m2", "m^2", "qm", "sqm", "sq m", "sq.m", "sq. m", "mq", "m.q."), "m²"),
-    **dict.fromkeys(("square metres", "square meters", "square metre", "square meter"), "m²"),
-    **dict.fromkeys(("quadratmeter", "mètres carrés", "metros cuadrados"), "m²"),
-    **dict.fromkeys(("кв.м", "кв. м", "кв м", "м²", "м2", "квадратни метра"), "m²"),
-    **dict.fromkeys(("km²", "km2", "sq km", "square kilometres", "square kilometers"), "km²"),
-    **dict.fromkeys(("cm²", "cm2"), "cm²"),
-    **dict.fromkeys(("ha", "hectare", "hectares", "hektar", "hectáreas", "ettari"), "ha"),
-    **dict.fromkeys(("ft²", "ft2", "sqft", "sq ft", "sq. ft", "sq.ft", "square feet"), "ft²"),
-    **dict.fromkeys(("square foot", "sf"), "ft²"),
-    **dict.fromkeys(("yd²", "yd2", "sq yd", "square yards"), "yd²"),
-    **dict.fromkeys(("mi²", "mi2", "sq mi", "square miles"), "mi²"),
-    **dict.fromkeys(("acre", "acres", "ac"), "acre"),
+_AREA_UNITS = {
+    1.0: """
+        m²|m2|m^2|qm|sqm|sq m|sq.m|sq. m|mq|m.q.|square metres|square meters|square metre|
+        square meter|quadratmeter|mètres carrés|metros cuadrados|кв.м|кв. м|кв м|м²|м2|
+        квадратни метра
+    """,
+    1e6: "km²|km2|sq km|square kilometres|square kilometers",
+    1e-4: "cm²|cm2",
+    1e4: "ha|hectare|hectares|hektar|hectáreas|ettari",
+    0.09290304: "ft²|ft2|sqft|sq ft|sq. ft|sq.ft|square feet|square foot|sf",
+    0.83612736: "yd²|yd2|sq yd|square yards",
+    2589988.110336: "mi²|mi2|sq mi|square miles",
+    4046.8564224: "acre|acres|ac",
 }
-"""The usual name of a unit of area."""
+AREAS = {name.strip(): size for size, names in _AREA_UNITS.items() for name in names.split("|")}
+"""Square metres of a unit of area."""
 
 _CLOCKS = ("m:s", "h:m")
 
@@ -93,20 +92,9 @@ _ISO = re.compile(
     r"P(?:(?P<w>[\d.,]+)W)?(?:(?P<d>[\d.,]+)D)?"
     r"(?:T(?:(?P<h>[\d.,]+)H)?(?:(?P<m>[\d.,]+)M)?(?:(?P<s>[\d.,]+)S)?)?"
 )
-_ISO_SECONDS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
 _CLOCK = re.compile(r"(?:(?P<h>\d+):)?(?P<m>\d{1,2}):(?P<s>\d{2})(?:[.,](?P<f>\d+))?")
 _PART = re.compile(r"(\d+(?:[.,]\d+)*)\s?([^\W\d_]+)\.?")
 _BETWEEN = re.compile(r"[\s,]*(?:and|und|et|y|e|en|i)?[\s,]*")
-_SQUARE_METRES = {
-    "m²": 1.0,
-    "km²": 1e6,
-    "cm²": 1e-4,
-    "ha": 1e4,
-    "ft²": 0.09290304,
-    "yd²": 0.83612736,
-    "mi²": 2589988.110336,
-    "acre": 4046.8564224,
-}
 _UNIT = re.compile(
     "|".join(rf"(?<![^\W\d_]){re.escape(u)}(?!\w)" for u in sorted(AREAS, key=len, reverse=True))
 )
@@ -122,7 +110,7 @@ def read_duration(value: str | float, locale: str | None, form: str | None) -> f
         parts = {name: part for name, part in found.groupdict().items() if part}
         if not parts:
             raise ValueError("it is an empty duration")
-        return sum(float(part.replace(",", ".")) * _ISO_SECONDS[n] for n, part in parts.items())
+        return sum(float(part.replace(",", ".")) * SECONDS[n] for n, part in parts.items())
     if found := _CLOCK.fullmatch(text):
         return _clock(found, form)
     if text.replace(".", "").replace(",", "").isdecimal():
@@ -141,7 +129,7 @@ def read_area(value: str | float, locale: str | None, form: str | None) -> float
         raise ValueError("there is no unit of area in it; set form, such as m²")
     own = "en" if isinstance(value, int | float) else locale
     amount = amount_of(only_number(_UNIT.sub(" ", text)), own)
-    return round(amount * _SQUARE_METRES[unit], _PRECISION)
+    return round(amount * unit, _PRECISION)
 
 
 def _clock(found: re.Match[str], form: str | None) -> float:
