@@ -175,7 +175,7 @@ def export(request: ExportRequest, rows: Rows) -> ExportResult:
             path = path.with_name(_numbered_name(path.name, used))
         write = _to_file if request.partition is None else _to_folder
         result = write(path, request, rows, columns)
-    return _finish(result, request)
+    return _with_notes(result, request)
 
 
 def export_stream(target: BinaryIO, rows: Rows, request: ExportRequest) -> ExportResult:
@@ -185,10 +185,10 @@ def export_stream(target: BinaryIO, rows: Rows, request: ExportRequest) -> Expor
     columns = parse_columns(request.columns, request.tasks or ())
     written = write_rows(file_format, _prepare_rows(rows, request), target, columns)
     result = ExportResult(STDOUT, file_format.suffix, written.records, notes=written.notes)
-    return _finish(result, request)
+    return _with_notes(result, request)
 
 
-def _finish(result: ExportResult, request: ExportRequest) -> ExportResult:
+def _with_notes(result: ExportResult, request: ExportRequest) -> ExportResult:
     notes = result.notes if result.records else (*result.notes, NO_RECORDS)
     redacted = dict(request.redactor.replaced) if request.redactor else None
     return replace(result, notes=notes, redacted=redacted)

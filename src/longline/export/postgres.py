@@ -42,7 +42,7 @@ class PostgresTable:
 
     def numbered(self) -> PostgresTable:
         """Return the table with the next free number."""
-        with self._connect() as connection:
+        with self._open_connection() as connection:
             number = 1
             while self._comment_of(connection, f"{self._name}_{number:04}") is not None:
                 number += 1
@@ -55,7 +55,7 @@ class PostgresTable:
         It raises DestinationUnwritable if the server refuses, or another program made the table.
         """
         table.check_width(_MAX_COLUMNS)
-        with self._connect() as connection:
+        with self._open_connection() as connection:
             known = (None, _COMMENT) if may_replace else (None,)
             if self._comment_of(connection, self._name) not in known:
                 raise DestinationUnwritable(
@@ -96,7 +96,7 @@ class PostgresTable:
         return ".".join(quote_identifier(one) for one in (self._schema, name) if one)
 
     @contextmanager
-    def _connect(self) -> Iterator[Any]:
+    def _open_connection(self) -> Iterator[Any]:
         try:
             import psycopg  # noqa: PLC0415  # an extra
         except ImportError as error:

@@ -161,13 +161,13 @@ class Redactor:
     def clean(self, row: Row) -> Row:
         """Return a redacted copy of a record."""
         return {
-            name: self._replace(value, _CLEAR_TELEPHONES, self._pseudonym)
+            name: self._replace_all(value, _CLEAR_TELEPHONES, self._pseudonym)
             if name in _IDENTITY and isinstance(value, str)
             else self._redact_value(value)
             for name, value in row.items()
         }
 
-    def _replace(
+    def _replace_all(
         self, text: str, telephones: re.Pattern[str], shown: Callable[[str, str], str]
     ) -> str:
         if self._known:
@@ -183,7 +183,7 @@ class Redactor:
         return telephones.sub(lambda found: _replace_telephone(found, shown), text)
 
     def _redact_text(self, text: str) -> str:
-        return self._replace(text, _TELEPHONES, self._word)
+        return self._replace_all(text, _TELEPHONES, self._word)
 
     def _redact_value(self, value: Any, *, is_telephone: bool = False) -> Any:
         """Redact a value at any depth; `is_telephone` is True below a name such as `phone`."""

@@ -184,7 +184,7 @@ class Spool:
 
     def add(self, row: Row) -> int:
         """Add a record; return its offset."""
-        line = _encode_row(row)
+        line = _encode_line(row)
         offset, self._end = self._end, self._end + len(line)
         self._file.write(line)
         return offset
@@ -196,12 +196,12 @@ class Spool:
         """
         self._file.seek(0)
         if offsets is None:
-            yield from ((_decode_row(line), len(line)) for line in self._file)
+            yield from ((_decode_line(line), len(line)) for line in self._file)
             return
         for offset in offsets:
             self._file.seek(offset)
             line = self._file.readline()
-            yield _decode_row(line), len(line)
+            yield _decode_line(line), len(line)
 
     def __enter__(self) -> Self:
         return self
@@ -210,14 +210,14 @@ class Spool:
         self._file.close()
 
 
-def _encode_row(row: Row) -> bytes:
+def _encode_line(row: Row) -> bytes:
     try:
         return orjson.dumps(row, default=str, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:  # an integer of more than 64 bits; the blank marks what orjson cannot read
         return b" " + json.dumps(row, default=str).encode() + b"\n"
 
 
-def _decode_row(line: bytes) -> Row:
+def _decode_line(line: bytes) -> Row:
     row: Row = json.loads(line) if line.startswith(b" ") else orjson.loads(line)
     return row
 

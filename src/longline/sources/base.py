@@ -443,8 +443,8 @@ class RecordItems:
             kind = type(record).__name__
             return self.make_invalid(repr(record), f"a record is names and values, not {kind}")
         try:
-            data = as_json(record)
-            mark = fingerprint(data)
+            data = record_as_json(record)
+            mark = record_fingerprint(data)
             key = self._key_of(data) or mark[:_KEY_LENGTH]
         except Exception as error:  # noqa: BLE001  # not JSON, no key, or the user's own function
             problem = f"not usable ({type(error).__name__}: {error})"
@@ -477,13 +477,13 @@ def first_key_field(data: Mapping[str, Any]) -> str | None:
     return next((str(value) for value in values if value not in (None, "", [], {})), None)
 
 
-def as_json(record: Mapping[Any, Any]) -> dict[str, Any]:
+def record_as_json(record: Mapping[Any, Any]) -> dict[str, Any]:
     """Return a record as the JSON that is stored; raise TypeError if a field has no JSON form."""
     data: dict[str, Any] = orjson.loads(to_json(dict(record), default=_plain_or_bytes))
     return data
 
 
-def fingerprint(data: Mapping[str, Any]) -> str:
+def record_fingerprint(data: Mapping[str, Any]) -> str:
     """Return a short hash of a record that does not depend on the order of its fields."""
     text = orjson.dumps(data, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
     return hashlib.blake2b(text, digest_size=16).hexdigest()

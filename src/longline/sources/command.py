@@ -57,7 +57,7 @@ class CommandManifest(Manifest):
         return command
 
     @model_validator(mode="after")
-    def _check_template_names(self) -> Self:
+    def _check_command_words(self) -> Self:
         for word in self.command:
             for name in names_in(word):
                 if name not in self.parameters:
@@ -251,14 +251,14 @@ class _CommandSource(RecordSource):
 
     async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
         """Yield an item for each line; invalid lines are quarantined."""
-        stream = self._stream(visit)
+        stream = self._items_of_lines(visit)
         if not self.manifest.may_be_empty:
             stream = fail_if_empty(stream, self.name, "the command printed nothing")
         async with aclosing(stream) as found:
             async for one in found:
                 yield one
 
-    async def _stream(self, visit: Visit) -> Discovered:
+    async def _items_of_lines(self, visit: Visit) -> Discovered:
         manifest = self.manifest
         key = None if manifest.key is None else partial(find, manifest.key)
         items = RecordItems(f"command://{self.name}", key, visit)

@@ -44,9 +44,9 @@ from longline.sources.base import (
     RecordSource,
     Source,
     Visit,
-    fingerprint,
     first_key_field,
     layer,
+    record_fingerprint,
 )
 from longline.sources.spider import Crawl, headers_to_send, parts_not_run, response_of, settings_of
 
@@ -228,7 +228,9 @@ class _SpiderSource(RecordSource):
         except FetchError as error:
             if request.errback is None:
                 raise
-            return await self._queue(visit, found_items, crawl.failed(request, error))
+            return await self._queue_results(
+                visit, found_items, crawl.errback_results(request, error)
+            )
         onward = crawl.redirected(request, response)
         if onward is not None:
             if crawl.is_allowed(onward):
@@ -236,8 +238,8 @@ class _SpiderSource(RecordSource):
             return f"redirected to {onward.url}"
         found_items.place = response.url
         try:
-            return await self._queue(
-                visit, found_items, crawl.answered(request, response, visit.cut)
+            return await self._queue_results(
+                visit, found_items, crawl.callback_results(request, response, visit.cut)
             )
         except HttpError as error:
             raise bad_status(request.url, response.status) from error
@@ -259,7 +261,7 @@ class _SpiderSource(RecordSource):
             self._crawl.jars.process_response(request, response)
         return response
 
-    async def _queue(
+    async def _queue_results(
         self, visit: Visit, found_items: _PageItems, outcome: AsyncIterator[Any]
     ) -> str:
         """Queue everything the spider yields; return a summary."""
@@ -352,7 +354,7 @@ class _PageItems:
                 problem = f"an item has no {self._record_key!r}, which was named as its key"
                 raise UnexpectedShape(self.place or self._origin, problem)
             return str(value)
-        name = first_key_field(data) or fingerprint(data)[:16]
+        name = first_key_field(data) or record_fingerprint(data)[:16]
         # Scrapy keeps every item, so two pages about the same thing make two records.
         return f"{name} {self._suffix(name)}"
 

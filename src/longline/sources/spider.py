@@ -372,7 +372,9 @@ class Crawl:
                 return result
         return None
 
-    async def answered(self, request: Request, response: Response, cut: Cut) -> AsyncIterator[Any]:
+    async def callback_results(
+        self, request: Request, response: Response, cut: Cut
+    ) -> AsyncIterator[Any]:
         """Yield what the spider makes of a response; raise HttpError for an unhandled status."""
         response.meta.setdefault("depth", 0)
         try:
@@ -386,7 +388,7 @@ class Crawl:
             if (shaped := self._shaped(one, response, cut)) is not None:
                 yield shaped
 
-    async def failed(self, request: Request, error: Exception) -> AsyncIterator[Any]:
+    async def errback_results(self, request: Request, error: Exception) -> AsyncIterator[Any]:
         """Yield what the spider's errback makes of a request that failed for good."""
         async for one in _iterate_outcome(_call_errback(request, _scrapy_error(error))):
             if one is not None:

@@ -70,7 +70,7 @@ def has_transcript_library() -> bool:
     return find_spec("youtube_transcript_api") is not None
 
 
-def _check_url(value: str) -> str:
+def _check_host_url(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in {"http", "https"} or not parts.netloc or parts.query or parts.fragment:
         message = f"{value!r} is not a URL like https://example.org, without ? and #"
@@ -78,7 +78,7 @@ def _check_url(value: str) -> str:
     return value.rstrip("/")
 
 
-_BaseUrl = Annotated[str, AfterValidator(_check_url)]
+_BaseUrl = Annotated[str, AfterValidator(_check_host_url)]
 
 
 class N8nOptions(Options):
@@ -262,8 +262,8 @@ class N8n(Source):
     async def metadata(self, visit: Visit) -> dict[str, Any]:
         """Read author, dates, views, categories and price."""
         if self.options.detail == "pages":
-            return page_metadata(visit.item, await self._read_page(visit), visit.note)
-        return read_metadata(visit.item, await self._read_detail(visit), visit.note)
+            return page_metadata(visit.item, await self._template_page(visit), visit.note)
+        return read_metadata(visit.item, await self._template_detail(visit), visit.note)
 
     @layer()
     async def workflow(self, visit: Visit) -> dict[str, Any]:
@@ -271,14 +271,14 @@ class N8n(Source):
         if self.options.detail == "pages":
             # Scripts of the page load the workflow from the API.
             return note_empty(dict.fromkeys(WORKFLOW_FIELDS), NOT_ON_PAGES, visit.note)
-        return read_workflow(await self._read_detail(visit), visit.note)
+        return read_workflow(await self._template_detail(visit), visit.note)
 
     @layer()
     async def content(self, visit: Visit) -> dict[str, Any]:
         """Read the description and the sticky notes."""
         if self.options.detail == "pages":
-            return page_content(await self._read_page(visit), visit.note)
-        return read_content(await self._read_detail(visit), visit.note)
+            return page_content(await self._template_page(visit), visit.note)
+        return read_content(await self._template_detail(visit), visit.note)
 
     @layer(needs=("content",), optional=True)
     async def media(self, visit: Visit) -> dict[str, Any]:
@@ -307,11 +307,11 @@ class N8n(Source):
 
         return Transcripts(self.options.youtube_url, self.options.language)
 
-    async def _read_detail(self, visit: Visit) -> Detail:
+    async def _template_detail(self, visit: Visit) -> Detail:
         api_url = self.options.api_url
         return await visit.once("detail", lambda visit: fetch_detail(visit, api_url))
 
-    async def _read_page(self, visit: Visit) -> TemplatePage:
+    async def _template_page(self, visit: Visit) -> TemplatePage:
         return await visit.once("page", fetch_page)
 
 
@@ -332,21 +332,21 @@ async def _template_urls(visit: Visit, site: str) -> list[str]:
     direct = f"{site}/sitemap-workflows.xml"
     index = Sitemap(is_index=True, urls=(direct,))
     with suppress(Gone):
-        index = await _fetch_sitemap(visit, f"{site}/sitemap_index.xml")
+        index = await _read_site_sitemap(visit, f"{site}/sitemap_index.xml")
     if not index.is_index:
         return list(index.urls)
     parts = [url for url in index.urls if _WORKFLOW_SITEMAP.search(urlsplit(url).path)]
     urls: list[str] = []
     for part in dict.fromkeys(_on_site(url, site) for url in parts or [direct]):
         try:
-            urls += (await _fetch_sitemap(visit, part)).urls
+            urls += (await _read_site_sitemap(visit, part)).urls
         except Gone as error:
             problem = f"{error}; a host without a sitemap can be listed with --set inventory=search"
             raise DiscoveryFailed("n8n", problem) from error
     return urls
 
 
-async def _fetch_sitemap(visit: Visit, url: str) -> Sitemap:
+async def _read_site_sitemap(visit: Visit, url: str) -> Sitemap:
     sitemap = read_sitemap(await visit.fetch(url))
     if sitemap.problem:
         visit.cut(f"the sitemap {url} is incomplete: {sitemap.problem}")
