@@ -16,7 +16,7 @@ import pytest
 from longline.config.job_spec import make_spec
 from longline.config.secrets import SecretRef
 from longline.core.model import Job, JobState
-from longline.distributed.client import have_written
+from longline.distributed.client import submit_export
 from longline.engine.owner import process_of
 from longline.export.export import ExportRequest
 from longline.export.tasks import export_task
@@ -117,7 +117,7 @@ async def test_the_records_of_a_job_are_written_by_a_worker(
 ) -> None:
     file = tmp_path / "records.jsonl"
 
-    await have_written(home.settings, home.store, an_export(collected, file))
+    await submit_export(home.settings, home.store, an_export(collected, file))
 
     await is_written(file)
     await are_gone(home)
@@ -156,7 +156,7 @@ async def test_an_export_that_kills_its_workers_is_given_up(
         "s3://bucket/a.csv", secret=SecretRef("file", str(login)), endpoint=silent_storage
     )
     order = export_task(wish, collected.id, time.time(), is_after_end=False)
-    await have_written(home.settings, home.store, order)
+    await submit_export(home.settings, home.store, order)
 
     killed: set[int] = set()
     while len(killed) < 3:

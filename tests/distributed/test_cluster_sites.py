@@ -1,4 +1,4 @@
-"""Pictures of progress in Redis, and waiting for jobs: told by Redis, decided by the database."""
+"""Progress in Redis, and waiting for jobs: Redis announces an end, the database decides."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ async def test_a_picture_is_what_the_database_says_and_goes_by_itself(
     job = await begun(home)
     progress = await progress_of(home.store, job)
 
-    await Mirror(redis).show(progress)
+    await Mirror(redis).write(progress)
 
-    assert await Mirror(redis).look(job.id) == progress
+    assert await Mirror(redis).read(job.id) == progress
     assert progress.status is SiteStatus.DISPATCHED
     assert 0 < await redis.ttl(PROGRESS + job.id) <= PROGRESS_LIFETIME
 
@@ -95,7 +95,7 @@ async def test_the_end_of_a_job_is_heard_of(home: Home, sites: Sites, redis: Red
     waiting = asyncio.create_task(sites.wait([job.id], seconds=30))
     await until(lambda: _is_heard(redis), "somebody who listens")
 
-    await Mirror(redis).show(await progress_of(home.store, await cancelled(home, job)))
+    await Mirror(redis).write(await progress_of(home.store, await cancelled(home, job)))
 
     ended = await asyncio.wait_for(waiting, 1.5)  # sooner than the next look would be
     assert ended[job.id].state is JobState.CANCELLED
@@ -122,7 +122,7 @@ async def test_a_job_that_goes_on_is_not_counted_while_it_is_waited_for(
     await until(lambda: _is_heard(redis), "somebody who listens")
 
     await redis.publish(ENDED, job.id)
-    await Mirror(redis).show(await progress_of(home.store, await cancelled(home, job)))
+    await Mirror(redis).write(await progress_of(home.store, await cancelled(home, job)))
     await waiting
 
     assert counted == [job.id, job.id]  # for the picture, and of the end

@@ -80,15 +80,15 @@ async def test_items_that_stay_leased_are_reported_with_their_worker(
     await in_hand(store, job, clock, 3)
     stalls = Stalls(store, clock, job.id)
 
-    assert await stalls.look() == ""
+    assert await stalls.check() == ""
     await clock.sleep(50)
-    assert await stalls.look() == ""
+    assert await stalls.check() == ""
     await clock.sleep(15)
-    told = await stalls.look()
+    told = await stalls.check()
     await clock.sleep(100)
 
     assert {"65", "3", "77", "vm"} <= named(told)
-    assert await stalls.look() == told
+    assert await stalls.check() == told
 
 
 async def test_a_job_that_moves_again_is_no_longer_told_of(
@@ -97,13 +97,13 @@ async def test_a_job_that_moves_again_is_no_longer_told_of(
     job = await a_job(store, 2)
     leases = await in_hand(store, job, clock, 2)
     stalls = Stalls(store, clock, job.id)
-    await stalls.look()
+    await stalls.check()
     await clock.sleep(70)
-    assert await stalls.look()
+    assert await stalls.check()
 
     await end(store, leases[0], clock)
 
-    assert await stalls.look() == ""
+    assert await stalls.check() == ""
 
 
 async def test_a_slow_job_is_given_twice_the_time_that_it_took_before(
@@ -112,16 +112,16 @@ async def test_a_slow_job_is_given_twice_the_time_that_it_took_before(
     job = await a_job(store, 2)
     leases = await in_hand(store, job, clock, 2)
     stalls = Stalls(store, clock, job.id)
-    await stalls.look()
+    await stalls.check()
     await clock.sleep(90)
     await end(store, leases[0], clock)
-    await stalls.look()
+    await stalls.check()
 
     await clock.sleep(170)
-    assert await stalls.look() == ""
+    assert await stalls.check() == ""
     await clock.sleep(20)
 
-    assert {"190", "1", "77", "vm"} <= named(await stalls.look())
+    assert {"190", "1", "77", "vm"} <= named(await stalls.check())
 
 
 async def test_items_that_are_due_and_that_no_worker_leases_are_reported(
@@ -129,10 +129,10 @@ async def test_items_that_are_due_and_that_no_worker_leases_are_reported(
 ) -> None:
     job = await a_job(store, 2)
     stalls = Stalls(store, clock, job.id)
-    await stalls.look()
+    await stalls.check()
     await clock.sleep(60)
 
-    found = named(await stalls.look())
+    found = named(await stalls.check())
     assert {"60", "2"} <= found
     assert "77" not in found
 
@@ -141,10 +141,10 @@ async def test_items_that_wait_until_later_are_no_stall(store: Store, clock: Vir
     job = await a_job(store, 2)
     await store.queue.park(job.id, "site.test", 4e9, kind="blocked", reason="it rests")
     stalls = Stalls(store, clock, job.id)
-    await stalls.look()
+    await stalls.check()
     await clock.sleep(600)
 
-    assert await stalls.look() == ""
+    assert await stalls.check() == ""
 
 
 async def test_a_discovery_that_finds_nothing_is_reported_with_its_worker(
@@ -153,25 +153,25 @@ async def test_a_discovery_that_finds_nothing_is_reported_with_its_worker(
     job = await a_discovery(store)
     stalls = Stalls(store, clock, job.id)
 
-    assert await stalls.look() == ""
+    assert await stalls.check() == ""
     await clock.sleep(50)
-    assert await stalls.look() == ""
+    assert await stalls.check() == ""
     await clock.sleep(70)
-    told = await stalls.look()
+    told = await stalls.check()
     await clock.sleep(100)
 
     assert {"120", "77", "vm"} <= named(told)
-    assert await stalls.look() == told
+    assert await stalls.check() == told
 
 
 async def test_a_discovery_without_a_worker_is_reported(store: Store, clock: VirtualClock) -> None:
     job = await a_discovery(store)
     await store.jobs.leave_discovery(job.id, OWNER)
     stalls = Stalls(store, clock, job.id)
-    await stalls.look()
+    await stalls.check()
     await clock.sleep(60)
 
-    found = named(await stalls.look())
+    found = named(await stalls.check())
     assert "60" in found
     assert "77" not in found
 
@@ -182,10 +182,10 @@ async def test_a_discovery_that_hangs_is_reported_although_items_are_deferred(
     job = await a_discovery(store, Item("0", "http://site.test"))
     await store.queue.park(job.id, "site.test", 4e9, kind="blocked", reason="it rests")
     stalls = Stalls(store, clock, job.id)
-    await stalls.look()
+    await stalls.check()
     await clock.sleep(60)
 
-    assert {"60", "77", "vm"} <= named(await stalls.look())
+    assert {"60", "77", "vm"} <= named(await stalls.check())
 
 
 @pytest.mark.parametrize(
@@ -196,13 +196,13 @@ async def test_a_discovery_that_gets_on_is_no_longer_told_of(
 ) -> None:
     job = await a_discovery(store)
     stalls = Stalls(store, clock, job.id)
-    await stalls.look()
+    await stalls.check()
     await clock.sleep(70)
-    assert await stalls.look()
+    assert await stalls.check()
 
     await find(store, job, *found.pop("items", ()), **found)
 
-    assert await stalls.look() == ""
+    assert await stalls.check() == ""
 
 
 async def test_a_slow_discovery_is_given_twice_the_time_that_it_took_before(
@@ -210,16 +210,16 @@ async def test_a_slow_discovery_is_given_twice_the_time_that_it_took_before(
 ) -> None:
     job = await a_discovery(store)
     stalls = Stalls(store, clock, job.id)
-    await stalls.look()
+    await stalls.check()
     await clock.sleep(90)
     await find(store, job, cursor=1)
-    await stalls.look()
+    await stalls.check()
 
     await clock.sleep(170)
-    assert await stalls.look() == ""
+    assert await stalls.check() == ""
     await clock.sleep(20)
 
-    assert "190" in named(await stalls.look())
+    assert "190" in named(await stalls.check())
 
 
 async def test_a_job_whose_items_are_all_found_and_ended_is_no_stall(
@@ -228,10 +228,10 @@ async def test_a_job_whose_items_are_all_found_and_ended_is_no_stall(
     job = await a_discovery(store)
     await store.queue.add(Discovered(job.id, [], 0.0, is_last=True))
     stalls = Stalls(store, clock, job.id)
-    await stalls.look()
+    await stalls.check()
     await clock.sleep(600)
 
-    assert await stalls.look() == ""
+    assert await stalls.check() == ""
 
 
 async def test_a_discovery_that_only_waits_until_its_site_has_rested_is_no_stall(
@@ -250,7 +250,7 @@ async def test_a_discovery_that_only_waits_until_its_site_has_rested_is_no_stall
         stalls = Stalls(store, clock, process.job.id)
         finding = asyncio.create_task(process.discover())
         while not finding.done():
-            said.add(await stalls.look())
+            said.add(await stalls.check())
             await clock.sleep(10)
         await finding
         waited = (await store.events.statistics(process.job.id))[WAITED]

@@ -77,11 +77,11 @@ async def crew(
             settings,
             drain=Drain(),
             reports=reports,
-            carrier=TaskRunner(store, jobs, clock, limit=settings.soft_limit),
+            tasks=TaskRunner(store, jobs, clock, limit=settings.soft_limit),
             queues=("fetch", "process", "output"),
             work=hands.work,
             discover=hands.nothing,
-            end=hands.end,
+            finish=hands.end,
         )
     os.close(reading)
     os.close(writing)
@@ -113,7 +113,7 @@ async def suspect(store: Store, clock: VirtualClock) -> Job:
 async def test_whoever_only_discovers_takes_a_suspect_that_nobody_has_come_for(
     crew: Multiplexer, hands: Hands, clock: VirtualClock
 ) -> None:
-    async with crew.beside(has_limit=False, is_finding=True):
+    async with crew.multiplexing(has_limit=False, is_discovery=True):
         await clock.sleep(50)
         soon = list(hands.taken)
         await clock.sleep(20)
@@ -126,7 +126,7 @@ async def test_whoever_only_discovers_takes_a_suspect_that_nobody_has_come_for(
 async def test_nothing_is_taken_beside_a_suspect(
     crew: Multiplexer, hands: Hands, store: Store, clock: VirtualClock
 ) -> None:
-    async with crew.beside(has_limit=False, is_finding=True):
+    async with crew.multiplexing(has_limit=False, is_discovery=True):
         await clock.sleep(70)
         await found(store, clock, "ordinary")
         await clock.sleep(30)
@@ -141,7 +141,7 @@ async def test_nothing_is_taken_beside_a_suspect(
 async def test_whoever_has_other_work_in_hand_takes_no_suspect(
     crew: Multiplexer, hands: Hands, clock: VirtualClock
 ) -> None:
-    async with crew.beside(has_limit=False):
+    async with crew.multiplexing(has_limit=False):
         await clock.sleep(200)
         meanwhile = list(hands.taken)
 
@@ -155,7 +155,7 @@ async def test_a_job_that_takes_long_to_end_holds_up_no_other(
     await store.jobs.start(slow.id, clock.now(), engine="celery")
     await store.queue.add(Discovered(slow.id, [], clock.now(), is_last=True))
 
-    async with crew.beside():
+    async with crew.multiplexing():
         await clock.sleep(_LONG)
         await found(store, clock, "ordinary")
         await clock.sleep(10)
@@ -171,9 +171,9 @@ async def test_a_message_is_not_done_before_the_end_of_its_job(
     job = await found(store, clock, "last")
     begun = clock.now()
 
-    async with crew.beside():
-        crew.end(job.id)
-        crew.end(job.id)
+    async with crew.multiplexing():
+        crew.finish(job.id)
+        crew.finish(job.id)
 
     assert clock.now() - begun >= 2 * _LONG
     assert hands.ended == [job.id]

@@ -136,7 +136,7 @@ async def test_a_job_that_cannot_be_let_go_of_keeps_no_other(
     first = await opened(store, jobs, clock, tmp_path)
     second = await opened(store, jobs, clock, tmp_path)
     async with jobs.using(first.id, first.runs) as broken:
-        broken.ends.callback(lambda: 1 / 0)
+        broken.closing.callback(lambda: 1 / 0)
 
     await jobs.close_all()
 

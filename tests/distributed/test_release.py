@@ -151,14 +151,14 @@ async def test_an_item_that_is_held_again_is_not_begun(reports: Reports) -> None
         reports.item_begun(item)
         reports.item_ended(item)
 
-    reports.items_taken([1, 3])
+    reports.items_claimed([1, 3])
 
     assert reports.begun_last() == {2}
 
 
 async def test_an_item_that_was_broken_off_counts_as_begun(reports: Reports) -> None:
-    reports.message_came()
-    reports.items_taken([1])
+    reports.message_started()
+    reports.items_claimed([1])
 
     reports.item_begun(1)
     reports.item_ended(1)
@@ -167,9 +167,9 @@ async def test_an_item_that_was_broken_off_counts_as_begun(reports: Reports) -> 
 
 
 async def test_what_was_begun_for_an_earlier_message_is_forgotten(reports: Reports) -> None:
-    reports.message_came()
+    reports.message_started()
     reports.item_begun(1)
 
-    reports.message_came()
+    reports.message_started()
 
     assert reports.begun_last() == set()

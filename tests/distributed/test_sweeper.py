@@ -74,7 +74,7 @@ async def test_a_lost_message_is_sent_again_after_five_seconds(
     await clock.sleep(6)
     later = await sweeper.sweep()
 
-    assert (soon.told_again, later.told_again) == (0, 3)
+    assert (soon.resent, later.resent) == (0, 3)
     assert (await home.messages.waiting())[FETCH] == 3
 
 

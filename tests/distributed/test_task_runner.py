@@ -98,7 +98,7 @@ async def carrier(store: Store, clock: VirtualClock, tmp_path: Path) -> AsyncIte
 
 async def taken(store: Store, carrier: TaskRunner, order: Task) -> Task:
     await store.tasks.place(order)
-    found = await carrier.take(order.kind)
+    found = await carrier.claim(order.kind)
     assert found is not None
     return found
 
@@ -125,7 +125,7 @@ async def test_the_task_to_notify_a_source_that_fails_is_given_up(
     job = await a_job(store, clock, tmp_path, code)
     order = await taken(store, carrier, Task(job.id, TaskKind.FINISHED, clock.now()))
 
-    await carrier.tell_source(order)
+    await carrier.notify_source(order)
 
     (event,) = await store.events.list(job.id, kind="source.finished.failed")
     assert datum in event.data["reason"]

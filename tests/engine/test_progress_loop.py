@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from longline.core.model import ItemState, Job, JobState
-from longline.engine.progress import Pictures, ProgressTracker, rest_after
+from longline.engine.progress import ProgressCache, ProgressTracker, rest_after
 from longline.engine.runtime import Runtime
 from longline.engine.watch import Checkpoints, Watch
 from longline.storage.database import Database, open_database
@@ -77,7 +77,7 @@ async def moments_of_looks(
     return moments
 
 
-async def swept(pictures: Pictures, jobs: list[Job]) -> None:
+async def swept(pictures: ProgressCache, jobs: list[Job]) -> None:
     for job in jobs:
         await pictures.of(job)
 
@@ -105,7 +105,7 @@ async def test_a_big_job_is_shown_as_it_was_until_it_is_counted_again(
     store: Store, clock: VirtualClock
 ) -> None:
     job = await queued(store, "a", "b")
-    pictures = Pictures(store)
+    pictures = ProgressCache(store)
     first = await pictures.of(job)
     await complete(store, stored((await leased(store, job))[0]))
 
@@ -121,7 +121,7 @@ async def test_a_big_job_that_has_ended_is_counted_at_once(
     store: Store, clock: VirtualClock
 ) -> None:
     job = await queued(store, "a", is_last=True)
-    pictures = Pictures(store)
+    pictures = ProgressCache(store)
     await pictures.of(await store.jobs.get(job.id))
     await complete(store, stored((await leased(store, job))[0]))
     await store.jobs.finish(job.id, clock.now())
@@ -135,7 +135,7 @@ async def test_many_big_jobs_are_counted_for_a_tenth_of_the_time_together(
     store: Store, queue: SlowQueue, clock: VirtualClock
 ) -> None:
     jobs = [await queued(store, "a") for _ in range(100)]
-    pictures = Pictures(store)
+    pictures = ProgressCache(store)
     await swept(pictures, jobs)
     begun = clock.now()
     queue.counted.clear()
@@ -152,7 +152,7 @@ async def test_jobs_that_have_gone_do_not_keep_the_others_waiting(
     store: Store, queue: SlowQueue, clock: VirtualClock
 ) -> None:
     first, *gone = [await queued(store, "a") for _ in range(20)]
-    pictures = Pictures(store)
+    pictures = ProgressCache(store)
     await swept(pictures, [first, *gone])
     await clock.sleep(100)
     queue.counted.clear()
@@ -169,7 +169,7 @@ async def test_jobs_that_are_counted_quickly_are_counted_at_every_look(
 ) -> None:
     store.queue = quick = SlowQueue(database, clock, 0.0)
     jobs = [await queued(store, "a") for _ in range(5)]
-    pictures = Pictures(store)
+    pictures = ProgressCache(store)
 
     for _ in range(3):
         await clock.sleep(2)

@@ -1,7 +1,7 @@
-"""The Celery application: it carries wake-up calls, and nothing depends on any of them.
+"""The Celery application: its messages wake processes, and nothing depends on any of them.
 
-What is to be done, who does it and how it ended stands in the database. So there is no result
-backend, no ETA, no chord, and a message that is lost or doubled costs time and nothing else.
+The database has all work, its owners and its results. So there is no result backend, no ETA and no
+chord, and a message that is lost or duplicated costs time and nothing else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from longline.core.redaction import redact_server_url
 from longline.distributed.registry import broker_of, setting_of_broker, unreachable
 
 PREFIX = "longline:broker:"
-"""What the name of every key of the broker begins with."""
+"""Before the name of every key of the broker."""
 
 FETCH, PROCESS, OUTPUT = "longline.fetch", "longline.process", "longline.core.output"
 QUEUES = {"fetch": FETCH, "process": PROCESS, "output": OUTPUT}
@@ -30,184 +30,132 @@ DISCOVER, COLLECT, FINISH = "longline.discover", "longline.collect", "longline.f
 EXPORT = "longline.export"
 ROUTES = {DISCOVER: FETCH, COLLECT: FETCH, FINISH: PROCESS, EXPORT: OUTPUT}
 
-_CONNECT = 5.0  # seconds; a Redis that takes longer to answer is away
-_HEALTH = 10  # seconds between looks at an idle connection: a cut one is dropped soon after
-
-
-def make_app(settings: Settings) -> Celery:
-    """Return the application; nobody is connected to yet.
-
-    Raises:
-        BadOption: no Redis is named, or what is named is something else.
-    """
-    app = Celery("longline", broker=broker_of(settings), set_as_current=False)
-    app.conf.update(_configuration(settings))
-    return app
-
-
-def _configuration(settings: Settings) -> dict[str, Any]:
-    return {**_messages(), **_delivery(settings), **_connections(), **_quiet()}
-
-
-def _messages() -> dict[str, Any]:
-    return {
-        "task_serializer": "json",
-        "accept_content": ["json"],
-        "result_accept_content": ["json"],
-        "task_ignore_result": True,
-        "result_backend": None,
-        "task_queues": [_queue(name) for name in QUEUES.values()],
-        "task_create_missing_queues": False,
-        "task_default_queue": FETCH,
-        "task_routes": {task: {"queue": queue} for task, queue in ROUTES.items()},
-        # Without an exchange by name there is no table of bindings in Redis that it could forget.
-        "task_default_exchange": "",
-        "task_default_exchange_type": "direct",
-    }
-
-
-def _queue(name: str) -> Any:
-    make: Any = Queue  # which has no types
-    return make(name, routing_key=name)
-
-
-def _delivery(settings: Settings) -> dict[str, Any]:
-    return {
-        # Of a worker that is killed the message comes back, at once when only a child was.
-        "task_acks_late": True,
-        "task_reject_on_worker_lost": True,
-        "worker_prefetch_multiplier": 1,
-        # No time limits of Celery's: its soft one is raised inside whatever coroutine is on the CPU
-        # and swallowed by any `except Exception` there, and its hard one counts from the message,
-        # beside which a child does other things. Ours are kept by the engine, between items, and
-        # by the supervisor, for a child that gives no sign of life (`supervisor.py`).
-        "broker_transport_options": {
-            "global_keyprefix": PREFIX,
-            # A message that takes longer, as discovery may, comes twice: harmless, but in vain.
-            "visibility_timeout": max(3600.0, 4 * settings.hard_limit),
-            # Kombu's own would find the messages of a dead worker only after 100 s.
-            "unacked_restore_interval": 2,
-            "unacked_restore_throttle": 1,
-            "socket_connect_timeout": _CONNECT,
-            "socket_timeout": 2 * _CONNECT,
-            "socket_keepalive": True,
-            "health_check_interval": _HEALTH,
-        },
-        # The children go on when Redis is away: each of their items is leased in the database,
-        # and a message that comes back meanwhile finds its chunk taken. To end them would count
-        # as a death against items that have done nothing.
-        "worker_cancel_long_running_tasks_on_connection_loss": False,
-        "worker_enable_prefetch_count_reduction": False,
-    }
-
-
-def _connections() -> dict[str, Any]:
-    return {
-        "broker_connection_retry": True,
-        "broker_connection_retry_on_startup": True,
-        "broker_connection_max_retries": None,  # for ever
-        "broker_connection_timeout": _CONNECT,
-        "broker_pool_limit": 2,
-        # Whoever sends wants to know at once; what was not sent, the sweeper sends.
-        "task_publish_retry": False,
-    }
-
-
-def _quiet() -> dict[str, Any]:
-    return {
-        # Presence, progress and liveness are ours (`presence.py`), so no worker listens to or
-        # talks about others, and no keys are made for it.
-        "worker_enable_remote_control": False,
-        "worker_send_task_events": False,
-        "task_send_sent_event": False,
-        "worker_hijack_root_logger": False,
-        "worker_redirect_stdouts": False,
-        "worker_log_color": False,
-        "worker_proc_alive_timeout": 30.0,  # seconds for a child to come up on a busy machine
-    }
-
-
-# ---------------- Messages to workers: wake-up calls that carry the id of a row, and no more
-
+_TIMEOUT = 5.0  # seconds to connect to Redis
+_make_queue: Any = Queue  # which has no types
 T = TypeVar("T")
 
 
+def make_app(settings: Settings) -> Celery:
+    """Return the application, not connected yet.
+
+    Raises:
+        BadOption: no Redis is named, or its address is invalid.
+    """
+    app = Celery("longline", broker=broker_of(settings), set_as_current=False)
+    app.conf.update(
+        task_serializer="json",
+        accept_content=["json"],
+        result_accept_content=["json"],
+        task_ignore_result=True,
+        result_backend=None,
+        task_queues=[_make_queue(name, routing_key=name) for name in QUEUES.values()],
+        task_create_missing_queues=False,
+        task_default_queue=FETCH,
+        task_routes={task: {"queue": queue} for task, queue in ROUTES.items()},
+        # Without a named exchange there is no table of bindings in Redis that it could lose.
+        task_default_exchange="",
+        task_default_exchange_type="direct",
+        # The message of a killed worker returns, immediately if only a child was killed.
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        worker_prefetch_multiplier=1,
+        # No time limits of Celery: its soft limit is raised inside any running coroutine and
+        # swallowed by any `except Exception` there, and its hard limit counts from the message,
+        # while a child also does other work. The engine limits items, and the supervisor kills a
+        # child that sends no reports (`supervisor.py`).
+        broker_transport_options={
+            "global_keyprefix": PREFIX,
+            # A message in work for longer, as a discovery may be, is delivered twice: harmless.
+            "visibility_timeout": max(3600.0, 4 * settings.hard_limit),
+            # By default Kombu restores the messages of a dead worker only after 100 s.
+            "unacked_restore_interval": 2,
+            "unacked_restore_throttle": 1,
+            "socket_connect_timeout": _TIMEOUT,
+            "socket_timeout": 2 * _TIMEOUT,
+            "socket_keepalive": True,
+            "health_check_interval": 10,  # seconds
+        },
+        # Children continue while Redis is unavailable: their items are leased in the database, and
+        # a message that returns finds its chunk claimed. Ending them would make items suspects.
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        worker_enable_prefetch_count_reduction=False,
+        broker_connection_retry=True,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,  # without limit
+        broker_connection_timeout=_TIMEOUT,
+        broker_pool_limit=2,
+        task_publish_retry=False,  # the sweeper sends what was not sent
+        # Presence and progress are ours (`registry.py`), so workers do not listen to each other.
+        worker_enable_remote_control=False,
+        worker_send_task_events=False,
+        task_send_sent_event=False,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        worker_log_color=False,
+        worker_proc_alive_timeout=30.0,  # seconds for a child to start on a busy machine
+    )
+    return app
+
+
 class Messages:
-    """Sends messages over one application; each call ends within seconds, whatever Redis does."""
+    """Sends messages that contain the id of a row; each call ends within seconds.
+
+    Every coroutine raises BrokerUnreachable when the message was not sent.
+    """
 
     def __init__(self, settings: Settings) -> None:
-        """Make the application; nobody is connected to yet.
+        """Make the application, not connected yet.
 
         Raises:
-            BadOption: no Redis is named, or what is named is something else.
+            BadOption: no Redis is named, or its address is invalid.
         """
-        app = make_app(settings)
-        # Whoever sends is told soon; Kombu by itself would try for six seconds.
-        app.conf.broker_transport_options |= {"max_retries": 1, "interval_max": 0.2}
-        self._app = app
-        self._address = redact_server_url(str(app.conf.broker_url))
+        self._app = make_app(settings)
+        # By default Kombu retries for six seconds.
+        self._app.conf.broker_transport_options |= {"max_retries": 1, "interval_max": 0.2}
+        self._address = redact_server_url(str(self._app.conf.broker_url))
         self._setting = setting_of_broker(settings)
 
     async def discover(self, job: str) -> None:
-        """Have somebody find the items of a job.
-
-        Raises:
-            BrokerUnreachable: nobody was told.
-        """
+        """Wake a process to find the items of a job."""
         await self._send(DISCOVER, [job])
 
     async def collect(self, chunks: Sequence[int]) -> None:
-        """Have chunks worked on, each by whoever is free.
-
-        Raises:
-            BrokerUnreachable: nobody was told of some of them.
-        """
+        """Wake a process for each of these chunks."""
         if chunks:
             await self._send(COLLECT, chunks)
 
     async def finish(self, job: str) -> None:
-        """Have a job ended whose items are all finished.
-
-        Raises:
-            BrokerUnreachable: nobody was told.
-        """
+        """Wake a process to finish a job whose items are all finished."""
         await self._send(FINISH, [job])
 
-    async def export(self, order: str) -> None:
-        """Have the records of a job written, as an order in the database says.
-
-        Raises:
-            BrokerUnreachable: nobody was told.
-        """
-        await self._send(EXPORT, [order])
+    async def export(self, task: str) -> None:
+        """Wake a process for an export task."""
+        await self._send(EXPORT, [task])
 
     async def waiting(self) -> dict[str, int]:
-        """Return how many messages nobody has taken yet, by queue.
+        """Return the number of messages that wait, by queue."""
 
-        Raises:
-            BrokerUnreachable: Redis does not say.
-        """
-        return await self._ask(self._lengths)
+        def lengths() -> dict[str, int]:
+            with self._app.producer_or_acquire() as producer:
+                client: Any = producer.channel.client  # which adds the prefix to every key
+                return {queue: int(client.llen(queue)) for queue in QUEUES.values()}
+
+        return await self._call(lengths)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._app.close()
 
     async def _send(self, task: str, ids: Sequence[str | int]) -> None:
-        await self._ask(lambda: self._send_now(task, ids))
+        def send() -> None:
+            with self._app.producer_or_acquire() as producer:
+                for one in ids:
+                    self._app.send_task(task, [one], queue=ROUTES[task], producer=producer)
 
-    def _send_now(self, task: str, ids: Sequence[str | int]) -> None:
-        with self._app.producer_or_acquire() as producer:
-            for one in ids:
-                self._app.send_task(task, [one], queue=ROUTES[task], producer=producer)
+        await self._call(send)
 
-    def _lengths(self) -> dict[str, int]:
-        with self._app.producer_or_acquire() as producer:
-            client: Any = producer.channel.client  # which puts the prefix before every key itself
-            return {queue: int(client.llen(queue)) for queue in QUEUES.values()}
-
-    async def _ask(self, call: Callable[[], T]) -> T:
+    async def _call(self, function: Callable[[], T]) -> T:
         try:
-            return await asyncio.to_thread(call)
+            return await asyncio.to_thread(function)
         except (KombuError, RedisError, OSError) as error:
             raise unreachable(self._address, error, self._setting) from error

@@ -1,4 +1,4 @@
-"""The jobs that a child has open: what it takes to work on one is made once, for many chunks."""
+"""The jobs that a child has open: source, request chain and engine, made once for many chunks."""
 
 from __future__ import annotations
 
@@ -12,62 +12,65 @@ from dataclasses import dataclass
 from longline.config.job_spec import make_spec
 from longline.config.settings import Settings
 from longline.core.model import OPEN_STATES, Job
-from longline.distributed.processes import Reports
 from longline.engine.extractor import Collector
 from longline.engine.job_engine import JobEngine
 from longline.engine.runtime import Runtime, options_of
+from longline.engine.worker import AttemptLog
 from longline.wiring import Fetching, SharedHttp, open_collector
 
 _LOG = logging.getLogger(__name__)
 
-_MOST = 16  # jobs open at a time in one child, unless more are worked on
-_IDLE = 300.0  # seconds that one stays open for nothing
+_MAX_OPEN = 16  # jobs in one child, unless more are in use
+_IDLE = 300.0  # seconds until an unused job is closed
 
 
 @dataclass(slots=True, eq=False)
-class Opened:
-    """One job, ready to be worked on by several tasks at once."""
+class OpenJob:
+    """One job, ready to be worked on by several tasks."""
 
     job: Job
-    has_limit: bool
     collector: Collector
     fetching: Fetching
     engine: JobEngine
-    ends: AsyncExitStack
+    closing: AsyncExitStack
     used_at: float
     users: int = 0
 
 
 class OpenJobs:
-    """The jobs that this process has open, the least used first."""
+    """The open jobs of this process, the least recently used first."""
 
     def __init__(
-        self,
-        settings: Settings,
-        runtime: Runtime,
-        http: SharedHttp,
-        reports: Reports,
+        self, settings: Settings, runtime: Runtime, http: SharedHttp, attempts: AttemptLog
     ) -> None:
         self._settings = settings
         self._runtime = runtime
         self._http = http
         self._store = runtime.store
         self._clock = runtime.clock
-        self._reports = reports
-        self._opened: OrderedDict[str, Opened] = OrderedDict()
-        # Another run of these has begun, or they are not wanted any more, but somebody is at them.
-        self._old: set[Opened] = set()
+        self._attempts = attempts
+        self._opened: OrderedDict[str, OpenJob] = OrderedDict()
+        self._old: set[OpenJob] = set()  # to be closed, but still in use
         self._opening = asyncio.Lock()
 
     @asynccontextmanager
-    async def using(self, job: str, run: int) -> AsyncIterator[Opened]:
-        """Give a job as its `run` has it, opened now if it was not.
+    async def using(self, job: str, run: int) -> AsyncIterator[OpenJob]:
+        """Yield the job of a `run`, opened if it was not.
 
         Raises:
-            LonglineError: it cannot be worked on here: a source, a package or a secret is missing.
+            LonglineError: it cannot run here: a source, a package or a secret is missing.
         """
         async with self._opening:
-            opened = await self._get(job, run)
+            opened = self._opened.get(job)
+            if opened is not None and opened.job.runs != run:
+                await self.close(job)
+                opened = None
+            if opened is None:
+                unused = [name for name, one in self._opened.items() if not one.users]
+                for name in unused[: max(0, len(self._opened) + 1 - _MAX_OPEN)]:
+                    await self.close(name)
+                opened = self._opened[job] = await self._open(await self._store.jobs.get(job))
+            self._opened.move_to_end(job)
             opened.users += 1
         try:
             yield opened
@@ -76,24 +79,24 @@ class OpenJobs:
             opened.used_at = self._clock.now()
             if not opened.users and opened in self._old:
                 self._old.discard(opened)
-                await opened.ends.aclose()
+                await opened.closing.aclose()
 
-    def used(self) -> list[Opened]:
-        """Return the jobs that something is done for at this moment, for an earlier run, too."""
+    def used(self) -> list[OpenJob]:
+        """Return the jobs in use, those of earlier runs, too."""
         return [one for one in (*self._opened.values(), *self._old) if one.users]
 
     async def close(self, job: str) -> None:
-        """Let go of a job, if it is open, once nobody uses it."""
+        """Close a job, if it is open, as soon as it is not in use."""
         found = self._opened.pop(job, None)
         if found is None:
             return
         if found.users:
             self._old.add(found)
         else:
-            await found.ends.aclose()
+            await found.closing.aclose()
 
-    async def tidy(self) -> None:
-        """Let go of jobs that have ended, or that nobody has needed for long."""
+    async def close_unused(self) -> None:
+        """Close jobs that have ended, or were not used for long."""
         before = self._clock.now() - _IDLE
         for job, one in list(self._opened.items()):
             state = (await self._store.jobs.get(job)).state
@@ -101,38 +104,18 @@ class OpenJobs:
                 await self.close(job)
 
     async def close_all(self) -> None:
-        """Let go of all jobs, at the same time: a source may take long to be torn down."""
-        async with asyncio.TaskGroup() as group:
-            for job in list(self._opened):
-                group.create_task(self._close_or_tell(job))
+        """Close all jobs concurrently: the teardown of a source may take long."""
+        jobs = list(self._opened)
+        results = await asyncio.gather(*map(self.close, jobs), return_exceptions=True)
+        for job, error in zip(jobs, results, strict=True):
+            if isinstance(error, Exception):
+                _LOG.warning("%s could not be closed: %r", job, error)
 
-    async def _close_or_tell(self, job: str) -> None:
-        try:
-            await self.close(job)
-        except Exception as error:  # noqa: BLE001  # the others are to be let go of, too
-            _LOG.warning("%s could not be closed: %r", job, error)
-
-    async def _get(self, job: str, run: int) -> Opened:
-        found = self._opened.get(job)
-        if found is not None and found.job.runs != run:
-            await self.close(job)
-            found = None
-        if found is None:
-            await self._make_room()
-            found = self._opened[job] = await self._open(await self._store.jobs.get(job))
-        self._opened.move_to_end(job)
-        return found
-
-    async def _make_room(self) -> None:
-        unused = [name for name, one in self._opened.items() if not one.users]
-        for name in unused[: max(0, len(self._opened) + 1 - _MOST)]:
-            await self.close(name)
-
-    async def _open(self, job: Job) -> Opened:
+    async def _open(self, job: Job) -> OpenJob:
         spec = make_spec(job.settings)
         since = (await self._store.chunks.status(job.id)).begun_at
-        async with AsyncExitStack() as ends:
-            collector, fetching = await ends.enter_async_context(
+        async with AsyncExitStack() as closing:
+            collector, fetching = await closing.enter_async_context(
                 open_collector(
                     self._settings,
                     spec,
@@ -143,23 +126,14 @@ class OpenJobs:
                     since=since,
                 )
             )
-            options = options_of(self._settings, spec)
             engine = JobEngine(
                 self._runtime,
                 collector,
-                options,
+                options_of(self._settings, spec),
                 job=job,
-                attempts=self._reports,
+                attempts=self._attempts,
                 since=since,
             )
-            ends.enter_context(engine.beating())
-            return Opened(
-                job,
-                spec.limit is not None,
-                collector,
-                fetching,
-                engine,
-                ends.pop_all(),
-                self._clock.now(),
-            )
-        raise AssertionError  # the block above returns, or raises
+            closing.enter_context(engine.beating())
+            kept = closing.pop_all()
+        return OpenJob(job, collector, fetching, engine, kept, self._clock.now())

@@ -1,9 +1,9 @@
-"""Which workers are there: each says so in Redis, and is forgotten when it says nothing more."""
+"""What a cluster keeps in Redis: which workers are there, and the progress of jobs."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -18,7 +18,20 @@ from longline.core.redaction import redact_server_url
 from longline.engine.progress import SiteProgress, SiteStatus
 from longline.limits.backends.redis import REDIS_URL, permanent_cause
 
-# ---------------- Errors of the broker that workers share
+WORKER = "longline:worker:"
+"""Before the name of a worker: a hash with the fields of `Presence`."""
+PROGRESS = "longline:progress:"
+"""Before the id of a job: a hash with the fields of `SiteProgress`."""
+ENDED = "longline:ended"
+"""The channel on which the id of each job is published when it ends."""
+PROGRESS_LIFETIME = 3600
+"""Seconds until the last snapshot of an ended job expires."""
+_FRESHNESS = 15  # seconds until the snapshot of a running job expires
+_LIFETIME = 15  # seconds until a worker without a sign of life expires
+_CHECK = "longline:check"  # a key that is written to check Redis
+_OLDEST = 6  # the first supported version of Redis
+_TIMEOUT = 3.0  # seconds for a response
+_BAD_ADDRESS = "must be an address of Redis, such as redis://127.0.0.1:6379/0"
 
 
 class NoRedis(BadOption):
@@ -45,23 +58,43 @@ class BrokerUnusable(BrokerUnreachable):
     hint = ""
 
 
-WORKER = "longline:worker:"
-"""Before the name of a worker: a hash with the fields of `Presence`."""
-CHECK = "longline:check"
-"""A key that is written to see whether Redis lets us, and gone at once."""
-LIFETIME = 15
-"""Seconds after which a worker that says nothing more is gone."""
-OLDEST = 6
-"""The first version of Redis that will do."""
+def broker_of(settings: Settings) -> str:
+    """Return the address of the Redis that carries messages.
 
-_PATIENCE = 3.0  # seconds for an answer
+    Raises:
+        BadOption: there is none, or it is something else.
+    """
+    address = settings.broker
+    if address is None:
+        raise NoRedis(REDIS_URL, f"set {REDIS_URL}, or run `longline up`")
+    if urlsplit(address).scheme not in ("redis", "rediss"):
+        raise BadOption(setting_of_broker(settings), _BAD_ADDRESS)
+    return address
+
+
+def setting_of_broker(settings: Settings) -> str:
+    """Return the name of the setting for the Redis that carries messages."""
+    return "LONGLINE_BROKER_URL" if settings.broker_url else REDIS_URL
+
+
+def unreachable(address: str, error: BaseException, setting: str) -> BrokerUnreachable:
+    """Return the error for a Redis that cannot be used."""
+    cause = error if isinstance(error, RedisError) else error.__cause__
+    problem = permanent_cause(cause, setting) if isinstance(cause, RedisError) else None
+    if problem is not None:
+        return BrokerUnusable(address, problem, setting)
+    text = " ".join(str(error).split()).removesuffix(".")
+    return BrokerUnreachable(address, text or type(error).__name__, setting)
+
+
+# ---------------- Workers
 
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """What a worker says of itself; moments are seconds since the epoch.
+    """A live worker; times are seconds since the epoch.
 
-    `last_taken_at` is when one of its processes took a chunk last; None: none has yet.
+    `last_taken_at` is when one of its processes claimed a chunk last.
     """
 
     name: str
@@ -73,17 +106,14 @@ class Presence:
     chunks: int = 0
     last_taken_at: float | None = None
 
-    def as_fields(self) -> dict[Any, Any]:
-        """Return the fields as Redis keeps them; what is None is left out."""
-        fields = {**asdict(self), "queues": ",".join(self.queues)}
-        return {name: str(value) for name, value in fields.items() if value is not None}
-
 
 class Presences:
-    """All workers on one Redis; each call ends within seconds."""
+    """All workers on one Redis; each call ends within seconds.
+
+    `setting` names where the address comes from. Every method raises BrokerUnreachable.
+    """
 
     def __init__(self, redis: Redis, address: str, setting: str) -> None:
-        """Take a connection; `setting` is where a person wrote its address."""
         self._redis = redis
         self._address = redact_server_url(address)
         self._setting = setting
@@ -91,200 +121,144 @@ class Presences:
     @classmethod
     @asynccontextmanager
     async def open(cls, settings: Settings) -> AsyncIterator[Self]:
-        """Open the way to the Redis that carries messages; nobody is asked yet.
+        """Prepare connections to the Redis that carries messages.
 
         Raises:
-            BadOption: there is none, or its address makes no sense.
+            BadOption: there is none, or its address is invalid.
         """
         address, setting = broker_of(settings), setting_of_broker(settings)
         try:
             redis = Redis.from_url(
                 address,
-                protocol=2,  # one too old for us must be able to say its version
+                protocol=2,  # which an unsupported version understands, too
                 decode_responses=True,
-                socket_timeout=_PATIENCE,
-                socket_connect_timeout=_PATIENCE,
+                socket_timeout=_TIMEOUT,
+                socket_connect_timeout=_TIMEOUT,
             )
-        except ValueError:  # whose text may repeat the password
-            problem = "must be an address of Redis, such as redis://127.0.0.1:6379/0"
-            raise BadOption(setting, problem) from None
+        except ValueError:  # whose text may contain the password
+            raise BadOption(setting, _BAD_ADDRESS) from None
         try:
             yield cls(redis, address, setting)
         finally:
             await redis.aclose()
 
     async def check(self) -> None:
-        """See that Redis is there and will do.
-
-        Raises:
-            BrokerUnreachable: it is not, or does not.
-        """
-        try:
+        """Check the version of Redis, and that it can be written."""
+        with self._converting_errors():
             version = str((await self._redis.info("server"))["redis_version"])
-        except (RedisError, OSError) as error:
-            raise self._unreachable(error) from error
-        if int(version.partition(".")[0]) < OLDEST:
+        if int(version.partition(".")[0]) < _OLDEST:
             problem = (
-                f"it is version {version}, and {OLDEST} is the oldest that will do; "
+                f"it is version {version}, and {_OLDEST} is the oldest that will do; "
                 f"name a newer one in {self._setting}"
             )
             raise BrokerUnusable(self._address, problem, self._setting) from RedisError(problem)
-        await self._check_writing()
-
-    async def _check_writing(self) -> None:
-        """See that it takes what it is given: a replica does not, nor one whose memory is full."""
-        try:
-            await self._redis.set(CHECK, "", px=1)
-        except (RedisError, OSError) as error:
-            raise self._unreachable(error) from error
+        with self._converting_errors():  # a replica or a full server refuses to write
+            await self._redis.set(_CHECK, "", px=1)
 
     async def announce(self, presence: Presence) -> None:
-        """Say that a worker is there.
-
-        Raises:
-            BrokerUnreachable: nobody heard.
-        """
+        """Announce a worker, until it expires."""
         key = WORKER + presence.name
-        try:
+        fields: dict[Any, Any] = {**asdict(presence), "queues": ",".join(presence.queues)}
+        values = {name: str(value) for name, value in fields.items() if value is not None}
+        with self._converting_errors():
             async with self._redis.pipeline() as pipe:
-                pipe.hset(key, mapping=presence.as_fields())
-                pipe.expire(key, LIFETIME)
+                pipe.hset(key, mapping=values)
+                pipe.expire(key, _LIFETIME)
                 await pipe.execute()
-        except (RedisError, OSError) as error:
-            raise self._unreachable(error) from error
 
     async def withdraw(self, name: str) -> None:
-        """Say that a worker is gone.
-
-        Raises:
-            BrokerUnreachable: nobody heard; it is forgotten soon in any case.
-        """
-        try:
+        """Remove a worker."""
+        with self._converting_errors():
             await self._redis.delete(WORKER + name)
-        except (RedisError, OSError) as error:
-            raise self._unreachable(error) from error
 
     async def all(self) -> list[Presence]:
-        """Return the workers that are there, by name.
-
-        Raises:
-            BrokerUnreachable: Redis does not say.
-        """
-        try:
-            keys = [key async for key in self._redis.scan_iter(f"{WORKER}*", count=1000)]
+        """Return the workers by name."""
+        with self._converting_errors():
+            keys = [key async for key in self._redis.scan_iter(WORKER + "*", count=1000)]
             async with self._redis.pipeline(transaction=False) as pipe:
                 for key in sorted(set(keys)):
                     pipe.hgetall(key)
                 found = await pipe.execute()
+        return [
+            Presence(
+                name=fields["name"],
+                host=fields["host"],
+                pid=int(fields["pid"]),
+                processes=int(fields["processes"]),
+                queues=tuple(fields["queues"].split(",")),
+                started_at=float(fields["started_at"]),
+                chunks=int(fields["chunks"]),
+                last_taken_at=_optional_time(fields.get("last_taken_at")),
+            )
+            for fields in found
+            if fields
+        ]
+
+    @contextmanager
+    def _converting_errors(self) -> Iterator[None]:
+        try:
+            yield
         except (RedisError, OSError) as error:
-            raise self._unreachable(error) from error
-        return [_presence(fields) for fields in found if fields]
-
-    def _unreachable(self, error: Exception) -> BrokerUnreachable:
-        return unreachable(self._address, error, self._setting)
+            raise unreachable(self._address, error, self._setting) from error
 
 
-def _presence(fields: Mapping[str, Any]) -> Presence:
-    taken = fields.get("last_taken_at")
-    return Presence(
-        name=fields["name"],
-        host=fields["host"],
-        pid=int(fields["pid"]),
-        processes=int(fields["processes"]),
-        queues=tuple(fields["queues"].split(",")),
-        started_at=float(fields["started_at"]),
-        chunks=int(fields["chunks"]),
-        last_taken_at=None if taken is None else float(taken),
+# ---------------- Progress
+
+
+@asynccontextmanager
+async def open_progress_redis(settings: Settings) -> AsyncIterator[Redis]:
+    """Prepare connections to the Redis that has the progress of jobs."""
+    redis: Redis = Redis.from_url(
+        settings.redis or broker_of(settings),
+        socket_timeout=_TIMEOUT,
+        socket_connect_timeout=_TIMEOUT,
     )
-
-
-# ---------------- How far the jobs of a cluster are, mirrored from the database to Redis for
-
-PROGRESS = "longline:progress:"
-"""Before the id of a job: a hash with the fields of `SiteProgress`."""
-ENDED = "longline:ended"
-"""The channel on which the id of each job is told when it ends."""
-PROGRESS_LIFETIME = 3600
-"""Seconds that the last picture of a job stays."""
-FRESHNESS = 15
-"""Seconds that one of a job that goes on does: an old one would be believed."""
+    try:
+        yield redis
+    finally:
+        await redis.aclose()
 
 
 class Mirror:
-    """The pictures in Redis; they expire by themselves."""
+    """Snapshots of the progress of jobs in Redis; they expire."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
-    async def show(self, progress: SiteProgress) -> None:
-        """Renew the picture of a job; one that is over is told of on the channel."""
+    async def write(self, progress: SiteProgress) -> None:
+        """Replace the snapshot of a job; publish the end of a job."""
         key = PROGRESS + progress.job
         fields: dict[Any, Any] = {
             name: "" if value is None else str(value) for name, value in progress.as_dict().items()
         }
         async with self._redis.pipeline() as pipe:
             pipe.hset(key, mapping=fields)
-            pipe.expire(key, PROGRESS_LIFETIME if progress.is_over else FRESHNESS)
+            pipe.expire(key, PROGRESS_LIFETIME if progress.is_over else _FRESHNESS)
             if progress.is_over:
                 pipe.publish(ENDED, progress.job)
             await pipe.execute()
 
-    async def look(self, job: str) -> SiteProgress | None:
-        """Return the last picture of a job; None when there is none."""
-        found: dict[Any, Any] = await self._redis.hgetall(PROGRESS + job)
-        return _from({key.decode(): value.decode() for key, value in found.items()})
+    async def read(self, job: str) -> SiteProgress | None:
+        """Return the snapshot of a job; None when there is none."""
+        found: Mapping[Any, Any] = await self._redis.hgetall(PROGRESS + job)
+        fields = {key.decode(): value.decode() for key, value in found.items()}
+        if not fields:
+            return None
+        numbers = (
+            *("total_chunks", "completed_chunks", "total_items", "completed_items"),
+            *("failed_items", "result_count"),
+        )
+        return SiteProgress(
+            job=fields["job"],
+            source=fields["source"],
+            status=SiteStatus(fields["status"]),
+            state=JobState(fields["state"]),
+            started_at=_optional_time(fields["started_at"]),
+            completed_at=_optional_time(fields["completed_at"]),
+            reason=fields["reason"] or None,
+            **{name: int(fields[name]) for name in numbers},
+        )
 
 
-def _from(fields: Mapping[str, str]) -> SiteProgress | None:
-    if not fields:
-        return None
-    return SiteProgress(
-        job=fields["job"],
-        source=fields["source"],
-        status=SiteStatus(fields["status"]),
-        state=JobState(fields["state"]),
-        started_at=_moment(fields["started_at"]),
-        completed_at=_moment(fields["completed_at"]),
-        reason=fields["reason"] or None,
-        **{name: int(fields[name]) for name in _NUMBERS},
-    )
-
-
-_NUMBERS = (
-    *("total_chunks", "completed_chunks", "total_items", "completed_items"),
-    *("failed_items", "result_count"),
-)
-
-
-def _moment(text: str) -> float | None:
+def _optional_time(text: str | None) -> float | None:
     return float(text) if text else None
-
-
-def broker_of(settings: Settings) -> str:
-    """Return the address of the Redis that carries messages.
-
-    Raises:
-        BadOption: there is none, or it is something else.
-    """
-    address = settings.broker
-    if address is None:
-        raise NoRedis(REDIS_URL, f"set {REDIS_URL}, or run `longline up`")
-    if urlsplit(address).scheme not in ("redis", "rediss"):
-        problem = "must be an address of Redis, such as redis://127.0.0.1:6379/0"
-        raise BadOption(setting_of_broker(settings), problem)
-    return address
-
-
-def setting_of_broker(settings: Settings) -> str:
-    """Return the name of the setting that the address of that Redis comes from."""
-    return "LONGLINE_BROKER_URL" if settings.broker_url else REDIS_URL
-
-
-def unreachable(address: str, error: BaseException, setting: str) -> BrokerUnreachable:
-    """Return what is wrong with a Redis that cannot be used, in one line; `setting` names it."""
-    cause = error if isinstance(error, RedisError) else error.__cause__
-    problem = permanent_cause(cause, setting) if isinstance(cause, RedisError) else None
-    if problem is not None:
-        return BrokerUnusable(address, problem, setting)
-    told = " ".join(str(error).split()).removesuffix(".")
-    return BrokerUnreachable(address, told or type(error).__name__, setting)

@@ -1,7 +1,6 @@
-"""The sweep: every few seconds somebody looks for what was forgotten, and has it done.
+"""The sweeper: every few seconds it finds lost messages, dead workers and forgotten jobs.
 
-A message that was lost, a worker that died, a job that nobody ends: the database shows it, and so
-no message has to be reliable.
+All of it is in the database, so no message has to be reliable.
 """
 
 from __future__ import annotations
@@ -16,84 +15,73 @@ from longline.core.errors import LonglineError, StoreError
 from longline.core.model import Job, JobState
 from longline.distributed.app import FETCH, OUTPUT, PROCESS, QUEUES, Messages
 from longline.distributed.registry import BrokerUnreachable
-from longline.distributed.task_runner import free_among
+from longline.distributed.task_runner import free_tasks
 from longline.engine.owner import dead_among, killed_among, living_among, parent_of, process_of
 from longline.engine.pause_policy import pause_if_stuck
 from longline.engine.runtime import LEASE, options_of
-from longline.storage.queue.queue import MOST_DEATHS, Reclaim, Reclaimed
+from longline.storage.queue.queue import MOST_DEATHS, Reclaim
 from longline.storage.queue.tasks import TaskKind
 from longline.storage.store import Store
 
-# ---------------- Offering what is due to whoever is free: first in the database, then by message
+_LEADER = "sweeper"
+_LEADER_LEASE = 10.0  # seconds
+_RESEND_AFTER = 5.0  # seconds in which an idle worker answers a message
+_MAX_MESSAGES = 32  # that wait
 
-_ENOUGH = 32  # messages that wait
 
-
-async def offer(store: Store, messages: Messages, job: str, clock: Clock, size: int) -> int:
-    """Offer chunks for what is due and not offered yet; return how many.
+async def publish(store: Store, messages: Messages, job: str, clock: Clock, size: int) -> int:
+    """Publish chunks for the due items of a job, and wake processes; return how many.
 
     Raises:
-        BrokerUnreachable: they are offered, but nobody was told.
+        BrokerUnreachable: they are published, but no message was sent.
     """
-    ids = await store.chunks.publish(job, clock.now(), size=size)
-    await tell_of(messages, ids)
-    return len(ids)
+    chunks = await store.chunks.publish(job, clock.now(), size=size)
+    await send_chunks(messages, chunks)
+    return len(chunks)
 
 
-async def tell_of(messages: Messages, chunks: Sequence[int]) -> int:
-    """Wake processes for chunks, as many as can be idle; return how many were told.
+async def send_chunks(messages: Messages, chunks: Sequence[int]) -> int:
+    """Send messages for chunks, as many as processes can be idle; return how many.
 
     Raises:
-        BrokerUnreachable: nobody was.
+        BrokerUnreachable: no message was sent.
     """
     if not chunks:
         return 0
-    room = max(0, _ENOUGH - (await messages.waiting())[FETCH])
+    room = max(0, _MAX_MESSAGES - (await messages.waiting())[FETCH])
     await messages.collect(chunks[:room])
     return min(room, len(chunks))
-
-
-LEADER = "sweeper"
-"""What the one who sweeps everything leads in."""
-
-_LED = 10.0  # seconds after which a silent leader is one no more
-_ANSWER = 5.0  # seconds in which a message is taken while nobody is busy
 
 
 @dataclass(frozen=True, slots=True)
 class Children:
     """What a supervisor knows of the children of its Celery worker, the `parent`, by their pids.
 
-    What those `held_up` have in hand is kept for them: code that holds up their loop holds up
-    their own signs of life, too. `in_flight` are the items that each works on, or died with.
+    The leases of `blocked` children are renewed for them: code that blocks their loop blocks their
+    heartbeat, too. `in_flight` are the items that each attempts, or died with.
     """
 
     parent: int = 0
-    held_up: Collection[int] = ()
+    blocked: Collection[int] = ()
     in_flight: Mapping[int, Collection[int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Swept:
-    """What one sweep found and mended."""
+    """What one sweep repaired: reclaimed and quarantined items, new chunks, messages sent again."""
 
     is_leader: bool = False
     items: int = 0
-    """Taken back from the dead."""
     quarantined: int = 0
     offered: int = 0
-    """Chunks that nobody had offered."""
-    told_again: int = 0
-    """Messages that were sent once more."""
-
-    @property
-    def is_worth_telling(self) -> bool:
-        """Whether something had gone wrong."""
-        return bool(self.items or self.quarantined or self.told_again)
+    resent: int = 0
 
 
 class Sweeper:
-    """Sweeps for one supervisor; whoever leads does so for all, the others for their own host."""
+    """Sweeps for one supervisor: the leader for all jobs, the others for their own host.
+
+    `on_job` is called with each running or just ended job; it returns whether that succeeded.
+    """
 
     def __init__(
         self,
@@ -111,19 +99,19 @@ class Sweeper:
         self._settings = settings
         self._owner = owner
         self._on_job = on_job
-        self._told: dict[tuple[str, str], float] = {}
+        self._sent: dict[tuple[str, str], float] = {}
         self._running: set[str] = set()
-        self._ordered: set[str] = set()  # what messages were sent for in the last sweep
+        self._tasks: set[str] = set()  # that messages were sent for in the last sweep
 
     async def sweep(self, children: Children | None = None) -> Swept:
-        """Look at every job that runs on the cluster.
+        """Check every running job of the cluster.
 
         Raises:
-            BrokerUnreachable: nobody can be told; the next sweep tries again.
-            StoreError: the database does not answer.
+            BrokerUnreachable: no message can be sent; the next sweep tries again.
+            StoreError: the database is unavailable.
         """
         now = self._clock.now()
-        is_leader = await self._store.leaders.take(LEADER, self._owner, now, now + _LED)
+        is_leader = await self._store.leaders.take(_LEADER, self._owner, now, now + _LEADER_LEASE)
         swept = Swept(is_leader=is_leader)
         running = [
             job
@@ -131,110 +119,98 @@ class Sweeper:
             if job.engine == "celery" and job.state is JobState.RUNNING
         ]
         for job in running:
-            await self._reclaim(job, swept, children or Children())
+            await self._reclaim(job.id, swept, children or Children())
         if is_leader:
-            await self._lead(running, swept)
+            for job in running:
+                await self._advance(job, swept)
+            await self._resend_chunks(running, swept)
+            await self._send_tasks(swept)
+            await self._call_on_job(running)
         return swept
 
     async def give_up(self) -> None:
-        """Let another lead at once."""
-        await self._store.leaders.give_up(LEADER, self._owner)
+        """Let another sweeper lead."""
+        await self._store.leaders.give_up(_LEADER, self._owner)
 
-    async def _reclaim(self, job: Job, swept: Swept, children: Children) -> None:
-        owners = await self._store.chunks.owners(job.id)
+    async def _reclaim(self, job: str, swept: Swept, children: Children) -> None:
+        owners = await self._store.chunks.owners(job)
         for owner in living_among(owners):
-            if process_of(owner) in children.held_up:
-                await self._store.queue.renew([(job.id, owner)], self._clock.now() + LEASE)
+            if process_of(owner) in children.blocked:
+                await self._store.queue.renew([(job, owner)], self._clock.now() + LEASE)
         alone = killed_among(owners)
         dead = [owner for owner in dead_among(owners) if owner not in alone]
-        # Another worker's supervisor knows better what its own child had in flight.
+        # The supervisor of another worker knows what its own child had in flight.
         killed = [owner for owner in alone if parent_of(owner) == children.parent]
         if not (dead or killed or swept.is_leader):
             return
+        in_flight = {}
         for owner in killed:
-            await self._ask_after_discovery(job.id, owner, children)
-        begun = {owner: children.in_flight.get(process_of(owner) or 0) for owner in killed}
-        known = {owner: items for owner, items in begun.items() if items is not None}
-        wish = Reclaim(job.id, self._clock.now(), dead, killed, known)
-        taken_back: Reclaimed = await self._store.queue.reclaim(wish)
-        swept.items += taken_back.items
-        swept.quarantined += taken_back.quarantined
+            begun = children.in_flight.get(process_of(owner) or 0)
+            if begun is not None:
+                in_flight[owner] = begun
+            # If it had an item in flight, that is taken to be the cause.
+            await self._release_discovery(job, owner, is_cause=not begun)
+        wanted = Reclaim(job, self._clock.now(), dead, killed, in_flight)
+        reclaimed = await self._store.queue.reclaim(wanted)
+        swept.items += reclaimed.items
+        swept.quarantined += reclaimed.quarantined
 
-    async def _ask_after_discovery(self, job: str, killed: str, children: Children) -> None:
-        """Have another discover, if a killed child did; nobody, if that has killed too many.
-
-        Of one that had an item in hand beside it, that is taken to be what killed it.
-        """
+    async def _release_discovery(self, job: str, killed: str, *, is_cause: bool) -> None:
         now = self._clock.now()
-        is_of_it = not children.in_flight.get(process_of(killed) or 0)
         deaths = await self._store.chunks.release_dead_discoverer(
-            job, killed, now, is_cause=is_of_it
+            job, killed, now, is_cause=is_cause
         )
         if deaths >= MOST_DEATHS:
             reason = f"{deaths} workers died while they discovered: look at the source's discovery"
             await self._store.jobs.halt(job, now, reason)
 
-    # ------------------------------------------------------------ for all
-
-    async def _lead(self, running: list[Job], swept: Swept) -> None:
-        for job in running:
-            try:
-                await self._see_to(job, swept)
-            except (BrokerUnreachable, StoreError):
-                raise
-            except LonglineError as error:  # settings of a newer longline, for example
-                reason = f"a worker could not look after it: {error}"
-                await self._store.jobs.halt(job.id, self._clock.now(), reason)
-        await self._tell_again(running, swept)
-        await self._tell_of_orders(swept)
-        await self._show(running)
-
-    async def _see_to(self, job: Job, swept: Swept) -> None:
-        """Have done what is to be done next for a job."""
+    async def _advance(self, job: Job, swept: Swept) -> None:
+        """Send what a job needs next, and pause it if it is stuck."""
         now = self._clock.now()
-        if await self._store.jobs.is_over(job.id):
-            await self._tell_once("finish", job.id, self._messages.finish, swept)
-            return
-        if await self._is_unsearched(job.id, now):
-            await self._tell_once("discover", job.id, self._messages.discover, swept)
-        size = self._settings.chunk_size
-        swept.offered += await offer(self._store, self._messages, job.id, self._clock, size)
-        options = options_of(self._settings, make_spec(job.settings))
-        await pause_if_stuck(self._store, job.id, now, options)
+        try:
+            if await self._store.jobs.is_over(job.id):
+                await self._send_once("finish", job.id, self._messages.finish, swept)
+                return
+            status = await self._store.chunks.status(job.id)
+            owners = [status.discoverer] if status.discoverer else []
+            # The supervisor of a killed child finds out first what it died of.
+            alone = killed_among(owners)
+            dead = [one for one in dead_among(owners) if one not in alone]
+            if status.needs_discoverer(now, dead):
+                await self._send_once("discover", job.id, self._messages.discover, swept)
+            size = self._settings.chunk_size
+            swept.offered += await publish(self._store, self._messages, job.id, self._clock, size)
+            options = options_of(self._settings, make_spec(job.settings))
+            await pause_if_stuck(self._store, job.id, now, options)
+        except (BrokerUnreachable, StoreError):
+            raise
+        except LonglineError as error:  # settings of a newer longline, for example
+            reason = f"a worker could not look after it: {error}"
+            await self._store.jobs.halt(job.id, self._clock.now(), reason)
 
-    async def _is_unsearched(self, job: str, now: float) -> bool:
-        """Say whether somebody has to be told to discover."""
-        standing = await self._store.chunks.status(job)
-        finder = [standing.discoverer] if standing.discoverer else []
-        # Of one that was killed alone, its own supervisor says first what it died of.
-        alone = killed_among(finder)
-        return standing.needs_discoverer(
-            now, [one for one in dead_among(finder) if one not in alone]
-        )
-
-    async def _tell_once(
+    async def _send_once(
         self,
-        what: str,
+        kind: str,
         name: str,
-        tell: Callable[[str], Awaitable[None]],
+        send: Callable[[str], Awaitable[None]],
         swept: Swept,
         queues: Collection[str] = tuple(QUEUES.values()),
     ) -> None:
-        """Send a message, unless one was sent that may still be answered."""
-        now, key = self._clock.now(), (what, name)
-        if now - self._told.get(key, 0.0) < _ANSWER:
+        """Send a message, unless an earlier one may still be answered."""
+        now, key = self._clock.now(), (kind, name)
+        if now - self._sent.get(key, 0.0) < _RESEND_AFTER:
             return
-        if key in self._told:
+        if key in self._sent:
             waiting = await self._messages.waiting()
             if any(waiting[queue] for queue in queues):
-                return  # whoever takes what waits finds this, too
-        await tell(name)
-        swept.told_again += key in self._told
-        self._told[key] = now
+                return  # the worker that answers those finds this, too
+        await send(name)
+        swept.resent += key in self._sent
+        self._sent[key] = now
 
-    async def _tell_again(self, running: list[Job], swept: Swept) -> None:
-        """Send messages for chunks that nobody comes for although no message waits."""
-        before = self._clock.now() - _ANSWER
+    async def _resend_chunks(self, running: list[Job], swept: Swept) -> None:
+        """Send messages for chunks that no process claims although no message waits."""
+        before = self._clock.now() - _RESEND_AFTER
         unanswered = [
             chunk
             for job in running
@@ -242,30 +218,30 @@ class Sweeper:
         ]
         if not unanswered or (await self._messages.waiting())[FETCH]:
             return
-        count = await tell_of(self._messages, unanswered)
+        count = await send_chunks(self._messages, unanswered)
         await self._store.chunks.sent(unanswered[:count], self._clock.now())
-        swept.told_again += count
+        swept.resent += count
 
-    async def _tell_of_orders(self, swept: Swept) -> None:
-        """Send messages for orders that nobody is at."""
+    async def _send_tasks(self, swept: Swept) -> None:
+        """Send messages for tasks that no live process has claimed."""
         now = self._clock.now()
-        self._ordered = set()
-        for order in free_among(await self._store.tasks.ready(now), now):
-            if order.kind is TaskKind.EXPORT:
-                self._ordered.add(order.name)
-                await self._tell_once("export", order.name, self._messages.export, swept, [OUTPUT])
+        self._tasks = set()
+        for task in free_tasks(await self._store.tasks.ready(now), now):
+            if task.kind is TaskKind.EXPORT:
+                self._tasks.add(task.name)
+                await self._send_once("export", task.name, self._messages.export, swept, [OUTPUT])
             else:
-                self._ordered.add(order.job)
-                await self._tell_once("finish", order.job, self._messages.finish, swept, [PROCESS])
+                self._tasks.add(task.job)
+                await self._send_once("finish", task.job, self._messages.finish, swept, [PROCESS])
 
-    async def _show(self, running: list[Job]) -> None:
-        """Have onlookers see how far jobs are, those that have ended since the last sweep, too."""
+    async def _call_on_job(self, running: list[Job]) -> None:
+        """Call `on_job` with running jobs, and with those that ended since the last sweep."""
         names = {job.id for job in running}
         ended = [await self._store.jobs.get(job) for job in sorted(self._running - names)]
         self._running = names
-        kept = names | self._ordered
-        self._told = {key: at for key, at in self._told.items() if key[1] in kept}
+        kept = names | self._tasks
+        self._sent = {key: at for key, at in self._sent.items() if key[1] in kept}
         if self._on_job is not None:
             for job in [*running, *ended]:
                 if not await self._on_job(job):
-                    self._running.add(job.id)  # shown with the next sweep
+                    self._running.add(job.id)  # again with the next sweep

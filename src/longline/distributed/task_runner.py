@@ -1,4 +1,4 @@
-"""Carrying out orders: taken by one process, kept by signs of life, gone when they are done."""
+"""Run tasks: claimed by one process, renewed while it works on them, removed when done."""
 
 from __future__ import annotations
 
@@ -24,122 +24,105 @@ from longline.storage.store import Store
 
 _LOG = logging.getLogger(__name__)
 
-_UNTOLD = "the source could not be told that the job is complete"
-_NEWER = "this worker cannot read the order, which a newer longline may have written: {!r}"
 
-
-def free_among(orders: Iterable[Task], at: float) -> list[Task]:
-    """Return the orders that nobody holds who may be alive."""
-    found = list(orders)
-    dead = dead_among(_owners(found))
-    return [order for order in found if order.is_free(at, dead)]
-
-
-def _owners(orders: Iterable[Task]) -> list[str]:
-    return [order.owner for order in orders if order.owner is not None]
+def free_tasks(tasks: Iterable[Task], at: float) -> list[Task]:
+    """Return the tasks that no live process has claimed."""
+    found = list(tasks)
+    dead = dead_among(task.owner for task in found if task.owner is not None)
+    return [task for task in found if task.is_free(at, dead)]
 
 
 class TaskRunner:
-    """Carries out the orders that one child has taken."""
+    """Runs the tasks that one child has claimed; a source may take `limit` seconds."""
 
-    def __init__(
-        self,
-        store: Store,
-        jobs: OpenJobs,
-        clock: Clock,
-        *,
-        limit: float,
-    ) -> None:
-        """Make one; a source may take `limit` seconds over what it is told."""
+    def __init__(self, store: Store, jobs: OpenJobs, clock: Clock, *, limit: float) -> None:
         self._store = store
         self._jobs = jobs
         self._clock = clock
         self._limit = limit
-        self.is_writing = False
+        self.is_exporting = False
 
-    async def take(
+    async def claim(
         self, kind: TaskKind, *, wait: float = 0.0, first: str = "", job: str | None = None
     ) -> Task | None:
-        """Take an order that nobody has come for in `wait` seconds; None when there is none.
+        """Claim a task that no process has claimed for `wait` seconds; None when there is none.
 
-        The one with the name `first` comes first. With `job`, only one of that job is taken.
+        The one with the name `first` comes first. With `job`, only a task of that job is claimed.
         """
         now = self._clock.now()
         ready = [
-            order
-            for order in await self._store.tasks.ready(now - wait)
-            if order.kind is kind and job in (None, order.job)
+            task
+            for task in await self._store.tasks.ready(now - wait)
+            if task.kind is kind and job in (None, task.job)
         ]
-        for order in sorted(free_among(ready, now), key=lambda order: order.name != first):
-            dead, killed = dead_among(_owners([order])), killed_among(_owners([order]))
-            if taken := await self._store.tasks.claim(
-                order, this_child(), now, now + LEASE, dead=dead, killed=killed
-            ):
-                return taken
+        for task in sorted(free_tasks(ready, now), key=lambda task: task.name != first):
+            owners = [task.owner] if task.owner else []
+            claimed = await self._store.tasks.claim(
+                *(task, this_child(), now, now + LEASE),
+                dead=dead_among(owners),
+                killed=killed_among(owners),
+            )
+            if claimed is not None:
+                return claimed
         return None
 
-    async def export(self, order: Task) -> None:
-        """Write the records of a job; its journal tells what came of it.
+    async def export(self, task: Task) -> None:
+        """Write the records of a job; an event has the result.
 
         Raises:
-            StoreError: the database does not answer; the order stays.
+            StoreError: the database is unavailable; the task stays.
         """
-        self.is_writing = True
+        self.is_exporting = True
         try:
-            async with in_background(self._keep(order)):
-                await self._export(order)
+            async with in_background(self._renew(task)):
+                end = await self._write(task)
+                if end.reason is not None:
+                    _LOG.warning("%s was not exported: %s", task.job, end.reason)
+                await self._store.tasks.complete(task, end.as_event(task.job, self._clock.now()))
         finally:
-            self.is_writing = False
+            self.is_exporting = False
 
-    async def _export(self, order: Task) -> None:
-        end = await self._written(order)
-        if end.reason is not None:
-            _LOG.warning("%s was not exported: %s", order.job, end.reason)
-        await self._store.tasks.complete(order, end.as_event(order.job, self._clock.now()))
-
-    async def _written(self, order: Task) -> ExportOutcome:
+    async def _write(self, task: Task) -> ExportOutcome:
         try:
-            job, wish = await self._store.jobs.get(order.job), request_of(order)
+            job, request = await self._store.jobs.get(task.job), request_of(task)
         except StoreError:
             raise
-        except Exception as error:  # noqa: BLE001  # what cannot be read is no better next time
-            problem = str(error) if isinstance(error, LonglineError) else _NEWER.format(error)
-            return ExportOutcome(str(order.what.get("output", "")), reason=problem)
-        return await export_job(self._store, job, wish, is_after_end=order.is_after_end)
+        except Exception as error:  # noqa: BLE001  # an unreadable task stays unreadable
+            newer = "this worker cannot read the order, which a newer longline may have written"
+            problem = str(error) if isinstance(error, LonglineError) else f"{newer}: {error!r}"
+            return ExportOutcome(str(task.what.get("output", "")), reason=problem)
+        return await export_job(self._store, job, request, is_after_end=task.is_after_end)
 
-    async def tell_source(self, order: Task) -> None:
-        """Tell a source that its job is complete; its journal tells if that went wrong.
+    async def notify_source(self, task: Task) -> None:
+        """Call `Source.finished`; an event has the error, if there is one.
 
         Raises:
-            StoreError: the database does not answer; the order stays.
+            StoreError: the database is unavailable; the task stays.
         """
-        async with in_background(self._keep(order)):
-            told = []
+        async with in_background(self._renew(task)):
+            failure = []
             try:
-                problem = await self._told_in_time(order.job)
+                with no_stray_cancellation():
+                    problem = await with_timeout(self._notify(task.job), self._limit)
             except StoreError:
                 raise
             except BaseException as error:  # whatever a source's own code raises
                 if ends_process(error):
                     raise
-                problem = f"{_UNTOLD}: {describe_error(error)}"
-                told = [order.event(self._clock.now(), "failed", reason=problem)]
+                words = "the source could not be told that the job is complete"
+                problem = f"{words}: {describe_error(error)}"
+                failure = [task.event(self._clock.now(), "failed", reason=problem)]
             if problem:
-                _LOG.warning("%s: %s", order.job, problem)
-            await self._store.tasks.complete(order, *told)
+                _LOG.warning("%s: %s", task.job, problem)
+            await self._store.tasks.complete(task, *failure)
 
-    async def _told_in_time(self, job: str) -> str | None:
-        """Tell a source; what it takes too long over is given up like what it raises."""
-        with no_stray_cancellation():
-            return await with_timeout(self._told(job), self._limit)
-
-    async def _told(self, job: str) -> str | None:
+    async def _notify(self, job: str) -> str | None:
         row = await self._store.jobs.get(job)
         async with self._jobs.using(job, row.runs) as opened:
             return await notify_finished(self._store, opened.collector, row, self._clock)
 
-    async def _keep(self, order: Task) -> None:
-        """Keep an order while it is carried out; when that fails, it expires."""
-        with contextlib.suppress(StoreError):  # what is written at the end shows whose it is
-            while await self._store.tasks.renew(order, self._clock.now() + LEASE):
+    async def _renew(self, task: Task) -> None:
+        """Renew a task while it runs; without that it expires."""
+        with contextlib.suppress(StoreError):  # `complete` finds out whose it is
+            while await self._store.tasks.renew(task, self._clock.now() + LEASE):
                 await self._clock.sleep(HEARTBEAT)

@@ -1,4 +1,4 @@
-"""What a child of a Celery worker does for each message, and for what else it has time."""
+"""The work of a child of a Celery worker: for each message, and for what else it has time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any, Self, TypeVar
 from longline.config.settings import Settings
 from longline.core.clock import Clock, SharedClock, sleep_or_wake
 from longline.core.errors import LonglineError, StoreError, UnknownJob
-from longline.core.model import Job, JobState, Lease
+from longline.core.model import JobState, Lease
 from longline.distributed.app import Messages
-from longline.distributed.open_jobs import Opened, OpenJobs
+from longline.distributed.open_jobs import OpenJob, OpenJobs
 from longline.distributed.processes import ALIVE, Drain, Reports
 from longline.distributed.registry import BrokerUnreachable
-from longline.distributed.sweeper import offer
+from longline.distributed.sweeper import publish
 from longline.distributed.task_runner import TaskRunner
 from longline.engine.owner import own_among, this_child
 from longline.engine.runtime import LEASE, Runtime, first_error, in_background
@@ -28,16 +28,26 @@ from longline.storage.queue.tasks import TaskKind
 from longline.storage.store import Store, open_store
 from longline.wiring import open_shared_http
 
-# ---------------- Chunks as a feed of leases
+_LOG = logging.getLogger(__name__)
 
+T = TypeVar("T")
 NextClaim = Callable[[], Awaitable[ChunkClaim | None]]
 """Returns the claim for the next chunks; None when no more are wanted."""
+
+_POLL = 0.2  # seconds between two checks for more work, and of the drain
+_LONGEST_POLL = 2.0  # with a thousand processes, five polls per second would be a load
+_GROWTH = 1.5
+_FOR_IDLE = 0.4  # seconds that a new chunk is left to idle processes
+_FOR_OTHERS = 60.0  # seconds that a suspect is left to processes that can lose nothing
+_MAX_CONCURRENT = 16  # chunks, and as many discoveries, and ends of jobs
+_PUBLISH_EVERY = 16  # claims
+_LAST = 0.1  # of the time limit, in which no further chunk is begun
 
 
 class ChunkFeed:
     """Completes chunks and claims others of the same job and domain, in one transaction.
 
-    `next_claim` is asked before more chunks are claimed; without it, none is. `on_claimed` is
+    `next_claim` is called before more chunks are claimed; without it, none is. `on_claimed` is
     called for each chunk.
     """
 
@@ -78,18 +88,10 @@ class ChunkFeed:
         self._on_claimed()
 
 
-_LOOK = 0.2  # seconds between looks at whether there is more to do, or the end has come
-_RAREST_LOOK = 2.0  # a thousand processes that look five times a second would be a load
-_GROWTH = 1.5
-_FOR_THE_IDLE = 0.4  # seconds that a chunk is left to those who have nothing to do
-_FOR_OTHERS = 60.0  # seconds that a suspect is left to those who have nothing to lose by it
-_MOST = 16  # chunks at a time, and as many discoveries, and ends of jobs
-
-
 class Multiplexer:
-    """What one child works on at the same time, of the `queues` that it serves, by their names.
+    """Runs the work of one child concurrently, of the `queues` that it serves, by their names.
 
-    The work itself is `work`, `discover`, `end` and what the `carrier` does.
+    The work itself is `work`, `discover`, `finish` and what `tasks` runs.
     """
 
     def __init__(
@@ -101,11 +103,11 @@ class Multiplexer:
         *,
         drain: Drain,
         reports: Reports,
-        carrier: TaskRunner,
+        tasks: TaskRunner,
         queues: Collection[str],
         work: Callable[[Chunk, float], Coroutine[Any, Any, None]],
         discover: Callable[[str], Coroutine[Any, Any, None]],
-        end: Callable[[str], Coroutine[Any, Any, None]],
+        finish: Callable[[str], Coroutine[Any, Any, None]],
     ) -> None:
         self._store = store
         self._jobs = jobs
@@ -113,32 +115,31 @@ class Multiplexer:
         self._settings = settings
         self._drain = drain
         self._reports = reports
-        self._carrier = carrier
+        self._task_runner = tasks
         self._queues = queues
         self._work = work
         self._discover = discover
-        self._end = end
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._finders: set[asyncio.Task[None]] = set()
-        self._unlimited: set[asyncio.Task[None]] = set()  # of the tasks, those that may take long
-        self._ending: set[str] = set()  # jobs that are being ended, or whose source is told
+        self._finish = finish
+        self._running: set[asyncio.Task[None]] = set()
+        self._discovering: set[asyncio.Task[None]] = set()
+        self._unlimited: set[asyncio.Task[None]] = set()  # of those running, without a time limit
+        self._finishing: set[str] = set()  # jobs
         self._suspect: asyncio.Task[None] | None = None
-        self._has_other_message = False  # what was asked for goes on, and does not discover
+        self._has_other_message = False  # the message is in work, and is not a discovery
         self._group: asyncio.TaskGroup
 
     @asynccontextmanager
-    async def beside(
-        self, *, is_alone: bool = False, has_limit: bool = True, is_finding: bool = False
+    async def multiplexing(
+        self, *, is_alone: bool = False, has_limit: bool = True, is_discovery: bool = False
     ) -> AsyncIterator[None]:
-        """Work on more beside what is done in the block, and on until that is done.
+        """Begin more work while the block runs, and wait until all of it is done.
 
-        With `is_alone` nothing else is done. With `has_limit` all of it ends in the time that a
-        message may take, if no item waits for longer: what is begun late has what is left of it.
-        `is_finding`: the block discovers, which costs nothing if a suspect beside it ends the
-        process.
+        With `is_alone` no other work is begun. With `has_limit` all of it ends in the time limit of
+        a message, unless items wait for longer. `is_discovery` says that the block discovers, so
+        that a suspect may run at the same time: another process continues a discovery.
 
         Raises:
-            StoreError: the database does not take any more.
+            StoreError: the database cannot be written.
         """
         until = self._clock.now() + self._settings.soft_limit if has_limit else None
         is_enough = asyncio.Event()
@@ -148,101 +149,31 @@ class Multiplexer:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 watching = group.create_task(self._watch())
-                looking = group.create_task(self._look(until, is_enough))
-                self._has_other_message = not is_finding
+                polling = group.create_task(self._poll(until, is_enough))
+                self._has_other_message = not is_discovery
                 yield
                 self._has_other_message = False
                 await self._all_done()
-                # Not cancelled: what it takes at this moment would be in nobody's hands.
+                # Not cancelled: a chunk that it is claiming would have no owner.
                 is_enough.set()
-                await asyncio.wait([looking])
+                await asyncio.wait([polling])
                 await self._all_done()
                 watching.cancel()
         except* LonglineError as several:
             raise first_error(several) from several
 
-    def end(self, job: str) -> None:
-        """Have a job ended beside all else: its source may take long to be told.
+    def finish(self, job: str) -> None:
+        """Finish a job in the background, since its source may take long.
 
-        Only inside a block of `beside`, which goes on until that is done, too. Nothing happens
-        while it is being ended here.
+        Only inside a block of `multiplexing`. Nothing happens while it is being finished here.
         """
-        if job not in self._ending:
-            self._begin_end(job, self._end(job))
+        if job not in self._finishing:
+            self._begin_finish(job, self._finish(job))
 
-    async def _all_done(self) -> None:
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+    def next_claim(self, jobs: Sequence[OpenJob], *, is_idle: bool = False) -> ChunkClaim:
+        """Return a claim for chunks, apart from the busy domains of these jobs.
 
-    async def _watch(self) -> None:
-        """Give signs of life, and have all work end soon and well once the worker is to end."""
-        while True:
-            self._reports.tell(ALIVE)
-            if self._drain.has_begun:
-                for one in self._jobs.used():
-                    one.engine.stop("the worker is to end")
-            await asyncio.sleep(_LOOK)
-
-    async def _look(self, until: float | None, is_enough: asyncio.Event) -> None:
-        """Look for more to do, ever more rarely while there is none, until it is enough."""
-        pause = _LOOK
-        while not (is_enough.is_set() or self._drain.has_begun):
-            if await sleep_or_wake(pause, is_enough) or self._drain.has_begun:
-                continue
-            is_more = await self._take_on(until)
-            pause = _LOOK if is_more else min(_GROWTH * pause, _RAREST_LOOK)
-
-    async def _take_on(self, until: float | None) -> bool:
-        """Begin what nobody else has come for; beside a suspect, nothing."""
-        is_more = False
-        for queue, begin in (
-            ("fetch", self._take_more),
-            ("fetch", self._find_more),
-            ("output", self._write_more),
-        ):
-            if queue in self._queues and not self._has_suspect():
-                is_more |= await begin(self._seconds_left(until))
-        if not self._has_suspect():
-            await self._end_more()
-        return is_more
-
-    def _seconds_left(self, until: float | None) -> float:
-        """Return how long what is begun now may take; none is left if not positive."""
-        is_in_overtime = any(one.engine.is_in_overtime for one in self._jobs.used())
-        if until is None or self._unlimited or is_in_overtime:
-            # The message goes on in any case, and everybody else may be busy.
-            return self._settings.soft_limit
-        return until - self._clock.now()
-
-    def _has_only_finders(self) -> bool:
-        """Say whether all that is done here is discovery.
-
-        Only that may have a suspect beside it, which may end the process: the next one goes on with
-        discovery, whereas all else would be begun anew, or blamed.
-        """
-        return not self._has_other_message and self._tasks == self._finders
-
-    def _has_suspect(self) -> bool:
-        return self._suspect is not None and not self._suspect.done()
-
-    async def _take_more(self, seconds: float) -> bool:
-        if seconds <= 0 or len(self._tasks) - len(self._unlimited) >= _MOST:
-            return False
-        wish = self.wish(self._jobs.used())
-        if self._has_only_finders():
-            # Otherwise a suspect would wait for as long as everybody discovers.
-            wish = replace(wish, suspects_before=wish.at - _FOR_OTHERS)
-        taken = await self._store.chunks.claim_any(wish)
-        if taken is None:
-            return False
-        task = self._begin(self._work(taken, seconds))
-        self._suspect = task if taken.is_alone else None
-        return True
-
-    def wish(self, jobs: Sequence[Opened], *, is_idle: bool = False) -> ChunkClaim:
-        """Return the wish for more chunks, beside what is done for these jobs.
-
-        One who `is_idle` may take at once what is offered; others leave it to those for a moment.
+        An idle process claims any published chunk; others leave new ones to idle processes.
         """
         now = self._clock.now()
         busy = {(one.job.id, domain) for one in jobs for domain in one.engine.busy_domains()}
@@ -251,50 +182,107 @@ class Multiplexer:
             now,
             now + LEASE,
             self._settings.chunk_size,
-            before=now if is_idle else now - _FOR_THE_IDLE,
+            before=now if is_idle else now - _FOR_IDLE,
             busy=frozenset(busy),
         )
 
-    async def _find_more(self, seconds: float) -> bool:
-        """Discover for jobs that have just begun; without a limit of time, as discovery has none.
+    async def _all_done(self) -> None:
+        while self._running:
+            await asyncio.wait(self._running)
 
-        Whoever has one does so too: nobody knows how long it takes, and its leases are kept.
-        """
+    async def _watch(self) -> None:
+        """Report that this process is alive, and stop all work once the worker drains."""
+        while True:
+            self._reports.send(ALIVE)
+            if self._drain.has_begun:
+                for one in self._jobs.used():
+                    one.engine.stop("the worker is to end")
+            await asyncio.sleep(_POLL)
+
+    async def _poll(self, until: float | None, is_enough: asyncio.Event) -> None:
+        """Begin more work, and poll more rarely while there is none."""
+        pause = _POLL
+        while not (is_enough.is_set() or self._drain.has_begun):
+            if await sleep_or_wake(pause, is_enough) or self._drain.has_begun:
+                continue
+            is_more = await self._begin_more(until)
+            pause = _POLL if is_more else min(_GROWTH * pause, _LONGEST_POLL)
+
+    async def _begin_more(self, until: float | None) -> bool:
+        """Begin work that no other process has begun; nothing while a suspect runs."""
+        is_more = False
+        for queue, begin in (
+            ("fetch", self._claim_chunk),
+            ("fetch", self._discover_more),
+            ("output", self._export_more),
+        ):
+            if queue in self._queues and not self._has_suspect():
+                is_more |= await begin(self._seconds_left(until))
+        if not self._has_suspect():
+            await self._finish_more()
+        return is_more
+
+    def _has_suspect(self) -> bool:
+        return self._suspect is not None and not self._suspect.done()
+
+    def _seconds_left(self, until: float | None) -> float:
+        """Return the time limit of work that is begun now; 0 or less when none is left."""
+        is_in_overtime = any(one.engine.is_in_overtime for one in self._jobs.used())
+        if until is None or self._unlimited or is_in_overtime:
+            # The message continues in any case, and all other processes may be busy.
+            return self._settings.soft_limit
+        return until - self._clock.now()
+
+    async def _claim_chunk(self, seconds: float) -> bool:
+        if seconds <= 0 or len(self._running) - len(self._unlimited) >= _MAX_CONCURRENT:
+            return False
+        claim = self.next_claim(self._jobs.used())
+        if not self._has_other_message and self._running == self._discovering:
+            # Only discoveries run, which another process can continue if a suspect ends this one.
+            # Otherwise a suspect would wait for as long as every process discovers.
+            claim = replace(claim, suspects_before=claim.at - _FOR_OTHERS)
+        chunk = await self._store.chunks.claim_any(claim)
+        if chunk is None:
+            return False
+        task = self._begin(self._work(chunk, seconds))
+        self._suspect = task if chunk.is_alone else None
+        return True
+
+    async def _discover_more(self, seconds: float) -> bool:
+        """Discover for jobs that have just begun, without a time limit: leases are renewed."""
         if seconds <= 0:
             return False
         now = self._clock.now()
-        found = await self._store.chunks.undiscovered_jobs(now, now - _FOR_THE_IDLE)
-        random.shuffle(found)  # others see the same ones at this moment
-        for job in found[: _MOST - len(self._finders)]:
-            finder = self._begin_unlimited(self._discover(job))
-            self._finders.add(finder)
-            finder.add_done_callback(self._finders.discard)
+        found = await self._store.chunks.undiscovered_jobs(now, now - _FOR_IDLE)
+        random.shuffle(found)  # other processes find the same ones
+        for job in found[: _MAX_CONCURRENT - len(self._discovering)]:
+            task = self._begin_unlimited(self._discover(job))
+            self._discovering.add(task)
+            task.add_done_callback(self._discovering.discard)
         return bool(found)
 
-    async def _write_more(self, seconds: float) -> bool:
-        """Write the records of a job, one job's at a time; without a limit of time, as above."""
-        if self._carrier.is_writing or seconds <= 0:
+    async def _export_more(self, seconds: float) -> bool:
+        """Run one export at a time, without a time limit."""
+        if self._task_runner.is_exporting or seconds <= 0:
             return False
-        order = await self._carrier.take(TaskKind.EXPORT, wait=_FOR_THE_IDLE)
-        if order is not None:
-            self._begin_unlimited(self._carrier.export(order))
-        return order is not None
+        task = await self._task_runner.claim(TaskKind.EXPORT, wait=_FOR_IDLE)
+        if task is not None:
+            self._begin_unlimited(self._task_runner.export(task))
+        return task is not None
 
-    async def _end_more(self) -> None:
-        """End jobs that are over, but whose last item was finished by nobody who could.
+    async def _finish_more(self) -> None:
+        """Finish jobs, and notify sources, where the responsible process died."""
+        room = max(0, _MAX_CONCURRENT - len(self._finishing))
+        for job in (await self._store.chunks.finished_jobs())[:room]:
+            self.finish(job)
+        if "process" in self._queues and len(self._finishing) < _MAX_CONCURRENT:
+            task = await self._task_runner.claim(TaskKind.FINISHED, wait=_FOR_IDLE)
+            if task is not None:
+                self._begin_finish(task.job, self._task_runner.notify_source(task))
 
-        Sources of jobs that were ended by somebody who was killed then are told.
-        """
-        for job in (await self._store.chunks.finished_jobs())[: max(0, _MOST - len(self._ending))]:
-            self.end(job)
-        if "process" in self._queues and len(self._ending) < _MOST:
-            order = await self._carrier.take(TaskKind.FINISHED, wait=_FOR_THE_IDLE)
-            if order is not None:
-                self._begin_end(order.job, self._carrier.tell_source(order))
-
-    def _begin_end(self, job: str, work: Coroutine[Any, Any, None]) -> None:
-        self._ending.add(job)
-        self._begin_unlimited(work).add_done_callback(lambda _: self._ending.discard(job))
+    def _begin_finish(self, job: str, work: Coroutine[Any, Any, None]) -> None:
+        self._finishing.add(job)
+        self._begin_unlimited(work).add_done_callback(lambda _: self._finishing.discard(job))
 
     def _begin_unlimited(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._begin(work)
@@ -304,79 +292,55 @@ class Multiplexer:
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._group.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
         return task
 
 
-# ---------------- What a child holds when an error ends its work: given back at once, for others
+# ---------------- Release after an error, so that other processes do not wait for the expiry
 
 
 async def release_after_error(store: Store, at: float, begun: Collection[int]) -> None:
-    """Give back all items, chunks and discoveries that this process holds.
+    """Release all items, chunks and discoveries of this process.
 
-    Of the items, those that were `begun`, by their ids, become suspects. A discovery is one if no
-    item was in hand beside it: after the third time, its job is paused.
+    Items that were `begun`, by their ids, become suspects. A discovery becomes one if nothing else
+    was in work: after the third time, its job is paused.
 
     Raises:
-        StoreError: the database does not answer; what is held expires.
+        StoreError: the database is unavailable; the leases expire.
     """
-    running = [job.id for job in await store.jobs.list(limit=None, is_open=True)]
-    owned = {job: own_among(await store.chunks.owners(job)) for job in running}
-    held = {job: own for job, own in owned.items() if own}
-    finders = {job: await _finder(store, job) for job in held}
-    is_of_finding = all(owner == finders[job] for job, own in held.items() for owner in own)
+    held: dict[str, list[str]] = {}
+    discoverers: dict[str, str | None] = {}
+    for job in [one.id for one in await store.jobs.list(limit=None, is_open=True)]:
+        if own := own_among(await store.chunks.owners(job)):
+            held[job] = own
+            with suppress(UnknownJob):  # it was deleted since
+                discoverers[job] = (await store.chunks.status(job)).discoverer
+    is_cause = all(owner == discoverers.get(job) for job, own in held.items() for owner in own)
     for job, own in held.items():
-        finder = finders[job]
-        if finder in own:
-            await _leave_discovery(store, job, finder, at, is_cause=is_of_finding)
-        await store.queue.reclaim(_all_of(job, own, at, begun))
+        owner = discoverers.get(job)
+        if owner is not None and owner in own:
+            times = await store.chunks.release_dead_discoverer(job, owner, at, is_cause=is_cause)
+            if times >= MOST_DEATHS:
+                reason = f"discovery broke off {times} times by an error: the worker's log shows it"
+                await store.jobs.halt(job, at, reason)
+        await store.queue.reclaim(Reclaim(job, at, (), own, dict.fromkeys(own, begun)))
 
 
 async def release_of(store: Store, job: str, owners: Collection[str], at: float) -> None:
-    """Give back what these owners hold of a job; nothing of it becomes a suspect.
+    """Release all that these owners hold of a job; nothing becomes a suspect.
 
     Raises:
-        StoreError: the database does not answer; what is held expires.
+        StoreError: the database is unavailable; the leases expire.
     """
     held = [owner for owner in await store.chunks.owners(job) if owner in owners]
     await store.queue.reclaim(Reclaim(job, at, dead=held))
 
 
-async def _finder(store: Store, job: str) -> str | None:
-    try:
-        return (await store.chunks.status(job)).discoverer
-    except UnknownJob:  # it is gone since, and all that was held of it
-        return None
-
-
-def _all_of(job: str, owners: Sequence[str], at: float, begun: Collection[int]) -> Reclaim:
-    return Reclaim(job, at, killed=owners, in_flight=dict.fromkeys(owners, begun))
-
-
-async def _leave_discovery(
-    store: Store, job: str, finder: str, at: float, *, is_cause: bool
-) -> None:
-    times = await store.chunks.release_dead_discoverer(job, finder, at, is_cause=is_cause)
-    if times >= MOST_DEATHS:
-        reason = f"discovery broke off {times} times by an error: the worker's log shows it"
-        await store.jobs.halt(job, at, reason)
-
-
-# ---------------- What a child does for each kind of message, on its one loop
-
-_LOG = logging.getLogger(__name__)
-
-T = TypeVar("T")
-_TURNS = 16  # chunks after which more are offered: so many fewer are open then
-_LAST = 0.1  # of the time that a message may take, for the last chunk that is begun
-
-
 class ChildWorker:
     """The store, the messages and the open jobs of one child; use `async with`.
 
-    Of `queues`, it serves those. With `process` it ends jobs itself; otherwise workers that serve
-    this queue are told.
+    It serves `queues`. With `process` it finishes jobs itself; otherwise it sends a message.
     """
 
     def __init__(
@@ -394,212 +358,184 @@ class ChildWorker:
         self._reports = reports
         self._clock = SharedClock()
         self._queues = queues
-        self._ends = AsyncExitStack()
+        self._closing = AsyncExitStack()
         self._store: Store
         self._jobs: OpenJobs
-        self._carrier: TaskRunner
-        self._crew: Multiplexer
+        self._tasks: TaskRunner
+        self._multiplexer: Multiplexer
 
     async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as ends:
-            self._store = ends.enter_context(
-                open_store(self._settings.database, is_stopping=self._is_to_end)
+        def is_stopping() -> bool:
+            return self._drain.has_begun
+
+        async with AsyncExitStack() as closing:
+            self._store = store = closing.enter_context(
+                open_store(self._settings.database, is_stopping=is_stopping)
             )
-            await self._clock.follow(self._store)
-            # For as long as Redis is away, requests wait: without it nobody knows the pace.
-            http = await ends.enter_async_context(
+            await self._clock.follow(store)
+            # While Redis is unavailable, requests wait: it has the rate limits.
+            http = await closing.enter_async_context(
                 open_shared_http(
-                    self._settings,
-                    self._clock,
-                    self._store,
-                    max_wait=None,
-                    is_stopping=self._is_to_end,
+                    self._settings, self._clock, store, max_wait=None, is_stopping=is_stopping
                 )
             )
-            runtime = await ends.enter_async_context(
-                Runtime(self._store, self._clock, reclaims=False)
+            runtime = await closing.enter_async_context(Runtime(store, self._clock, reclaims=False))
+            self._jobs = OpenJobs(self._settings, runtime, http, self._reports)
+            self._tasks = TaskRunner(
+                store, self._jobs, self._clock, limit=self._settings.soft_limit
             )
-            self._jobs = OpenJobs(
-                self._settings,
-                runtime,
-                http,
-                self._reports,
-            )
-            self._carrier = TaskRunner(
-                self._store,
-                self._jobs,
-                self._clock,
-                limit=self._settings.soft_limit,
-            )
-            self._crew = Multiplexer(
-                self._store,
+            self._multiplexer = Multiplexer(
+                store,
                 self._jobs,
                 self._clock,
                 self._settings,
                 drain=self._drain,
                 reports=self._reports,
-                carrier=self._carrier,
+                tasks=self._tasks,
                 queues=self._queues,
                 work=self._work_on,
                 discover=self._discover,
-                end=self._wind_up,
+                finish=self._finish_or_send,
             )
-            ends.push_async_callback(self._jobs.close_all)
-            self._ends = ends.pop_all()
+            closing.push_async_callback(self._jobs.close_all)
+            self._closing = closing.pop_all()
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        await self._ends.aclose()
+        await self._closing.aclose()
 
-    def keeping_time(self) -> AbstractAsyncContextManager[None]:
-        """Return a block in which the clock is set from time to time."""
+    def following_clock(self) -> AbstractAsyncContextManager[None]:
+        """Return a block in which the clock follows that of the database."""
         return in_background(self._clock.keep_following(self._store))
 
-    def _is_to_end(self) -> bool:
-        return self._drain.has_begun
-
-    async def tidy(self) -> None:
-        """Let go of what nobody has needed for long, and set the clock."""
-        await self._jobs.tidy()
+    async def close_unused(self) -> None:
+        """Close jobs that were not used for long, and set the clock."""
+        await self._jobs.close_unused()
         await self._clock.follow(self._store)
 
     async def release_after_error(self) -> None:
-        """Let others have all that is in hand here, after an error that ended the work on it."""
+        """Release all that this process holds, after an error that ended its work."""
         await release_after_error(self._store, self._clock.now(), self._reports.begun_last())
 
     # ------------------------------------------------------------ one message each
 
     async def collect(self, chunk: int) -> None:
-        """Take a chunk and work on it, or on any other if somebody has; then on what is left."""
-        now = self._clock.now()
-        claim = ChunkClaim(this_child(), now, now + LEASE, self._settings.chunk_size)
-        taken = await self._store.chunks.claim(chunk, claim)
-        taken = taken or await self._store.chunks.claim_any(self._crew.wish([], is_idle=True))
-        if taken is not None:
-            async with self._crew.beside(is_alone=taken.is_alone):
-                await self._work_on(taken, self._settings.soft_limit)
+        """Work on a chunk, or on any other if it is claimed, and then on more."""
+        claim = self._multiplexer.next_claim([], is_idle=True)
+        claimed = await self._store.chunks.claim(chunk, claim)
+        claimed = claimed or await self._store.chunks.claim_any(claim)
+        if claimed is not None:
+            async with self._multiplexer.multiplexing(is_alone=claimed.is_alone):
+                await self._work_on(claimed, self._settings.soft_limit)
 
     async def discover(self, job: str) -> None:
-        """Find the items of a job, unless it has ended or somebody is at it."""
-        async with self._crew.beside(has_limit=False, is_finding=True):
+        """Find the items of a job, unless it has ended or another process does."""
+        async with self._multiplexer.multiplexing(has_limit=False, is_discovery=True):
             await self._discover(job)
 
     async def finish(self, job: str) -> None:
-        """End a job whose items are all finished; of many who try, one tells the source."""
-        async with self._crew.beside(has_limit=False):
+        """Finish a job whose items are all finished; one process notifies the source."""
+        async with self._multiplexer.multiplexing(has_limit=False):
             await self._finish(job)
+
+    async def export(self, name: str) -> None:
+        """Run the export task of this name, and then any other."""
+        async with self._multiplexer.multiplexing(has_limit=False):
+            while not self._drain.has_begun:
+                task = await self._tasks.claim(TaskKind.EXPORT, first=name)
+                if task is None:
+                    return
+                await self._tasks.export(task)
+
+    # ------------------------------------------------------------ steps
 
     async def _finish(self, job: str) -> None:
         try:
             if await self._store.jobs.is_over(job):
-                await self._end(job)
-            if order := await self._carrier.take(TaskKind.FINISHED, job=job):
-                await self._carrier.tell_source(order)
+                await self._end_job(job)
+            if task := await self._tasks.claim(TaskKind.FINISHED, job=job):
+                await self._tasks.notify_source(task)
         except StoreError:
             raise
-        except Exception as error:  # noqa: BLE001  # one job's end must not end the others' work
+        except Exception as error:  # noqa: BLE001  # one job must not end the work on others
             await self._halt(job, error)
 
-    async def _end(self, job: str) -> None:
-        async with self._opened(await self._store.jobs.get(job)) as opened:
-            if opened is None:
-                return
+    async def _end_job(self, job: str) -> None:
+        row = await self._store.jobs.get(job)
+        async with self._jobs.using(job, row.runs) as opened:
             state = await opened.engine.finish()
             if state is not None and opened.fetching.budgets:
                 await opened.fetching.budgets.forget()
         await self._jobs.close(job)
-        ready = await self._store.tasks.ready(self._clock.now())
-        for order in ready:
-            if order.job == job and order.kind is TaskKind.EXPORT:
-                await self._tell(self._messages.export(order.name))
-
-    async def export(self, order: str) -> None:
-        """Write what an order asks for, or what any other does that nobody is at."""
-        async with self._crew.beside(has_limit=False):
-            while not self._drain.has_begun:
-                taken = await self._carrier.take(TaskKind.EXPORT, first=order)
-                if taken is None:
-                    return
-                await self._carrier.export(taken)
-
-    # ------------------------------------------------------------ steps
+        for task in await self._store.tasks.ready(self._clock.now()):
+            if task.job == job and task.kind is TaskKind.EXPORT:
+                await self._send(self._messages.export(task.name))
 
     async def _discover(self, job: str) -> None:
-        """Find the items of a job; of one that is gone, none: others are worked on beside it."""
-        with suppress(UnknownJob):
-            await self._find_items(job)
-
-    async def _find_items(self, job: str) -> None:
-        row = await self._store.jobs.get(job)
-        if row.state is not JobState.RUNNING:
-            return
-
         async def on_found() -> None:
-            await self._offer(job)
+            await self._publish(job)
 
-        async with self._opened(row) as opened:
-            if opened is not None:
+        with suppress(UnknownJob):  # it was deleted
+            row = await self._store.jobs.get(job)
+            if row.state is not JobState.RUNNING:
+                return
+            async with AsyncExitStack() as closing:
+                try:
+                    opened = await closing.enter_async_context(self._jobs.using(job, row.runs))
+                except StoreError:
+                    raise
+                except Exception as error:  # noqa: BLE001  # whatever a source's own code raises
+                    await self._halt(job, error)
+                    return
                 await opened.engine.discover(on_found, owner=this_child())
-                await self._go_on(job)
+                await self._advance(job)
 
-    async def _work_on(self, taken: Chunk, seconds: float) -> None:
-        """Work on a chunk, and then on others of its job for as long as there is time.
+    async def _work_on(self, chunk: Chunk, seconds: float) -> None:
+        """Work on a chunk, and then on others of its job while there is time.
 
-        When the job cannot be opened here, or its code breaks the work off, all is handed back.
+        When the job cannot be opened here, or its code raises, all is released.
         """
         until = self._clock.now() + seconds
-        owners = {taken.owner}
-        self._reports.items_taken({lease.id for lease in taken.leases})
+        owners = {chunk.owner}
+        self._reports.items_claimed({lease.id for lease in chunk.leases})
         try:
-            async with self._jobs.using(taken.job, taken.run) as opened:
-                await self._work_off(opened, taken, until, owners)
-                await self._go_on(taken.job)
+            async with self._jobs.using(chunk.job, chunk.run) as opened:
+                next_claim = self._limited_claims(chunk.job, until, owners)
+                # A suspect is worked on alone: it may end the process.
+                feed = ChunkFeed(
+                    self._store,
+                    self._clock,
+                    chunk,
+                    None if chunk.is_alone else next_claim,
+                    self._reports.chunk_claimed,
+                )
+                seconds = until - self._clock.now()
+                await opened.engine.work(chunk.leases, feed=feed, seconds=seconds)
+                await self._advance(chunk.job)
         except StoreError:
             raise
-        except Exception as error:  # noqa: BLE001  # one job's code must not end the others' work
-            await self._store.queue.release(taken.leases)
-            await release_of(self._store, taken.job, owners, self._clock.now())
-            await self._halt(taken.job, error)
+        except Exception as error:  # noqa: BLE001  # one job must not end the work on others
+            await self._store.queue.release(chunk.leases)
+            await release_of(self._store, chunk.job, owners, self._clock.now())
+            await self._halt(chunk.job, error)
 
-    async def _work_off(self, opened: Opened, taken: Chunk, until: float, owners: set[str]) -> None:
-        """Work on chunks of a job; the names that others than the first are under are added."""
-        turns = 0
+    def _limited_claims(self, job: str, until: float, owners: set[str]) -> NextClaim:
+        """Return claims until the time is nearly up; their owner names are added to `owners`."""
+        count = 0
 
-        async def more() -> ChunkClaim | None:
-            nonlocal turns
-            turns += 1
-            if turns % _TURNS == 0:
-                await self._offer(opened.job.id)
+        async def next_claim() -> ChunkClaim | None:
+            nonlocal count
+            count += 1
+            if count % _PUBLISH_EVERY == 0:
+                await self._publish(job)
             left = until - self._clock.now()
             if self._drain.has_begun or left < _LAST * self._settings.soft_limit:
                 return None
-            wish = self._crew.wish([])
-            owners.add(wish.owner)
-            return wish
+            claim = self._multiplexer.next_claim([])
+            owners.add(claim.owner)
+            return claim
 
-        # A suspect is worked on alone: it may end the process.
-        feed = ChunkFeed(
-            self._store,
-            self._clock,
-            taken,
-            None if taken.is_alone else more,
-            self._reports.chunk_taken,
-        )
-        seconds = until - self._clock.now()
-        await opened.engine.work(taken.leases, feed=feed, seconds=seconds)
-
-    @asynccontextmanager
-    async def _opened(self, job: Job) -> AsyncIterator[Opened | None]:
-        """Give a job to work on; None, and it is halted, when it cannot be opened here."""
-        async with AsyncExitStack() as ends:
-            opened: Opened | None = None
-            try:
-                opened = await ends.enter_async_context(self._jobs.using(job.id, job.runs))
-            except StoreError:
-                raise
-            except Exception as error:  # noqa: BLE001  # whatever a source's own code raises
-                await self._halt(job.id, error)
-            yield opened
+        return next_claim
 
     async def _halt(self, job: str, error: Exception) -> None:
         problem = str(error) if isinstance(error, LonglineError) else repr(error)
@@ -607,26 +543,25 @@ class ChildWorker:
         reason = f"a worker could not work on it: {problem}"
         await self._store.jobs.halt(job, self._clock.now(), reason)
 
-    async def _go_on(self, job: str) -> None:
-        """Have what is left of a job done by whoever is free, or the job ended."""
-        if not await self._offer(job) and await self._store.jobs.is_over(job):
-            self._crew.end(job)
+    async def _advance(self, job: str) -> None:
+        """Publish the remaining items of a job, or finish it."""
+        if not await self._publish(job) and await self._store.jobs.is_over(job):
+            self._multiplexer.finish(job)
 
-    async def _wind_up(self, job: str) -> None:
-        """Have a job ended that is over."""
+    async def _finish_or_send(self, job: str) -> None:
         if "process" in self._queues:
             await self._finish(job)
         else:
-            await self._tell(self._messages.finish(job))
+            await self._send(self._messages.finish(job))
 
-    async def _offer(self, job: str) -> int:
+    async def _publish(self, job: str) -> int:
         size = self._settings.chunk_size
-        return await self._tell(offer(self._store, self._messages, job, self._clock, size)) or 0
+        return await self._send(publish(self._store, self._messages, job, self._clock, size)) or 0
 
-    async def _tell(self, sending: Awaitable[T]) -> T | None:
-        """Send a message; when nobody can be told, a sweeper will tell them later."""
+    async def _send(self, message: Awaitable[T]) -> T | None:
+        """Send a message; if that fails, a sweeper sends it later."""
         try:
-            return await sending
+            return await message
         except BrokerUnreachable as error:
             _LOG.warning(str(error))
             return None

@@ -1,9 +1,9 @@
-"""How far a job is: read from what was committed, so that it can never disagree with it."""
+"""Progress of jobs, read from what was committed."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -18,7 +18,7 @@ from longline.storage.store import Store
 
 @dataclass(frozen=True, slots=True)
 class PaceStatus:
-    """What this run asked of one domain, and how its limit stands; None is unlimited."""
+    """Requests of this run to one domain, and its rate limit; None is unlimited."""
 
     domain: str
     requests: int
@@ -31,11 +31,10 @@ class PaceStatus:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A picture of a job at one moment.
+    """The progress of a job at one time.
 
-    `success_rate` is of the items that could be had: what was skipped (gone from the site) is
-    neither a success nor a failure. It, `mean_seconds` and `eta` are None while unknown; `eta` is
-    a lower bound while discovery goes on.
+    `success_rate` ignores skipped items (gone from the site). It, `mean_seconds` and `eta` are None
+    while unknown; `eta` is a lower bound during discovery.
     """
 
     job: str
@@ -59,12 +58,12 @@ class Progress:
 
     @property
     def processed(self) -> int:
-        """Items that are finished, however they ended."""
+        """Finished items, in any state."""
         return sum(self.counts[state] for state in FINAL_STATES)
 
     @property
     def remaining(self) -> int:
-        """Items still to be worked on."""
+        """Items that are not finished."""
         return self.total - self.processed
 
     @property
@@ -79,7 +78,7 @@ class Progress:
 
     @property
     def success_rate(self) -> float | None:
-        """The share of successes among the items that could be had."""
+        """The share of successes among the items that were not skipped."""
         tried = self.successful + self.failed
         return self.successful / tried if tried else None
 
@@ -88,13 +87,13 @@ class Progress:
         return int(self.figures.get(name, 0))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything, computed figures included, for JSON."""
+        """Return all fields and computed values for JSON."""
         computed = ("total", "processed", "remaining", "successful", "failed", "success_rate")
         return asdict(self) | {name: getattr(self, name) for name in computed}
 
 
 class ProgressTracker:
-    """Takes pictures of a job while it runs."""
+    """Computes the progress of a job while it runs."""
 
     def __init__(
         self,
@@ -113,7 +112,7 @@ class ProgressTracker:
         self.last_checkpoint_at: float | None = None
 
     async def snapshot(self) -> Progress:
-        """Return how far the job is now.
+        """Return the present progress.
 
         Raises:
             UnknownJob: there is no such job.
@@ -124,14 +123,24 @@ class ProgressTracker:
         return self.progress(found[self.job])
 
     def progress(self, found: JobCounts) -> Progress:
-        """Return how far the job is, by what was read from the database just now."""
+        """Return the progress for counts that were just read from the database."""
         processed = sum(found.counts[state] for state in FINAL_STATES)
         requests = found.statistics.get("item_requests", 0.0)
         if self._before is None:
             self._before = processed, requests
         elapsed = self._clock.now() - self._started
-        here = _Here(processed - self._before[0], requests - self._before[1], elapsed, self._pace())
+        # Earlier runs of the same job say nothing about the speed of this one.
+        done = processed - self._before[0]
+        speed = done / elapsed if elapsed > 0 else 0.0
+        pace = self._pace()
         seconds = found.statistics.get("item_seconds", 0.0)
+        remaining = sum(found.counts.values()) - processed
+        eta: float | None = None
+        if not remaining:
+            eta = 0.0 if found.is_discovered else None
+        elif speed:
+            costs = _seconds_by_pace((requests - self._before[1]) / done, pace)
+            eta = max(remaining / speed, *(remaining * cost for cost in costs), 0.0)
         return Progress(
             job=found.job,
             source=found.source,
@@ -140,12 +149,12 @@ class ProgressTracker:
             figures=found.statistics,
             is_discovered=found.is_discovered,
             elapsed=elapsed,
-            items_per_minute=here.speed * 60,
+            items_per_minute=speed * 60,
             mean_seconds=seconds / processed if processed else None,
-            eta=_eta(sum(found.counts.values()) - processed, here, found.is_discovered),
+            eta=eta,
             last_key=found.last_key,
             last_checkpoint_at=self.last_checkpoint_at,
-            pace=here.pace,
+            pace=pace,
         )
 
     def _pace(self) -> tuple[PaceStatus, ...]:
@@ -166,65 +175,35 @@ class ProgressTracker:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Here:
-    """What this run did so far; earlier runs of the same job say nothing about its speed."""
+def _seconds_by_pace(requests_per_item: float, pace: Sequence[PaceStatus]) -> list[float]:
+    """Return the seconds per item that the rate limit of each domain allows.
 
-    processed: int
-    item_requests: float
-    elapsed: float
-    pace: tuple[PaceStatus, ...]
-
-    @property
-    def speed(self) -> float:
-        return self.processed / self.elapsed if self.elapsed > 0 else 0.0
-
-    def cost(self, one: PaceStatus) -> float:
-        """Return the requests that an item makes to a domain.
-
-        Those of discovery and robots.txt are none of an item's. Which domain an item's own went
-        to is not counted, so they are shared out as all requests are.
-        """
-        everything = sum(pace.requests for pace in self.pace)
-        share = one.requests / everything if everything else 0.0
-        return self.item_requests / self.processed * share
-
-
-def _eta(remaining: int, here: _Here, is_discovered: bool) -> float | None:  # noqa: FBT001
-    """Return the seconds that remain: requests to come ÷ the allowed rate, or the speed if lower.
-
-    The first minutes of a polite crawl are a burst; an ETA from speed alone would promise too
-    much. None while no item is finished, since nobody knows yet what an item costs.
+    The first minutes of a run are a burst; an ETA from speed alone would promise too much. To which
+    domain the requests of items went is not counted, so they are distributed as all requests are.
     """
-    if not remaining:
-        return 0.0 if is_discovered else None
-    if not here.processed or not here.speed:
-        return None
-    by_pace = [remaining * here.cost(one) / one.rate for one in here.pace if one.rate]
-    return max(remaining / here.speed, *by_pace, 0.0)
+    total = sum(one.requests for one in pace)
+    return [
+        requests_per_item * one.requests / total / one.rate for one in pace if one.rate and total
+    ]
 
 
-# ---------------- How often to look at what takes long to look at, so that looking never becomes
+# ---------------- Poll intervals that grow with the duration of the query
 
-SHARE = 10
-"""Times as long as a look has taken rests one whom nobody watches."""
-_SHARE_WATCHED = 3  # times, where a person does; a busy run alone makes looks slow
-_LONGEST = 15.0  # seconds: after them a person would take it to be dead
+_SHARE = 10  # times the duration of a query that nothing is counted, in the background
+_SHARE_WATCHED = 3  # the same, when a person watches
+_LONGEST_POLL = 15.0  # seconds; a longer interval looks like a hanging process
 
 
 def rest_after(seconds: float, *, every: float = 0.0) -> float:
-    """Return how long to wait before the next look, after one that took so many seconds.
-
-    That is `every` so many seconds while a look is quick, and a quarter of a minute at most.
-    """
-    return max(every, min(_SHARE_WATCHED * seconds, _LONGEST))
+    """Return the poll interval after a query that took this long; at least `every` seconds."""
+    return max(every, min(_SHARE_WATCHED * seconds, _LONGEST_POLL))
 
 
-# ---------------- How far a site is, for those who look at many: one picture a job, read from the
+# ---------------- Progress of many jobs
 
 
 class SiteStatus(StrEnum):
-    """How far a site is, in the four words that onlookers know."""
+    """The status of a site in progress reports."""
 
     DISPATCHED = "DISPATCHED"
     PROCESSING = "PROCESSING"
@@ -244,10 +223,9 @@ _AT_WORK = (JobState.PENDING, JobState.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class SiteProgress:
-    """A picture of one job; `state` says exactly what `status` says roughly.
+    """The progress of one job; `state` is more exact than `status`.
 
-    While discovery goes on, more chunks may come. `result_count` are the records as the site has
-    them now.
+    During discovery, more chunks may come. `result_count` are the stored and unchanged records.
     """
 
     job: str
@@ -266,7 +244,7 @@ class SiteProgress:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody works on it any more, for now at least."""
+        """Whether no process works on it."""
         return self.state not in _AT_WORK
 
     def as_dict(self) -> dict[str, Any]:
@@ -275,12 +253,12 @@ class SiteProgress:
 
 
 def is_over(job: Job) -> bool:
-    """Say whether nobody works on a job any more, for now at least."""
+    """Return whether no process works on a job."""
     return job.state not in _AT_WORK
 
 
 async def progress_of(store: Store, job: Job) -> SiteProgress:
-    """Return how far a job is, as the database has it."""
+    """Return the progress of a job from the database."""
     chunks = await store.chunks.progress(job.id)
     counts = await store.queue.counts(job.id)
     waiting = counts[ItemState.QUEUED] + counts[ItemState.LEASED]
@@ -303,44 +281,31 @@ async def progress_of(store: Store, job: Job) -> SiteProgress:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Picture:
-    progress: SiteProgress
-    until: float
+class ProgressCache:
+    """The progress of many jobs, for a process that reads it again and again.
 
-
-class Pictures:
-    """Pictures of many jobs, for one who looks at them again and again.
-
-    To count the items of a job takes the longer the more there are, and must not take up the time
-    of whoever looks: a tenth of it at most, for all jobs together, however many they are. Until it
-    is a job's turn, it is shown as it was. One that is new, or whose state has changed, is counted
-    at once, and the others wait the longer for it.
+    Counting takes longer with every item, and may take a tenth of the time at most, for all jobs
+    together. Until it is the turn of a job, the last count is returned. A new job, or one whose
+    state has changed, is counted immediately.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._taken: dict[str, _Picture] = {}
-        self._rested = 0.0  # the moment at which all that was counted has been rested for
+        self._known: dict[str, tuple[SiteProgress, float]] = {}  # with the time of the next count
+        self._free_at = 0.0  # when all counts so far are a tenth of the time
 
     async def of(self, job: Job) -> SiteProgress:
-        """Return how far a job is, or was a while ago."""
-        begun = _time()
-        known = self._taken.get(job.id)
-        if known and known.progress.state is job.state and begun < known.until:
-            return known.progress
+        """Return the present progress of a job, or that of a while ago."""
+        # The time of the loop: a clock that is set would make a pause of hours.
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        known = self._known.get(job.id)
+        if known and known[0].state is job.state and began < known[1]:
+            return known[0]
         progress = await progress_of(self._store, job)
-        self._keep(progress, _time() - begun)
+        now = clock()
+        seconds = now - began
+        self._free_at = max(now, self._free_at + seconds) + _SHARE * seconds
+        current = {name: one for name, one in self._known.items() if now < one[1]}
+        self._known = current | {job.id: (progress, self._free_at)}
         return progress
-
-    def _keep(self, progress: SiteProgress, seconds: float) -> None:
-        now = _time()
-        # Rests follow each other, as turns do; to count is no rest from what was counted before.
-        self._rested = max(now, self._rested + seconds) + SHARE * seconds
-        current = {job: one for job, one in self._taken.items() if now < one.until}
-        self._taken = current | {progress.job: _Picture(progress, self._rested)}
-
-
-def _time() -> float:
-    # The loop's own: a clock that is set anew in between would make a rest of hours.
-    return asyncio.get_running_loop().time()

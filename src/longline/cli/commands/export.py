@@ -18,7 +18,7 @@ from longline.config.secrets import SecretRef
 from longline.config.settings import Settings, prepare_home
 from longline.core.errors import BadOption, MissingExtra
 from longline.core.output import OutputFailed, binary_stdout, discard_stdout
-from longline.engine.owner import in_words
+from longline.engine.owner import describe_owner
 from longline.engine.report import take_back
 from longline.export.export import (
     STDOUT,
@@ -218,7 +218,7 @@ async def _detach(
         UnknownJob: no job, or several, match.
     """
     try:
-        from longline.distributed.client import have_written  # noqa: PLC0415  # an optional part
+        from longline.distributed.client import submit_export  # noqa: PLC0415  # an optional part
     except ImportError as error:
         raise MissingExtra("cluster", "--detach") from error
     if others["job"] is None:
@@ -230,7 +230,7 @@ async def _detach(
     request = prepare_for_task(request, option="--output", by_worker=True)
     job = await store.jobs.get(others["job"])
     task = export_task(request, job.id, await store.now(), is_after_end=False)
-    await have_written(settings, store, task)
+    await submit_export(settings, store, task)
     print_result(
         {"job": job.id, "output": request.output, "task": task.name},
         lambda: click.echo(f"a worker will export {job.id} to {request.output}"),
@@ -265,7 +265,7 @@ async def _drop(store: Store, context: click.Context) -> None:
         to = f" to {output}" if output else ""
         problem = f"{job.id} has no pending export{to}; `longline jobs {job.id}` lists its tasks"
         if running:
-            owner = in_words(found.under_way[0].owner or "a worker")
+            owner = describe_owner(found.under_way[0].owner or "a worker")
             problem = f"{owner} is already writing the export to {running[0]}"
         raise BadOption("--drop", problem)
     lines = [f"dropped the export of {job.id} to {place}" for place in dropped]

@@ -36,7 +36,7 @@ from longline.core.json import as_text
 from longline.core.model import OPEN_STATES, ItemState, Job
 from longline.core.output import sanitize
 from longline.drift.monitor import accept_profile, drift_of, sources_watched
-from longline.engine.owner import in_words, is_abandoned
+from longline.engine.owner import describe_owner, is_abandoned
 from longline.engine.progress import ProgressTracker
 from longline.engine.report import holder_of
 from longline.engine.watch import Checkpoints
@@ -141,7 +141,9 @@ def _print_job(found: dict[str, Any]) -> None:
         is_export = task["kind"] == TaskKind.EXPORT
         what = f"export to {task['output']}" if is_export else "call Source.finished"
         held_by = task["held_by"]
-        state = f"held by {in_words(held_by)}" if held_by else f"waits for {task['waits_for']}"
+        state = (
+            f"held by {describe_owner(held_by)}" if held_by else f"waits for {task['waits_for']}"
+        )
         print_line(f"  {task['placed_at'][:19].replace('T', ' ')}  {what}: {state}")
 
 
