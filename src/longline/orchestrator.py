@@ -37,9 +37,9 @@ from longline.engine.report import (
     ItemResult,
     JobReport,
     batch_result,
-    exported,
-    order_export,
-    wish_for,
+    enqueue_export,
+    export_after_run,
+    export_request,
 )
 from longline.engine.runtime import Runtime, handling_signals
 from longline.engine.watch import Checkpoints, OnProgress
@@ -298,7 +298,9 @@ class Orchestrator:
             source, params, engine=engine, export=export, fresh=fresh, on_start=on_start
         )
         report = await self._run_job(job, spec, engine=engine, **hooks)
-        return await exported(self.store, report, request, engine=engine) if request else report
+        if request is None:
+            return report
+        return await export_after_run(self.store, report, request, engine=engine)
 
     async def submit(
         self,
@@ -601,7 +603,7 @@ class Orchestrator:
     ) -> tuple[Job, JobSpec, ExportRequest | None]:
         """Find or create the job of a run; on a cluster, order its export."""
         spec = self._merged(source, params)
-        request = wish_for(export, engine)
+        request = export_request(export, engine)
         new = self._new_job(spec)
         await self._check_engine(engine)
         if fresh:
@@ -611,7 +613,7 @@ class Orchestrator:
         if on_start:
             on_start(job, is_new)
         if request and engine == "celery":
-            await order_export(self.store, job, request)
+            await enqueue_export(self.store, job, request)
         return job, spec, request
 
     async def _unfinished(self, job: str | None, action: str = "resume") -> Job:

@@ -31,7 +31,7 @@ async def test_a_database_that_goes_away_is_reported_and_waited_for(
     patience: float,
     logged: list[str],
 ) -> None:
-    monkeypatch.setattr(client, "_PRESENCE", 0.3)
+    monkeypatch.setattr(client, "_STALL_POLL", 0.3)
     settings = Settings(home=tmp_path, redis_url=redis_server.url)
 
     async def is_told() -> bool:

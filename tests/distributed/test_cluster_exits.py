@@ -69,7 +69,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
     ("end", "state", "datum"),
     [
         ("sys.exit(3)", ItemState.FAILED, "SystemExit: 3"),
-        ("raise KeyboardInterrupt", ItemState.FAILED, "KeyboardInterrupt"),
+        ("raise KeyboardInterrupt", ItemState.QUARANTINED, "3"),
         (
             "asyncio.get_running_loop().call_soon(sys.exit, 3); await asyncio.sleep(60)",
             ItemState.QUARANTINED,

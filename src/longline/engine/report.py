@@ -1,4 +1,4 @@
-"""How a run ended: the counts that add up, for people, programs and exit codes."""
+"""The end of a run: counts that add up, results of items, and the export of its records."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from longline.export.tasks import export_job, export_task, prepare_for_task
 from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.store import Store
 
+INTERRUPTED = 130
+_NOT_EXPORTED = 2
 _EXIT_CODES = {
     JobState.COMPLETE: 0,
     JobState.FAILED: 1,
@@ -22,13 +24,15 @@ _EXIT_CODES = {
     JobState.PAUSED: 4,
     JobState.CANCELLED: 4,
 }
-INTERRUPTED = 130
-_UNWRITTEN = 2
 
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """The end of one run of a job."""
+    """The end of one run of a job.
+
+    `closed_host` is the host whose robots.txt stopped it. `caveats` are cuts, warnings and limits.
+    `unwritten` is why its records were not exported.
+    """
 
     progress: Progress
     seconds: float
@@ -36,11 +40,8 @@ class JobReport:
     output: str | None = None
     is_interrupted: bool = False
     closed_host: str | None = None
-    """The host whose robots.txt stopped it: going on needs an override for it."""
     caveats: Caveats = field(default_factory=Caveats)
-    """What was cut, warned of and limited: what the counts alone do not say."""
     unwritten: str | None = None
-    """Why its records are not where they were to be written."""
 
     @property
     def job(self) -> str:
@@ -54,20 +55,16 @@ class JobReport:
 
     @property
     def exit_code(self) -> int:
-        """What the command line exits with."""
+        """The exit code of the command line."""
         if self.is_interrupted and self.state is not JobState.COMPLETE:
             return INTERRUPTED
-        return _EXIT_CODES.get(self.state, 4) or (_UNWRITTEN if self.unwritten else 0)
+        return _EXIT_CODES.get(self.state, 4) or (_NOT_EXPORTED if self.unwritten else 0)
 
     def _repr_html_(self) -> str:
         rows = [
             [name, "" if value is None else str(value)] for name, value in self.as_dict().items()
         ]
         return html_table(("", self.job), rows)
-
-    def with_output(self, path: str) -> JobReport:
-        """Return the same report with the place of an export."""
-        return replace(self, output=path)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object that `--json` prints last."""
@@ -97,12 +94,12 @@ class JobReport:
         }
 
 
-# ---------------- What became of single items and of lists of them, as a program gets it
+# ---------------- Results of single items and of lists of them
 
 
 @dataclass(frozen=True, slots=True)
 class ItemResult:
-    """What became of one item."""
+    """The result of one item."""
 
     success: bool
     key: str
@@ -114,7 +111,7 @@ class ItemResult:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What became of a list of items."""
+    """The results of a list of items."""
 
     total: int
     processed: int
@@ -127,109 +124,100 @@ class BatchResult:
 
 
 async def batch_result(store: Store, report: JobReport) -> BatchResult:
-    """Read from the store what became of a batch."""
+    """Return the results of all items of a job."""
     progress = report.progress
     rows = await store.queue.finished(report.job)
     scores = await store.records.scores(progress.source, [row["key"] for row in rows])
+    results = []
+    for row in rows:
+        is_stored = row["state"] in {ItemState.STORED, ItemState.UNCHANGED}
+        results.append(
+            ItemResult(
+                success=is_stored,
+                key=row["key"],
+                quality_score=scores.get(row["key"]) if is_stored else None,
+                processing_time=row["seconds"] or 0.0,
+                stored=is_stored,
+                error=None if is_stored else row["reason"],
+            )
+        )
     return BatchResult(
         total=progress.total,
         processed=progress.processed,
         successful=progress.successful,
         failed=progress.failed,
         success_rate=progress.success_rate,
-        results=tuple(_item_result(row, scores) for row in rows),
+        results=tuple(results),
         statistics=dict(progress.figures),
         job=report.job,
     )
 
 
-def _item_result(row: Mapping[str, Any], scores: Mapping[str, float | None]) -> ItemResult:
-    is_stored = row["state"] in {ItemState.STORED, ItemState.UNCHANGED}
-    return ItemResult(
-        success=is_stored,
-        key=row["key"],
-        quality_score=scores.get(row["key"]) if is_stored else None,
-        processing_time=row["seconds"] or 0.0,
-        stored=is_stored,
-        error=None if is_stored else row["reason"],
-    )
+# ---------------- Export tasks of a job
 
 
-# ---------------- Orders as people see them: who is at which, and which are not wanted any more
+def holder_of(task: Task, at: float) -> str | None:
+    """Return the live owner of a task; None when there is none."""
+    owner = task.owner
+    return None if owner is None or task.is_free(at, dead_among([owner])) else owner
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """Exports that were taken back, and those that were not, since somebody writes them now."""
+async def drop_exports(
+    store: Store, job: Job, output: str | None = None
+) -> tuple[Sequence[Task], Sequence[Task]]:
+    """Drop the export tasks of a job, with `output` only those to there.
 
-    dropped: Sequence[Task] = ()
-    under_way: Sequence[Task] = ()
-
-
-def holder_of(order: Task, at: float) -> str | None:
-    """Return who is at an order, as far as is known; None when nobody alive is."""
-    owner = order.owner
-    return None if owner is None or order.is_free(at, dead_among([owner])) else owner
-
-
-async def take_back(store: Store, job: Job, output: str | None = None) -> Taken:
-    """Drop the orders to write the records of a job; with `output`, only those to write there.
-
-    One that somebody is at is left: what it replaces may be gone already.
+    Returns the dropped tasks, and those that a worker is running: what they replace may be gone.
     """
     at = await store.now()
+
+    async def exports() -> list[Task]:
+        return [
+            task
+            for task in await store.tasks.of_job(job.id)
+            if task.kind is TaskKind.EXPORT and output in (None, task.what.get("output"))
+        ]
+
     dropped = [
-        order
-        for order in await _exports(store, job, output)
-        if await store.tasks.drop(order, at, dead_among([order.owner] if order.owner else []))
+        task
+        for task in await exports()
+        if await store.tasks.drop(task, at, dead_among([task.owner] if task.owner else []))
     ]
-    return Taken(dropped, await _exports(store, job, output))
+    return dropped, await exports()
 
 
-async def _exports(store: Store, job: Job, output: str | None) -> list[Task]:
-    return [
-        order
-        for order in await store.tasks.of_job(job.id)
-        if order.kind is TaskKind.EXPORT and output in (None, order.what.get("output"))
-    ]
-
-
-# ---------------- The records of a job that is run with an export: written at its end, here or by
-
-
-def wish_for(output: str | None, engine: str) -> ExportRequest | None:
-    """Return the wish to write records there, an absolute path if it is one; None: nowhere.
+def export_request(output: str | None, engine: str) -> ExportRequest | None:
+    """Return the request to export a job to `output`; None when there is none.
 
     Raises:
-        BadOption: they cannot be written there.
+        BadOption: records cannot be written there.
     """
     if output is None:
         return None
     return prepare_for_task(ExportRequest(output), option="--export", by_worker=engine == "celery")
 
 
-async def order_export(store: Store, job: Job, wish: ExportRequest) -> None:
-    """Have a worker write the records of a job once that has ended."""
+async def enqueue_export(store: Store, job: Job, request: ExportRequest) -> None:
+    """Enqueue the export of a job, for a worker to run once the job has ended."""
     at = await store.now()
-    await store.tasks.place(export_task(wish, job.id, at, is_after_end=True))
+    await store.tasks.place(export_task(request, job.id, at, is_after_end=True))
 
 
-async def exported(
-    store: Store, report: JobReport, wish: ExportRequest, *, engine: str
+async def export_after_run(
+    store: Store, report: JobReport, request: ExportRequest, *, engine: str
 ) -> JobReport:
-    """Return a report that tells where the records are, or will be; they are written if need be.
+    """Export the records of a job that ran here; return the report with the result.
 
     Raises:
-        StoreError: the database does not answer.
+        StoreError: the database is unavailable.
     """
-    if engine == "celery":
-        return report.with_output(wish.output)
+    if engine == "celery":  # a worker does
+        return replace(report, output=request.output)
     if report.state in OPEN_STATES:
         return replace(report, unwritten="the job has not ended: its records are not written yet")
     job = await store.jobs.get(report.job)
-    end = await export_job(store, job, wish, is_after_end=True)
+    end = await export_job(store, job, request, is_after_end=True)
     await store.events.append(end.as_event(job.id, await store.now()))
-    return replace(report, unwritten=end.reason) if end.reason else report.with_output(end.output)
-
-
-# ---------------- The end of a source: told that its job is complete, and torn down
+    if end.reason:
+        return replace(report, unwritten=end.reason)
+    return replace(report, output=end.output)

@@ -8,7 +8,6 @@ import errno
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,43 +22,66 @@ from longline.storage.events import EventLog, event_row
 from longline.storage.queue.queue import JobCounts
 from longline.storage.store import Store
 
-# ---------------- Checkpoint documents: dated pictures of a job for people and tools
+OnProgress = Callable[[Progress], None]
 
-_KEPT = 100
+_MAX_DOCUMENTS = 100  # per job
+_CHECKPOINT_ITEMS = 50
+_CHECKPOINT_SECONDS = 1.0  # the id of a checkpoint is its second
+_POLL = 0.5  # seconds between two snapshots of the progress
+
+
+class UnknownCheckpoint(ConfigError):
+    """There is no checkpoint of this id."""
+
+    name: str
+    message = "there is no checkpoint {name!r} in this home"
+    hint = "`longline checkpoints` lists the checkpoints."
 
 
 class Checkpoints:
-    """The checkpoint documents of a home, a folder a job, newest kept."""
+    """The checkpoint documents of a home, a folder per job; the newest are kept."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def write(self, progress: Progress, at: float) -> Path:
-        """Write a document, whole or not at all; one of the same second is replaced.
+        """Write a document, completely or not at all; one of the same second is replaced.
 
         Raises:
-            StoreFull: no room is left.
+            StoreFull: the disk is full.
             OSError: it cannot be written for another reason.
         """
-        document = snapshot(progress, at)
+        document = _document(progress, at)
         path = self._folder / progress.job / f"{document['checkpoint_id']}.json"
+        # Processes that share a job may write in the same second: each needs its own name.
+        part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
         try:
             make_private_folder(self._folder)
             make_private_folder(path.parent)
-            _write_whole(path, orjson.dumps(document, option=orjson.OPT_INDENT_2))
+            make_private_file(part)
+            part.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+            part.replace(path)
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 raise StoreFull(str(self._folder)) from error
             raise
-        for old in sorted(path.parent.glob("*.json"))[:-_KEPT]:
+        finally:
+            with contextlib.suppress(OSError):  # it was renamed, or could not be created
+                part.unlink()
+        for old in sorted(path.parent.glob("*.json"))[:-_MAX_DOCUMENTS]:
             old.unlink(missing_ok=True)
         return path
 
     def list(self, job: str | None = None) -> list[dict[str, Any]]:
-        """Return the documents, oldest first."""
-        found = sorted(self._folder.glob("*/*.json"))
-        paths = [path for path in found if job is None or path.parent.name == job]
-        documents = [document for path in paths if (document := _read(path)) is not None]
+        """Return the documents, oldest first; damaged ones are left out."""
+        documents = []
+        for path in sorted(self._folder.glob("*/*.json")):
+            if job not in (None, path.parent.name):
+                continue
+            with contextlib.suppress(OSError, orjson.JSONDecodeError):
+                document = orjson.loads(path.read_bytes())
+                if isinstance(document, dict) and {"checkpoint_id", "job"} <= set(document):
+                    documents.append(document)
         return sorted(documents, key=lambda document: str(document["checkpoint_id"]))
 
     def get(self, name: str) -> dict[str, Any]:
@@ -76,30 +98,7 @@ class Checkpoints:
         return documents[-1]
 
 
-def _write_whole(path: Path, content: bytes) -> None:
-    # Processes that share a job may write in the same second: each needs a name of its own.
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
-    try:
-        make_private_file(beside)
-        beside.write_bytes(content)
-        beside.replace(path)
-    finally:
-        with suppress(OSError):  # it was renamed or never came to be
-            beside.unlink()
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """Return a document, or None when somebody has damaged it: nothing depends on it."""
-    try:
-        document = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return None
-    is_whole = isinstance(document, dict) and {"checkpoint_id", "job"} <= set(document)
-    return document if is_whole else None
-
-
-def snapshot(progress: Progress, at: float) -> dict[str, Any]:
-    """Return a checkpoint document."""
+def _document(progress: Progress, at: float) -> dict[str, Any]:
     return {
         "checkpoint_id": f"{utc_datetime(at):%Y%m%d_%H%M%S}",
         "timestamp": utc_datetime(at).isoformat(),
@@ -115,21 +114,6 @@ def snapshot(progress: Progress, at: float) -> dict[str, Any]:
         "mean_seconds": progress.mean_seconds,
         "eta_seconds": progress.eta,
     }
-
-
-class UnknownCheckpoint(ConfigError):
-    """There is no checkpoint of this id."""
-
-    name: str
-    message = "there is no checkpoint {name!r} in this home"
-    hint = "`longline checkpoints` lists the checkpoints."
-
-
-_CHECKPOINT_ITEMS = 50
-_CHECKPOINT_SECONDS = 1.0  # a checkpoint's id is its second
-_POLL = 0.5  # seconds between two snapshots of the progress
-
-OnProgress = Callable[[Progress], None]
 
 
 class Watch:
@@ -162,11 +146,11 @@ class Watch:
 
     @property
     def is_due(self) -> bool:
-        """Whether somebody wants to see the progress, or a checkpoint has to be written."""
+        """Whether the progress is shown, or a checkpoint has to be written."""
         return self._on_progress is not None or self._has_to_write()
 
     def count(self) -> None:
-        """Note that an item was committed."""
+        """Count a committed item."""
         self._items += 1
         if self._items % _CHECKPOINT_ITEMS == 0:
             self._is_checkpoint_due = True
@@ -175,9 +159,14 @@ class Watch:
         """Wait until the progress cannot be read or written; never returns otherwise.
 
         Raises:
-            StoreError: the database does not take any more.
+            StoreError: the database cannot be used.
         """
         await self.failure
+
+    def fail(self, error: Exception) -> None:
+        """Let `wait_for_failure` raise an error."""
+        if not self.failure.done():
+            self.failure.set_exception(error)
 
     async def show(self, counts: JobCounts) -> None:
         """Show the progress, or write a checkpoint if one is due."""
@@ -189,10 +178,10 @@ class Watch:
             self._on_progress(self._tracker.progress(counts))
 
     async def checkpoint(self) -> Progress:
-        """Write a checkpoint now; one that cannot be written is noted as an event.
+        """Write a checkpoint now; if that fails, an event is appended.
 
         Raises:
-            StoreFull: no room is left, so the database will not take any more either.
+            StoreFull: the disk is full, so the database cannot be written either.
         """
         return await self._checkpoint(await self._tracker.snapshot())
 
@@ -203,30 +192,24 @@ class Watch:
 
     async def _checkpoint(self, progress: Progress) -> Progress:
         now = self._clock.now()
-        if await self._is_written(progress, now):
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(None, self._checkpoints.write, progress, now)
+        except OSError as error:  # the run does not depend on the document
+            event = event_row(progress.job, now, "checkpoint.failed", reason=str(error))
+            await self._event_log.append(event)
+        else:
             self._tracker.last_checkpoint_at = now
             progress = replace(progress, last_checkpoint_at=now)
         if self._on_progress:
             self._on_progress(progress)
         return progress
 
-    async def _is_written(self, progress: Progress, now: float) -> bool:
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.run_in_executor(None, self._checkpoints.write, progress, now)
-        except OSError as error:  # nothing depends on the document: the run goes on
-            reason = str(error)
-            await self._event_log.append(
-                event_row(progress.job, now, "checkpoint.failed", reason=reason)
-            )
-            return False
-        return True
-
 
 class ProgressLoop:
-    """Shows the progress of all jobs of a process twice a second, with one query.
+    """Shows the progress of all jobs of a process twice per second, with one query.
 
-    It polls less often once there are so many items that counting them takes long.
+    It polls less often when the query takes long.
     """
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -249,7 +232,7 @@ class ProgressLoop:
             watch.failure.cancel()
 
     async def run(self) -> None:
-        """Show the progress of jobs, until cancelled; errors are given to the jobs."""
+        """Show the progress of jobs until cancelled; the jobs get the errors."""
         pause = _POLL
         while True:
             await self._has_watches.wait()
@@ -257,29 +240,23 @@ class ProgressLoop:
             begun = self._clock.now()
             due = [watch for watch in self._watches if watch.is_due]
             try:
-                await self._show(due)
+                if due:
+                    await self._show(due)
             except StoreGone:
                 pass  # the work itself reports it, or waits for the database
             except Exception as error:  # noqa: BLE001  # every kind belongs to the jobs
                 for watch in due:
-                    _fail(watch, error)
+                    watch.fail(error)
             pause = rest_after(self._clock.now() - begun, every=_POLL)
 
     async def _show(self, watches: list[Watch]) -> None:
-        if not watches:
-            return
         counts = await self._store.queue.progress([watch.job for watch in watches])
         for watch in watches:
             if watch not in self._watches or watch.job not in counts:
-                continue  # it has ended meanwhile
+                continue  # it has ended
             try:
                 await watch.show(counts[watch.job])
             except StoreGone:
                 raise
-            except Exception as error:  # noqa: BLE001  # that of one job is not that of the others
-                _fail(watch, error)
-
-
-def _fail(watch: Watch, error: Exception) -> None:
-    if not watch.failure.done():
-        watch.failure.set_exception(error)
+            except Exception as error:  # noqa: BLE001  # one job must not fail the others
+                watch.fail(error)

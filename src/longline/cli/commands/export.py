@@ -19,7 +19,7 @@ from longline.config.settings import Settings, prepare_home
 from longline.core.errors import BadOption, MissingExtra
 from longline.core.output import OutputFailed, binary_stdout, discard_stdout
 from longline.engine.owner import describe_owner
-from longline.engine.report import take_back
+from longline.engine.report import drop_exports
 from longline.export.export import (
     STDOUT,
     ExportRequest,
@@ -256,16 +256,13 @@ async def _drop(store: Store, context: click.Context) -> None:
         raise BadOption("--drop", "requires --job")
     output = absolute_output(context.params["output"]) if "output" in given else None
     job = await store.jobs.get(context.params["job"])
-    found = await take_back(store, job, output)
-    dropped, running = (
-        [str(task.what.get("output")) for task in tasks]
-        for tasks in (found.dropped, found.under_way)
-    )
+    exports = await drop_exports(store, job, output)
+    dropped, running = ([str(task.what.get("output")) for task in tasks] for tasks in exports)
     if not dropped:
         to = f" to {output}" if output else ""
         problem = f"{job.id} has no pending export{to}; `longline jobs {job.id}` lists its tasks"
         if running:
-            owner = describe_owner(found.under_way[0].owner or "a worker")
+            owner = describe_owner(exports[1][0].owner or "a worker")
             problem = f"{owner} is already writing the export to {running[0]}"
         raise BadOption("--drop", problem)
     lines = [f"dropped the export of {job.id} to {place}" for place in dropped]

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ async def _demo(settings: Settings, options: WebOptions) -> int:
         request = ExportRequest(str(path), has_schema=False)
         export(request, lambda: orchestrator.store.records.stream(query))
         path.chmod(_PRIVATE)
-        return report.with_output(str(path))
+        return replace(report, output=str(path))
 
     try:
         report = await run_with_display(orchestrator, display, collect)
