@@ -53,6 +53,7 @@ log_options = combine(
         "--verbose",
         "verbosity",
         count=True,
+        show_default=False,
         expose_value=False,
         callback=_configure,
         help="Log every request; -vv also logs details for debugging.",

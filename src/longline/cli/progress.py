@@ -21,8 +21,8 @@ from longline.cli.output import (
     TextTable,
     duration_text,
     print_facts,
+    print_json,
     print_line,
-    print_result,
 )
 from longline.core.clock import utc_datetime
 from longline.core.model import ItemState, Job, JobState
@@ -151,17 +151,16 @@ async def run_job(
     report = await run_with_display(orchestrator, display, lambda: start(hooks))
     if report is None:
         return INTERRUPTED
-    print_result(report.as_dict(), lambda: _print_report(report, is_on_workers=is_on_workers))
-    return report.exit_code
-
-
-def _print_report(report: JobReport, *, is_on_workers: bool) -> None:
+    if wants_json():
+        print_json(report.as_dict())
+        return report.exit_code
     print_summary(report)
     if report.unwritten:
         print_line(f"  export    failed: {report.unwritten}")
     elif report.output:
         by_worker = f" (written by a worker; see longline jobs {report.job})"
         print_line(f"  export    {report.output}{by_worker if is_on_workers else ''}")
+    return report.exit_code
 
 
 def print_summary(report: JobReport) -> None:

@@ -87,8 +87,8 @@ def _parse_order(text: str) -> Order:
 
 def time_option(option: str, text: str) -> Callable[[Command], Command]:
     """Add an option for a time, which becomes seconds since the epoch."""
-    forms = "TIME is a date (2026-11-01, UTC) or an age (3h, 2d)"
-    return click.option(option, type=_TIME, help=f"{text}; {forms}.")
+    forms = "a date (2026-11-01, UTC) or an age (3h, 2d)"
+    return click.option(option, type=_TIME, help=f"{text}: {forms}.")
 
 
 def filter_options(limit: int | None = None) -> Callable[[Command], Command]:

@@ -397,15 +397,15 @@ class WorkerService(Service):
 
     def start(self) -> None:
         self.stop()
-        command = [*_PROGRAM, "worker", "--home", str(self._file.home), *self._options()]
+        options: tuple[str, ...] = ()
+        if self._processes is not None:
+            options = ("--processes", str(self._processes))
+        elif self.entry is not None:
+            options = self.entry.command[len(_PROGRAM) + 3 :]  # as before
+        command = [*_PROGRAM, "worker", "--home", str(self._file.home), *options]
         log = self._file.home / "logs" / f"{self.name}.log"
         plan = Launch(self.name, command, log, variables=environment_of(self._settings))
         launch(plan, self._file)
-
-    def _options(self) -> tuple[str, ...]:
-        if self._processes is not None:
-            return ("--processes", str(self._processes))
-        return () if self.entry is None else self.entry.command[len(_PROGRAM) + 3 :]  # as before
 
 
 def workers_among(entries: Iterable[ProcessEntry]) -> list[ProcessEntry]:

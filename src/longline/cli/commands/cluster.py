@@ -76,7 +76,7 @@ def up_command(**options: Any) -> None:
     from longline.services.cluster import ClusterOptions, status, up  # noqa: PLC0415
 
     settings = settings_of()
-    started = up(settings, ClusterOptions(**options), _print_step)
+    started = up(settings, ClusterOptions(**options), _print_service_step)
     parts = [asdict(one) for one in status(settings)] if wants_json() else []
     ready = "Ready. Run: longline run SOURCE --engine celery"
     if not started.workers:
@@ -86,7 +86,7 @@ def up_command(**options: Any) -> None:
         print_result(found, lambda: click.echo(ready))
 
 
-def _print_step(service: str, step: str) -> None:
+def _print_service_step(service: str, step: str) -> None:
     """Print a step of `up` or `down`, unless with --json."""
     if not wants_json():
         with closed_stdout_ignored():
@@ -106,7 +106,7 @@ def down_command() -> None:
     check_extra("longline down")
     from longline.services.cluster import down  # noqa: PLC0415  # needs optional packages
 
-    stopped = [one.name for one in down(settings_of(), _print_step)]
+    stopped = [one.name for one in down(settings_of(), _print_service_step)]
     with closed_stdout_ignored():
         if wants_json() or not stopped:
             text = "no service of this home was running"

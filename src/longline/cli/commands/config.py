@@ -68,9 +68,9 @@ def list_files() -> None:
 @click.argument("name", required=False)
 @common_options
 def show_values(name: str | None) -> None:
-    """Show all values and where they come from.
+    """Show all settings and where they come from.
 
-    Those of the settings, or of NAME: the name or path of a manifest or job file.
+    With NAME, the name or path of a manifest or job file, show its values instead.
     """
     if name is None:
         explained = explain_settings(**settings_given())

@@ -20,6 +20,7 @@ from longline.cli.output import (
     duration_text,
     one_line,
     print_heading,
+    print_json,
     print_line,
     print_result,
     time_text,
@@ -78,7 +79,7 @@ def run_task(file: Path, *, limit: int | None) -> None:
 async def show_status(store: Store, task: str | None) -> None:
     """Show the progress of all tasks, or of TASK.
 
-    TASK is a task's name or its file; its failure reasons are shown, too.
+    TASK is a task's name or its file. With TASK, failure reasons are shown as well.
     """
     name = None if task is None else _task_name(task)
     if name is not None:
@@ -105,7 +106,13 @@ async def show_enrichments(store: Store, key: str, *, source: str | None) -> Non
     record = await find_record(store, key, source)
     rows = (await store.questions.of_records([record["id"]])).get(record["id"], [])
     name = {"source": record["source"], "key": record["key"]}
-    print_result({**name, "enrichments": rows}, lambda: _print_record_enrichments(record, rows))
+    if wants_json():
+        print_json({**name, "enrichments": rows})
+        return
+    print_line(f"{record['source']}/{record['key']}")
+    print_enrichments(rows)
+    if not rows:
+        click.echo("no enrichments")
 
 
 @enrich_command.command("retry")
@@ -140,16 +147,16 @@ async def _run_task(task: AnyTask, settings: Settings, limit: int | None) -> int
         with open_store(settings.database) as store, display:
             async with open_phase(settings, task, store, on_progress=update) as phase:
                 with handling_signals(phase.stop, lambda: display.say(_STOPPING)):
-                    await _queue(task, store, display)
+                    await _queue_questions(task, store, display)
                     report = await phase.run(limit)
     except asyncio.CancelledError:
         click.echo(STOPPED, err=True)
         return ExitCode.INTERRUPTED
-    print_result(report.as_dict(), lambda: _print_report(report))
+    print_result(report.as_dict(), lambda: _print_phase(report))
     return report.exit_code
 
 
-async def _queue(task: AnyTask, store: Store, display: LiveDisplay) -> None:
+async def _queue_questions(task: AnyTask, store: Store, display: LiveDisplay) -> None:
     queued = await queue_records(task, store.records, store.questions, SystemClock())
     for warning in queued.warnings:
         display.warn(f"warning: {one_line(warning, _VALUE)}")
@@ -169,7 +176,7 @@ def _progress_line(progress: PhaseProgress) -> str:
     )
 
 
-def _print_report(report: PhaseReport) -> None:
+def _print_phase(report: PhaseReport) -> None:
     print_line(report.state.value, _COLOURS.get(report.state, ""), end="  ")
     print_line(_progress_line(report.progress))
     if report.reason:
@@ -207,13 +214,6 @@ def _print_status(rows: Sequence[dict[str, Any]]) -> None:
     for row in rows:
         for one in row["reasons"]:
             click.echo(f"  {one['records']:,} {one['state']}: {one_line(one['reason'], _VALUE)}")
-
-
-def _print_record_enrichments(record: dict[str, Any], rows: Sequence[dict[str, Any]]) -> None:
-    print_line(f"{record['source']}/{record['key']}")
-    print_enrichments(rows)
-    if not rows:
-        click.echo("no enrichments")
 
 
 def print_enrichments(rows: Sequence[dict[str, Any]]) -> None:

@@ -203,7 +203,7 @@ def _print_failures(found: dict[str, Any], *, has_attempts: bool) -> None:
 def checkpoints_command(job: str | None) -> None:
     """List checkpoint documents.
 
-    With JOB, only those of one job.
+    With JOB, only the documents of this job.
     """
     documents = Checkpoints(settings_of().checkpoints).list()
     if job is not None:  # the beginning of its id is enough

@@ -55,15 +55,15 @@ def quarantine_command() -> None:
 @quarantine_command.command("list")
 @click.argument("job", type=JOB, required=False)
 @enum_option("--kind", _KINDS, "Only items with this kind of failure.")
-@click.option("--reason", default="", metavar="TEXT", help="Only reasons that contain TEXT.")
+@click.option("--reason", metavar="TEXT", help="Only reasons that contain TEXT.")
 @common_options
 @uses_store
 async def list_reasons(
-    store: Store, job: str | None, *, kind: FailureKind | None, reason: str
+    store: Store, job: str | None, *, kind: FailureKind | None, reason: str | None
 ) -> None:
     """List the reasons for quarantine, of JOB or of all jobs."""
     name = (await store.jobs.get(job)).id if job else None
-    groups = await store.quarantine.groups(name, kind=kind, text=reason)
+    groups = await store.quarantine.groups(name, kind=kind, text=reason or "")
     table = TextTable("items", "job", "reason", "examples")
     for one in groups:
         table.add(one.count, one.job, one.reason, ", ".join(one.keys))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -244,10 +244,9 @@ async def diff(store: Store, key: str, *, source: str | None, **versions: int | 
     """Show what changed in a record between versions, field by field."""
     row = await find_record(store, key, source)
     steps = await store.history.diff(row["key"], source=row["source"], **versions)
-    print_result([step.as_dict() for step in steps], lambda: _print_steps(steps))
-
-
-def _print_steps(steps: Sequence[VersionDiff]) -> None:
+    if wants_json():
+        print_json([step.as_dict() for step in steps])
+        return
     for step in steps:
         _print_step(step)
     if not steps:
@@ -291,7 +290,7 @@ def _timeline_table(field: str, points: list[FieldValue]) -> TextTable:
     before = None
     for point in points:
         value, change = point.value, ""
-        if _is_numeric(value) and _is_numeric(before) and before:
+        if _is_plain_number(value) and _is_plain_number(before) and before:
             change = f"{(value - before) / abs(before):+.1%}"
         shown = one_line(value_text(value), _VALUE)
         table.add(time_text(point.since), point.version, shown, change)
@@ -299,14 +298,14 @@ def _timeline_table(field: str, points: list[FieldValue]) -> TextTable:
     return table
 
 
-def _is_numeric(value: Any) -> bool:
+def _is_plain_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 @records_command.command("changes")
 @click.argument("source", required=False)
-@click.option("--from", "older", metavar="JOB", help="Run to compare with.")
-@click.option("--to", "newer", metavar="JOB", help="Run to compare.")
+@click.option("--from", "older", metavar="JOB", help="Earlier run.")
+@click.option("--to", "newer", metavar="JOB", help="Later run.")
 @time_option("--since", "All changes since TIME, over all runs")
 @click.option("--limit", type=COUNT, help="Maximum number of records of each kind of change.")
 @common_options

@@ -28,7 +28,7 @@ from longline.cli.options import (
     typed_values,
     wants_json,
 )
-from longline.cli.output import duration_text, print_line, print_result
+from longline.cli.output import duration_text, print_json, print_line, print_result
 from longline.cli.progress import (
     SiteRow,
     SitesDisplay,
@@ -196,19 +196,16 @@ async def _submit(
             else:
                 submitted.append({"job": job.id, "source": job.source, "state": job.state.value})
     rows = submitted + [_site_json(end) for end in failed]
-    print_result(
-        rows[0] if len(rows) == 1 else {"sites": rows}, lambda: _print_submitted(submitted, failed)
-    )
+    if wants_json():
+        print_json(rows[0] if len(rows) == 1 else {"sites": rows})
+    else:
+        for row in submitted:
+            click.echo(f"submitted {row['job']}")
+        for end in failed:
+            click.echo(f"longline: {end.error}", err=True)
+        if submitted:
+            click.echo("Watch progress with: longline top")
     return worst_exit_code(end.exit_code for end in failed)
-
-
-def _print_submitted(submitted: Sequence[dict[str, Any]], failed: Sequence[SiteEnd]) -> None:
-    for row in submitted:
-        click.echo(f"submitted {row['job']}")
-    for end in failed:
-        click.echo(f"longline: {end.error}", err=True)
-    if submitted:
-        click.echo("Watch progress with: longline top")
 
 
 def _site_json(end: SiteEnd) -> dict[str, Any]:
