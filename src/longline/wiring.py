@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from longline.config.identity import check_cookies, merge_headers
-from longline.config.job_spec import JobSpec, RetrySpec, make_spec
+from longline.config.job_spec import BudgetSpec, JobSpec, RetrySpec, make_spec
 from longline.config.plugins import BACKENDS, load_plugin, plugin_names
 from longline.config.settings import Settings
 from longline.core.clock import Clock, SystemClock
@@ -39,7 +39,7 @@ from longline.http.transport import (
 from longline.limits.backends.sqlite import SqliteStateFile
 from longline.limits.backends.state import StateBackend, StateBackends
 from longline.limits.breaker import BreakerState, CircuitBreaker
-from longline.limits.budget import Budget, Budgets, BudgetUsage
+from longline.limits.budget import Budgets, BudgetUsage
 from longline.limits.concurrency import ConcurrencyBackend, ConcurrencyLimiter, InFlight
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter
@@ -270,14 +270,15 @@ async def open_fetching(
         breaker = CircuitBreaker(
             clock=clock, backend=backends.breakers, freshness=_BREAKER_FRESHNESS
         )
-        total, per_domain = (
-            Budget(one.requests, one.bytes, one.seconds)
-            for one in (spec.budget, spec.budget_per_domain)
-        )
         budgets = None
-        if not total == per_domain == Budget():
+        if not spec.budget == spec.budget_per_domain == BudgetSpec():
             budgets = Budgets(
-                job, backends.budgets, clock, total=total, per_domain=per_domain, since=since
+                job,
+                backends.budgets,
+                clock,
+                total=spec.budget,
+                per_domain=spec.budget_per_domain,
+                since=since,
             )
         addresses = None
         if transport is None:

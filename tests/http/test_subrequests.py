@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from longline.config.job_spec import BudgetSpec
 from longline.core.clock import SystemClock
 from longline.core.errors import BudgetSpent, CircuitOpen, ConnectFailed, FailureKind
 from longline.core.model import Usage
@@ -13,7 +14,7 @@ from longline.http.browser.transport import Subrequests
 from longline.http.messages import Request
 from longline.limits.backends.state import MemoryStateBackend
 from longline.limits.breaker import BreakerPolicy, CircuitBreaker
-from longline.limits.budget import Budget, Budgets
+from longline.limits.budget import Budgets
 from longline.limits.limiter import RateLimiter
 from tests.http.browsing import browsing, open_shop
 from tests.scripted_site import ScriptedSite
@@ -23,8 +24,8 @@ URL = "https://cdn.test/app.js"
 
 
 def budgets(clock: VirtualClock | SystemClock, requests: int) -> Budgets:
-    total = Budget(requests=requests)
-    return Budgets("job", MemoryStateBackend(clock), clock, total=total, per_domain=Budget())
+    total = BudgetSpec(requests=requests)
+    return Budgets("job", MemoryStateBackend(clock), clock, total=total, per_domain=BudgetSpec())
 
 
 async def test_they_keep_the_pace_of_their_host(clock: VirtualClock) -> None:

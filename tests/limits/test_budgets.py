@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ByteSize
 
+from longline.config.job_spec import BudgetSpec
 from longline.core.clock import Clock
 from longline.core.errors import BudgetSpent
 from longline.limits.backends.state import MemoryStateBackend, StateBackend
-from longline.limits.budget import Budget, Budgets, BudgetUsage, exceeded_limit
+from longline.limits.budget import Budgets, BudgetUsage, exceeded_limit
 from tests.limit_backends import SqliteStates
 from tests.virtual import VirtualClock
 
@@ -19,23 +21,23 @@ URL = "https://a.test/1"
 
 def budgets(
     clock: Clock,
-    total: Budget,
-    per_domain: Budget | None = None,
+    total: BudgetSpec,
+    per_domain: BudgetSpec | None = None,
     *,
     states: StateBackend[BudgetUsage],
 ) -> Budgets:
-    return Budgets("job", states, clock, total=total, per_domain=per_domain or Budget())
+    return Budgets("job", states, clock, total=total, per_domain=per_domain or BudgetSpec())
 
 
 @given(limit=st.integers(1, 100), spent=st.integers(0, 200))
 def test_a_request_may_go_until_the_limit_is_reached(limit: int, spent: int) -> None:
-    found = exceeded_limit(Budget(requests=limit), BudgetUsage(requests=spent), 0.0)
+    found = exceeded_limit(BudgetSpec(requests=limit), BudgetUsage(requests=spent), 0.0)
 
     assert (found is None) == (spent < limit)
 
 
 async def test_no_request_goes_beyond_the_budget(clock: VirtualClock) -> None:
-    budget = budgets(clock, Budget(requests=2), states=MemoryStateBackend(clock))
+    budget = budgets(clock, BudgetSpec(requests=2), states=MemoryStateBackend(clock))
     await budget.spend("a.test", URL)
     await budget.spend("b.test", URL)
 
@@ -46,7 +48,7 @@ async def test_no_request_goes_beyond_the_budget(clock: VirtualClock) -> None:
 
 
 async def test_each_domain_has_its_own(clock: VirtualClock) -> None:
-    budget = budgets(clock, Budget(), Budget(requests=1), states=MemoryStateBackend(clock))
+    budget = budgets(clock, BudgetSpec(), BudgetSpec(requests=1), states=MemoryStateBackend(clock))
     await budget.spend("a.test", URL)
     await budget.spend("b.test", URL)
 
@@ -58,7 +60,7 @@ async def test_each_domain_has_its_own(clock: VirtualClock) -> None:
 
 
 async def test_an_exhausted_budget_refuses_without_the_backend(clock: VirtualClock) -> None:
-    budget = budgets(clock, Budget(requests=1), states=MemoryStateBackend(clock))
+    budget = budgets(clock, BudgetSpec(requests=1), states=MemoryStateBackend(clock))
     budget.check("a.test", URL)
     await budget.spend("a.test", URL)
 
@@ -67,7 +69,7 @@ async def test_an_exhausted_budget_refuses_without_the_backend(clock: VirtualClo
 
 
 async def test_bytes_count_when_they_have_come(clock: VirtualClock) -> None:
-    budget = budgets(clock, Budget(received_bytes=100), states=MemoryStateBackend(clock))
+    budget = budgets(clock, BudgetSpec(bytes=ByteSize(100)), states=MemoryStateBackend(clock))
     await budget.spend("a.test", URL)
     assert budget.receive("a.test", 150)
     await budget.report("a.test")
@@ -79,7 +81,7 @@ async def test_bytes_count_when_they_have_come(clock: VirtualClock) -> None:
 
 
 async def test_time_is_that_of_the_run(clock: VirtualClock) -> None:
-    budget = budgets(clock, Budget(seconds=60), states=MemoryStateBackend(clock))
+    budget = budgets(clock, BudgetSpec(seconds=60), states=MemoryStateBackend(clock))
     await budget.spend("a.test", URL)
     await clock.sleep(60)
 
@@ -93,7 +95,7 @@ async def test_processes_that_share_a_file_share_the_budget(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
     files = [SqliteStates(tmp_path / "pace.sqlite", "budget", BudgetUsage, clock) for _ in range(3)]
-    several = [budgets(clock, Budget(requests=10), states=file) for file in files]
+    several = [budgets(clock, BudgetSpec(requests=10), states=file) for file in files]
 
     async def spend(budget: Budgets) -> int:
         count = 0
@@ -113,7 +115,7 @@ async def test_processes_that_share_a_file_share_the_budget(
 
 async def test_the_next_job_finds_nothing_spent(clock: VirtualClock) -> None:
     states = MemoryStateBackend[BudgetUsage](clock)
-    budget = budgets(clock, Budget(requests=1), Budget(requests=1), states=states)
+    budget = budgets(clock, BudgetSpec(requests=1), BudgetSpec(requests=1), states=states)
     await budget.spend("a.test", URL)
 
     await budget.forget()

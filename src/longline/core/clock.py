@@ -110,7 +110,7 @@ class TimeServer(Protocol):
         """Return its time, in seconds since the epoch."""
 
 
-class SharedClock(Clock):
+class SharedClock(SystemClock):
     """The database's time, kept by this machine's monotonic clock.
 
     All machines of a cluster compare the times of leases: a worker whose clock is an hour ahead
@@ -122,9 +122,6 @@ class SharedClock(Clock):
 
     def now(self) -> float:
         return time.monotonic() + self._zero
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(max(0.0, seconds))
 
     async def follow(self, store: TimeServer) -> float:
         """Set it by the database; return by how many seconds this machine's clock is ahead.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from longline.config.job_spec import BudgetSpec
 from longline.core.errors import BudgetSpent, FailureKind
 from longline.core.model import JobState
 from longline.engine.runtime import RunOptions
-from longline.limits.budget import Budget, BudgetUsage, exceeded_limit
+from longline.limits.budget import BudgetUsage, exceeded_limit
 from longline.storage.store import Store
 
 GRACE = 3.0
@@ -34,7 +35,7 @@ class TimeLimit:
     @property
     def words(self) -> str:
         """The limit in words."""
-        return str(exceeded_limit(Budget(seconds=self.seconds), BudgetUsage(), self.seconds))
+        return str(exceeded_limit(BudgetSpec(seconds=self.seconds), BudgetUsage(), self.seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ async def give_up_at_budget(
     store: Store, job: str, now: float, budget: float | None, spent: float
 ) -> bool:
     """Skip deferred items once the time budget, in seconds, is exhausted; return whether it is."""
-    limit = exceeded_limit(Budget(seconds=budget), BudgetUsage(), spent)
+    limit = exceeded_limit(BudgetSpec(seconds=budget), BudgetUsage(), spent)
     if limit is None:
         return False
     await store.queue.give_up(job, FailureKind.BUDGET, str(BudgetSpent("", limit)), now)

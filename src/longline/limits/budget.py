@@ -5,21 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
+from longline.config.job_spec import BudgetSpec
 from longline.core.clock import Clock
 from longline.core.errors import BudgetSpent
 from longline.limits.backends.state import StateBackend
 
 _SHARE = 64  # one part in this many of what is left is reserved at a time
 _MOST_RESERVED = 32  # requests reserved at a time
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """Limits that a user set; None is unlimited. `seconds` are of one run, without pauses."""
-
-    requests: int | None = None
-    received_bytes: int | None = None
-    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +23,7 @@ class BudgetUsage:
 
 
 def exceeded_limit(
-    budget: Budget, usage: BudgetUsage, seconds: float, *, reserved_requests: int = 0
+    budget: BudgetSpec, usage: BudgetUsage, seconds: float, *, reserved_requests: int = 0
 ) -> str | None:
     """Return the limit that another request would exceed, in words; None when it may go.
 
@@ -39,8 +31,8 @@ def exceeded_limit(
     """
     if budget.requests is not None and usage.requests - reserved_requests >= budget.requests:
         return f"the budget of {budget.requests:,} requests"
-    if budget.received_bytes is not None and usage.received_bytes >= budget.received_bytes:
-        return f"the budget of {budget.received_bytes:,} bytes"
+    if budget.bytes is not None and usage.received_bytes >= budget.bytes:
+        return f"the budget of {budget.bytes:,} bytes"
     if budget.seconds is not None and seconds >= budget.seconds:
         return f"the budget of {budget.seconds:g} s"
     return None
@@ -68,8 +60,8 @@ class Budgets:
         backend: StateBackend[BudgetUsage],
         clock: Clock,
         *,
-        total: Budget,
-        per_domain: Budget,
+        total: BudgetSpec,
+        per_domain: BudgetSpec,
         since: float | None = None,
     ) -> None:
         self._job = job
@@ -125,7 +117,7 @@ class Budgets:
         """Count the bytes of a response; return whether it is time to `report` them."""
         is_due = False
         for account in self._accounts_of(domain):
-            limit = account.budget.received_bytes
+            limit = account.budget.bytes
             if limit is not None:
                 account.unreported_bytes += size_bytes
                 left = limit - account.seen.received_bytes
@@ -152,7 +144,7 @@ class Budgets:
         if found is None:
             # The domain's first: when the job's own refuses, no more requests are sent anyway.
             own = _Account(f"{self._job} {domain}", self._per_domain, f" for {domain}")
-            found = tuple(one for one in (own, self._whole) if one.budget != Budget())
+            found = tuple(one for one in (own, self._whole) if one.budget != BudgetSpec())
             self._by_domain[domain] = found
         return found
 
@@ -165,7 +157,7 @@ class _Account:
     """
 
     name: str
-    budget: Budget
+    budget: BudgetSpec
     suffix: str
     seen: BudgetUsage = BudgetUsage()
     reserved: int = 0
@@ -173,7 +165,7 @@ class _Account:
 
 
 def _reserve_requests(
-    budget: Budget, usage: BudgetUsage | None, _now: float
+    budget: BudgetSpec, usage: BudgetUsage | None, _now: float
 ) -> tuple[BudgetUsage, tuple[BudgetUsage, int]]:
     """Reserve some requests; the result is the usage before, and how many were reserved."""
     before = usage or BudgetUsage()
