@@ -172,12 +172,12 @@ def test_run_all_reports_broken_files_and_exits_with_2(folder: Path, tmp_path: P
 
     ran = runner.invoke(cli, ["run", "--all", "--home", str(tmp_path), "--json"])
 
-    told = json.loads(ran.stdout)
-    states = {site["source"]: site["state"] for site in told["sites"]}
-    assert (ran.exit_code, told["exit_code"]) == (2, 2)
+    shown = json.loads(ran.stdout)
+    states = {site["source"]: site["state"] for site in shown["sites"]}
+    assert (ran.exit_code, shown["exit_code"]) == (2, 2)
     assert states.pop("quick") == "complete"
     assert states == {name.removesuffix(".yaml"): "failed" for name in BROKEN}
-    assert all(site.get("error") for site in told["sites"] if site["source"] != "quick")
+    assert all(site.get("error") for site in shown["sites"] if site["source"] != "quick")
 
 
 async def test_an_empty_list_of_sites_is_refused(tmp_path: Path, clock: VirtualClock) -> None:

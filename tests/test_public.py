@@ -46,7 +46,7 @@ def test_every_public_name_can_be_imported(name: str) -> None:
     assert getattr(longline, name).__module__.startswith("longline.")
 
 
-def test_the_public_names_are_those_that_type_checkers_see() -> None:
+def test_type_checkers_see_all_public_names() -> None:
     assert set(longline.__all__) == imports_of(longline)
     assert longline.__all__ == sorted(longline.__all__)
 
@@ -61,7 +61,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_what_a_package_lists_is_there_and_what_it_imports_is_listed(package: str) -> None:
+def test_packages_list_exactly_what_they_import(package: str) -> None:
     module = importlib.import_module(package)
     listed = set(getattr(module, "__all__", ()))
 

@@ -50,7 +50,7 @@ async def test_errors_are_returned_with_the_records(
     assert "ZeroDivisionError" in result.errors[-1]
 
 
-async def test_a_source_that_cannot_be_used_says_so_before_any_request(
+async def test_an_unusable_source_is_an_error_before_any_request(
     site: ScriptedSite, clock: VirtualClock, tmp_path: Path
 ) -> None:
     wrong = Scraper("n8n", {"no_such": "1"}, home=tmp_path, clock=clock)
@@ -61,7 +61,7 @@ async def test_a_source_that_cannot_be_used_says_so_before_any_request(
     assert not site.log
 
 
-def test_the_metadata_says_who_it_is(
+def test_the_metadata_describes_the_source(
     site: ScriptedSite, clock: VirtualClock, tmp_path: Path
 ) -> None:
     about = scraper(site, clock, tmp_path).metadata

@@ -35,7 +35,7 @@ Name = tuple[str, str]
 
 
 def flat(**changes: Any) -> dict[str, Any]:
-    """Return the data of an ad for one flat, which differs from others as told."""
+    """Return the data of an ad for one flat, which differs from others as shown."""
     return {**FLAT, **changes}
 
 

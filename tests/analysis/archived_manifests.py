@@ -83,8 +83,8 @@ class Past:
             source = source_for(self.job, None, {})
             result = await reextract(store, archive, self.job, source, self.clock, **how)
         assert self.site.hits.total() == 0
-        told = result.as_dict()
-        assert sum(told[finding.value] for finding in ReextractStatus) == told["items"]
+        shown = result.as_dict()
+        assert sum(shown[finding.value] for finding in ReextractStatus) == shown["items"]
         return result
 
     async def replayed(self, text: str, **how: Any) -> Replay:

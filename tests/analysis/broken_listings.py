@@ -1,4 +1,4 @@
-"""Listings that are broken in twenty ways, a source that refuses them, and one that is mended."""
+"""Listings that are broken in twenty ways, a source that refuses them, and one that is fixed."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _kept(value: Any) -> Any:
     return str(value) if isinstance(value, int) and value > 2**63 else value
 
 
-class Mended(Strict):
+class Fixed(Strict):
     """Takes them all."""
 
     pipeline = (Map({"*": "*", "id": None}), Repair(), Validate({"type": "object"}))
@@ -138,7 +138,7 @@ class HalfMended(Strict):
     pipeline = (Repair(), Validate({"type": "object", "required": ["title"]}))
 
 
-class Mortal(Mended):
+class Mortal(Fixed):
     """Takes them all, and is killed on the way."""
 
     def compose(self, item: Item, layers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class Mortal(Mended):
         return super().compose(item, layers)
 
 
-class Stranger(Mended):
+class Stranger(Fixed):
     """Another source altogether."""
 
     name = "stranger"

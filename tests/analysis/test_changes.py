@@ -1,4 +1,4 @@
-"""Between two runs: what appeared, changed and disappeared, and what nobody can know."""
+"""Between two runs: what appeared, changed and disappeared, and what is unknown."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_of_the_first_run_everything_appeared(store: Store, run: Runs) -> 
     ("end", "state"),
     [(FAILED, "failed"), (WRONG, "quarantined"), (UNPAID, "skipped"), (STEP, "skipped")],
 )
-async def test_what_could_not_be_read_has_not_disappeared(
+async def test_an_unreadable_record_has_not_disappeared(
     store: Store, run: Runs, end: Outcome, state: str
 ) -> None:
     await run({"a": {"price": 1}, "b": {"price": 2}})
@@ -79,16 +79,14 @@ async def test_what_could_not_be_read_has_not_disappeared(
     assert found.counts[ChangeKind.DISAPPEARED] == 0
 
 
-async def test_what_the_site_calls_gone_has_disappeared(store: Store, run: Runs) -> None:
+async def test_a_record_that_is_gone_has_disappeared(store: Store, run: Runs) -> None:
     await run({"a": {"price": 1}, "b": {"price": 2}, "never": GONE})
     await run({"a": GONE, "b": {"price": 2}, "never": GONE})
 
     assert keys(await compare_runs(store)) == {"disappeared": ["a"]}
 
 
-async def test_what_the_older_run_knew_and_left_out_has_not_appeared(
-    store: Store, run: Runs
-) -> None:
+async def test_an_item_that_the_older_run_skipped_has_not_appeared(store: Store, run: Runs) -> None:
     await run({"known": {"price": 1}, "same": {"price": 1}})
     await run({"known": FILTERED, "same": FILTERED, "new": FILTERED, "c": {"price": 1}})
     await run({key: {"price": 1 + (key == "known")} for key in ("known", "same", "new", "c")})
@@ -101,7 +99,7 @@ async def test_what_the_older_run_knew_and_left_out_has_not_appeared(
     assert str(FILTERED.reason) in reason
 
 
-async def test_what_was_gone_and_is_back_has_appeared(store: Store, run: Runs) -> None:
+async def test_a_record_that_was_gone_and_is_back_has_appeared(store: Store, run: Runs) -> None:
     await run({"a": {"price": 1}, "b": {"price": 1}})
     await run({"a": GONE, "new": GONE, "b": {"price": 1}})
     await run({"a": {"price": 1}, "new": {"price": 1}, "b": {"price": 1}})
@@ -116,7 +114,7 @@ async def test_a_limit_that_was_not_reached_hides_nothing(store: Store, run: Run
     assert keys(await compare_runs(store)) == {"disappeared": ["b"]}
 
 
-async def test_a_list_that_was_cut_hides_what_comes_after(store: Store, run: Runs) -> None:
+async def test_records_after_the_cut_of_a_list_are_unknown(store: Store, run: Runs) -> None:
     await run({"a": {"price": 1}, "b": {"price": 2}})
     job = await run({"a": {"price": 1}}, is_finished=False)
     text = "there is more after 5 index pages, where most_pages ends it"
@@ -145,7 +143,7 @@ async def test_a_run_that_was_given_its_items_cannot_tell(store: Store, run: Run
     assert keys(found) == {"changed": ["a"], "unknown": ["b"]}
 
 
-async def test_an_unfinished_run_tells_what_it_has_seen(store: Store, run: Runs) -> None:
+async def test_an_unfinished_run_is_compared_as_far_as_it_came(store: Store, run: Runs) -> None:
     first = await run({"a": {"price": 1}, "b": {"price": 2}, "c": {"price": 3}})
     second = await run({"a": {"price": 7}, "b": None}, is_finished=False)
 
@@ -174,7 +172,7 @@ async def test_a_page_that_leads_to_others_hides_them_when_it_fails(
     assert "1" in caveat.replace(second, "").split()
 
 
-async def test_what_an_older_run_could_not_read_is_compared_with_what_was_known(
+async def test_a_record_the_older_run_failed_to_read_is_compared_with_its_last_version(
     store: Store, run: Runs
 ) -> None:
     await run({"a": {"price": 1}, "b": {"price": 1}})
@@ -200,21 +198,23 @@ async def test_after_a_short_run_nothing_known_appears_again(store: Store, run: 
     assert third not in caveat
 
 
-async def test_a_replay_that_stores_nothing_says_nothing_new(store: Store, run: Runs) -> None:
+async def test_a_replay_without_changes_does_not_change_the_comparison(
+    store: Store, run: Runs
+) -> None:
     older = await run({"a": WRONG, "b": {"price": 1}})
     newer = await run({"a": {"price": 2}, "b": {"price": 1}})
     before = await compare_runs(store, "shop", older, newer)
     (held,) = await store.quarantine.held(older)
-    mended = ReprocessedItem(held, outcome("shop", held.item, {"price": 3}))
+    fixed = ReprocessedItem(held, outcome("shop", held.item, {"price": 3}))
 
-    ends = await store.quarantine.complete([mended], run.at + 60)
+    ends = await store.quarantine.complete([fixed], run.at + 60)
     after = await compare_runs(store, "shop", older, newer)
 
     assert ends == [ItemState.SKIPPED]
     assert keys(before) == keys(after) == {"unknown": ["a"]}
 
 
-async def test_what_came_back_has_appeared(store: Store, run: Runs) -> None:
+async def test_a_returned_record_has_appeared(store: Store, run: Runs) -> None:
     await run({"a": {"price": 1}, "b": {"price": 2}})
     await run({"b": {"price": 2}})
     await run({"a": {"price": 1}, "b": {"price": 2}})
@@ -222,9 +222,7 @@ async def test_what_came_back_has_appeared(store: Store, run: Runs) -> None:
     assert keys(await compare_runs(store)) == {"appeared": ["a"]}
 
 
-async def test_runs_that_are_not_neighbours_are_compared_by_what_each_saw(
-    store: Store, run: Runs
-) -> None:
+async def test_runs_with_others_between_them_are_compared(store: Store, run: Runs) -> None:
     first = await run({"a": {"price": 1}, "b": {"price": 1}})
     second = await run({"a": {"price": 2}, "b": {"price": 2}})
     third = await run({"a": {"price": 3}, "b": {"price": 1}})
@@ -254,7 +252,7 @@ async def test_a_later_run_that_failed_is_not_passed_over_in_silence(
     assert "failed" in caveat
 
 
-async def test_only_as_many_as_wanted_are_told_but_all_are_counted(store: Store, run: Runs) -> None:
+async def test_a_limit_applies_to_the_list_and_not_to_the_counts(store: Store, run: Runs) -> None:
     await run({})
     await run({key: {"price": 1} for key in "abcde"})
 
@@ -315,7 +313,7 @@ def publish(site: ScriptedSite, prices: Mapping[int, int]) -> None:
         site.says(f"/ad/{number}", orjson.dumps({"title": f"Ad {number}", "price": price}).decode())
 
 
-async def test_of_400_ads_exactly_those_that_changed_vanished_or_came_are_reported(
+async def test_changes_of_400_ads_are_reported_exactly(
     site: ScriptedSite, clock: VirtualClock, tmp_path: Path
 ) -> None:
     prices = {number: 1000 + number for number in range(400)}
@@ -384,7 +382,7 @@ fields: {{title: h1}}
         ({"manifest": {"endpoints": {"ads": {"incremental": {"field": "at"}}}}}, "incremental"),
     ],
 )
-async def test_a_run_that_could_not_see_all_cannot_tell_what_disappeared(
+async def test_an_incomplete_run_reports_missing_records_as_unknown(
     store: Store, run: Runs, settings: dict[str, Any], caveat: str
 ) -> None:
     await run({"a": {"price": 1}, "b": {"price": 2}}, manifest=LIST)
@@ -427,9 +425,7 @@ async def test_where_keys_are_made_of_fields_other_fields_find_other_items(
     assert keys(await compare_runs(store)) == {"appeared": ["2e"], "unknown": ["1f"]}
 
 
-async def test_what_appears_with_another_list_may_have_been_there_before(
-    store: Store, run: Runs
-) -> None:
+async def test_records_of_another_list_may_not_be_new(store: Store, run: Runs) -> None:
     first = await run({"a": {"price": 1}}, manifest=LIST)
     second = await run({"b": {"price": 2}}, manifest=LIST | {"start": "/listb"})
 
@@ -441,9 +437,7 @@ async def test_what_appears_with_another_list_may_have_been_there_before(
     assert about_older.index(first) < about_older.index(second)
 
 
-async def test_when_most_is_missing_at_once_a_list_that_was_cut_is_suspected(
-    store: Store, run: Runs
-) -> None:
+async def test_many_missing_records_cause_a_caveat(store: Store, run: Runs) -> None:
     first = await run({f"{n} €": {"price": n} for n in range(20)})
     second = await run({f"{n} €": {"price": n} for n in range(9)})
 
@@ -468,9 +462,7 @@ async def test_when_half_is_missing_or_there_were_few_nothing_is_suspected(
     assert (found.counts[ChangeKind.DISAPPEARED], found.caveats) == (before - after, ())
 
 
-async def test_what_the_site_itself_calls_gone_is_no_sign_of_a_list_that_was_cut(
-    store: Store, run: Runs
-) -> None:
+async def test_records_that_are_gone_cause_no_caveat(store: Store, run: Runs) -> None:
     await run({str(n): {"price": n} for n in range(30)})
     await run({str(n): GONE for n in range(29)} | {"29": {"price": 29}})
 
@@ -479,7 +471,7 @@ async def test_what_the_site_itself_calls_gone_is_no_sign_of_a_list_that_was_cut
     assert (found.counts[ChangeKind.DISAPPEARED], found.caveats) == (29, ())
 
 
-async def test_after_an_edit_of_the_manifest_what_is_missing_is_unknown(
+async def test_missing_records_are_unknown_after_an_edit_of_the_manifest(
     site: ScriptedSite, clock: VirtualClock, tmp_path: Path
 ) -> None:
     for number in (1, 2):

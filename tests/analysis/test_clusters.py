@@ -28,30 +28,30 @@ def link(left: int, right: int, score: float = 9.0, **more: Any) -> Link:
     return Link(left, right, score, **{"is_match": True, "decision": None, **more})
 
 
-def cluster(*told: dict[str, Any]) -> Cluster:
+def cluster(*shown: dict[str, Any]) -> Cluster:
     """Return a cluster of records, each seen later than the one before."""
     rows = [
         {"id": n, "source": "site", "key": str(n), "url": "", "seen_at": EPOCH + n, "data": data}
-        for n, data in enumerate(told)
+        for n, data in enumerate(shown)
     ]
     return Cluster("thing", tuple(rows), ())
 
 
-def view(*told: dict[str, Any]) -> dict[str, MergedField]:
-    return {field.name: field for field in merge_fields(cluster(*told))}
+def view(*shown: dict[str, Any]) -> dict[str, MergedField]:
+    return {field.name: field for field in merge_fields(cluster(*shown))}
 
 
-def test_who_is_joined_over_others_is_one() -> None:
+def test_records_joined_through_others_are_one_group() -> None:
     assert group_links([link(1, 2), link(2, 3), link(7, 8)]) == [(1, 2, 3), (7, 8)]
 
 
-def test_who_fits_two_that_contradict_goes_with_the_better() -> None:
+def test_a_record_joins_the_better_of_two_contradicting_ones() -> None:
     links = [link(1, 3, 9.0), link(2, 3, 9.5), link(1, 2, 1.0, is_match=False)]
 
     assert group_links(links) == [(2, 3)]
 
 
-def test_the_rest_of_a_group_that_was_parted_stays_together() -> None:
+def test_the_rest_of_a_split_group_stays_together() -> None:
     apart = link(1, 4, 0.0, is_match=False)
 
     assert group_links([link(1, 2), link(2, 3, 8.0), link(3, 4), apart]) == [(1, 2), (3, 4)]
@@ -63,14 +63,14 @@ def test_a_rejected_pair_is_not_joined_over_a_third() -> None:
     assert group_links(links) == [(1, 3)]
 
 
-def test_what_a_person_confirmed_comes_before_any_score() -> None:
+def test_a_confirmation_precedes_any_score() -> None:
     confirmed = link(1, 3, 0.0, is_match=False, decision="confirmed")
     links = [confirmed, link(2, 3, 99.0), link(1, 2, is_match=False)]
 
     assert group_links(links) == [(1, 3)]
 
 
-def test_what_a_person_confirmed_is_one_over_any_veto() -> None:
+def test_a_confirmation_overrides_a_veto() -> None:
     veto = {"is_match": False}
     confirmed = [link(1, 2, decision="confirmed", **veto), link(1, 3, decision="confirmed", **veto)]
 
@@ -84,7 +84,7 @@ def test_a_confirmation_lifts_no_veto_of_a_third() -> None:
     assert group_links([confirmed, *vetoes, link(2, 3, 12.0), link(3, 4)]) == [(1, 2), (3, 4)]
 
 
-def test_only_a_rejection_parts_what_was_confirmed() -> None:
+def test_only_a_rejection_separates_a_confirmed_pair() -> None:
     links = [
         link(1, 2, 9.0, decision="confirmed"),
         link(1, 3, 8.0, decision="confirmed"),
@@ -104,8 +104,8 @@ drawn = st.tuples(
 
 
 @given(st.lists(drawn, max_size=30, unique_by=lambda one: one[:2]))
-def test_no_group_ever_holds_a_pair_that_is_kept_apart(told: list[Any]) -> None:
-    links = [Link(*one) for one in told]
+def test_no_group_ever_holds_a_pair_that_is_kept_apart(shown: list[Any]) -> None:
+    links = [Link(*one) for one in shown]
 
     groups = group_links(links)
 
@@ -119,8 +119,8 @@ def test_no_group_ever_holds_a_pair_that_is_kept_apart(told: list[Any]) -> None:
 
 
 @given(st.lists(drawn, max_size=30, unique_by=lambda one: one[:2]))
-def test_what_is_confirmed_is_always_together_where_nothing_is_rejected(told: list[Any]) -> None:
-    links = [Link(*one) for one in told if one[4] != "rejected"]
+def test_confirmed_pairs_are_together_without_rejections(shown: list[Any]) -> None:
+    links = [Link(*one) for one in shown if one[4] != "rejected"]
 
     groups = group_links(links)
 
@@ -135,7 +135,7 @@ def test_numbers_come_from_the_record_seen_last() -> None:
     assert price.others == (SourceValue("site/0", 100),)
 
 
-def test_what_the_last_record_lacks_comes_from_another() -> None:
+def test_a_value_missing_in_the_last_record_comes_from_another() -> None:
     floor = view({"floor": 0}, {"floor": None})["floor"]
 
     assert (floor.value, floor.record, floor.others) == (0, "site/0", ())
@@ -153,12 +153,12 @@ def test_a_boolean_that_another_record_contradicts_has_no_value() -> None:
     assert lift.others == (SourceValue("site/1", False), SourceValue("site/0", True))
 
 
-def test_a_boolean_that_nobody_denies_stands() -> None:
+def test_an_uncontradicted_boolean_is_kept() -> None:
     assert view({"lift": True}, {"lift": None})["lift"].value is True
     assert view({"lift": False}, {"lift": False})["lift"].value is False
 
 
-def test_what_nobody_knows_is_not_in_the_view() -> None:
+def test_an_unknown_field_is_not_in_the_merged_view() -> None:
     assert view({"floor": None}, {"floor": ""}) == {}
 
 
@@ -171,11 +171,11 @@ async def test_a_cluster_shows_every_source_side_by_side(
     await find_duplicates(matches, RULES, clock=clock)
 
     found = await cluster_of(matches, RULES.match, 2)
-    told = await explain_cluster(matches, found)
+    shown = await explain_cluster(matches, found)
 
     assert found.sources == (HOMES, IMOTI, WOHNEN)
-    assert [one["data"]["title"] for one in told["records"]] == ["Flat 0", "Flat 1", "Flat 2"]
-    assert {(pair["left"], pair["right"]) for pair in told["pairs"]} == {
+    assert [one["data"]["title"] for one in shown["records"]] == ["Flat 0", "Flat 1", "Flat 2"]
+    assert {(pair["left"], pair["right"]) for pair in shown["pairs"]} == {
         (f"{IMOTI}/0", f"{HOMES}/1"),
         (f"{IMOTI}/0", f"{WOHNEN}/2"),
         (f"{HOMES}/1", f"{WOHNEN}/2"),
@@ -195,7 +195,7 @@ async def test_a_record_without_a_double_is_a_cluster_of_its_own(
     assert (found.score, summarize_cluster(found)["title"]) == (0.0, f"https://{IMOTI}.test/only")
 
 
-async def test_a_confirmed_pair_that_a_rejection_parts_is_told(
+async def test_a_confirmed_pair_that_a_rejection_separates_is_reported(
     records: Records, matches: Matches, clock: VirtualClock
 ) -> None:
     for number, source in enumerate((IMOTI, HOMES, WOHNEN)):
@@ -205,8 +205,8 @@ async def test_a_confirmed_pair_that_a_rejection_parts_is_told(
     await decide(matches, RULES.match, (1, 3), "confirmed", at=EPOCH)
     await decide(matches, RULES.match, (3, 2), "rejected", at=EPOCH)
 
-    told = await explain_cluster(matches, await cluster_of(matches, RULES.match, 1))
+    shown = await explain_cluster(matches, await cluster_of(matches, RULES.match, 1))
 
-    assert [one["record"] for one in told["records"]] == [f"{IMOTI}/0", f"{HOMES}/1"]
+    assert [one["record"] for one in shown["records"]] == [f"{IMOTI}/0", f"{HOMES}/1"]
     reason = [f"{HOMES}/1", f"{WOHNEN}/2"]
-    assert told["parted"] == [{"left": f"{IMOTI}/0", "right": f"{WOHNEN}/2", "rejected": [reason]}]
+    assert shown["parted"] == [{"left": f"{IMOTI}/0", "right": f"{WOHNEN}/2", "rejected": [reason]}]

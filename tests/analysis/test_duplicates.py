@@ -55,7 +55,7 @@ async def test_the_same_flat_on_two_sites_is_found(
     assert await pairs_in(matches) == {AB}
 
 
-async def test_empty_listings_are_told_and_compared_with_nobody(
+async def test_empty_listings_are_counted_and_not_compared(
     records: Records, matches: Matches, clock: VirtualClock
 ) -> None:
     await put(records, *A, NOTHING)
@@ -67,7 +67,7 @@ async def test_empty_listings_are_told_and_compared_with_nobody(
     assert await pairs_in(matches) == set()
 
 
-async def test_what_has_not_changed_is_not_compared_again(
+async def test_unchanged_records_are_not_compared_again(
     records: Records, matches: Matches, clock: VirtualClock
 ) -> None:
     await put(records, *A, flat())
@@ -131,7 +131,7 @@ async def test_pairs_that_are_dropped_are_counted(
     assert (first.dropped, second.dropped) == (0, 2)
 
 
-async def test_a_misspelt_source_is_told_and_drops_nothing(
+async def test_a_misspelt_source_is_reported_and_drops_nothing(
     records: Records, matches: Matches, clock: VirtualClock
 ) -> None:
     for name in (A, B, C):
@@ -144,7 +144,7 @@ async def test_a_misspelt_source_is_told_and_drops_nothing(
     assert len(await pairs_in(matches)) == 3
 
 
-async def test_pairs_that_changed_rules_drop_beside_a_misspelt_source_are_counted(
+async def test_dropped_pairs_are_counted_with_a_misspelt_source(
     records: Records, matches: Matches, clock: VirtualClock
 ) -> None:
     for name in (A, B, C):
@@ -158,7 +158,7 @@ async def test_pairs_that_changed_rules_drop_beside_a_misspelt_source_are_counte
     assert await pairs_in(matches) == {AB}
 
 
-async def test_a_field_that_no_record_has_is_told_each_time(
+async def test_a_field_that_no_record_has_is_reported_each_time(
     records: Records, matches: Matches, clock: VirtualClock
 ) -> None:
     await put(records, *A, flat(price={"amount": 5}, **{"size.m2": 3}))
@@ -180,7 +180,7 @@ async def test_where_there_are_no_records_no_field_is_called_unknown(
     assert (found.unknown_sources, found.unknown_fields) == (RULES.sources, ())
 
 
-async def test_a_pair_that_was_rejected_stays_rejected(
+async def test_a_rejected_pair_stays_rejected(
     records: Records, matches: Matches, clock: VirtualClock
 ) -> None:
     await put(records, *A, flat())
@@ -197,7 +197,7 @@ async def test_a_pair_that_was_rejected_stays_rejected(
     assert (row["decision"], row["is_match"]) == ("rejected", True)
 
 
-async def test_a_pair_that_was_confirmed_stays_whatever_the_rules_say(
+async def test_a_confirmed_pair_stays_under_other_rules(
     records: Records, matches: Matches, clock: VirtualClock
 ) -> None:
     await put(records, *A, flat())
@@ -255,7 +255,7 @@ async def test_relisted_ads_of_one_site_are_found_too(
     assert await groups_in(matches) == {frozenset({"old", "new"})}
 
 
-async def test_a_block_that_is_too_large_is_told_and_its_finer_ones_compared(
+async def test_a_large_block_is_reported_and_its_finer_ones_compared(
     records: Records, matches: Matches, clock: VirtualClock
 ) -> None:
     own = rules(block=[{"fields": ["city"], "finer": ["rooms", "year"]}], largest_block=3)
@@ -289,7 +289,7 @@ async def test_a_search_that_died_half_way_is_finished_by_the_next(
     assert await pairs_in(matches) == {AB}
 
 
-async def test_searches_at_once_find_each_pair_once(
+async def test_concurrent_searches_find_each_pair_once(
     database: Database, records: Records, matches: Matches, clock: VirtualClock
 ) -> None:
     for number in range(40):
@@ -348,24 +348,24 @@ steps = st.lists(
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps)
 def test_any_order_of_adding_and_changing_gives_the_same_pairs(
-    told: list[tuple[tuple[str, str], int, bool]],
+    shown: list[tuple[tuple[str, str], int, bool]],
 ) -> None:
     with TemporaryDirectory() as folder:
-        asyncio.run(_in_any_order(Path(folder), told))
+        asyncio.run(_in_any_order(Path(folder), shown))
 
 
-async def _in_any_order(folder: Path, told: list[tuple[tuple[str, str], int, bool]]) -> None:
+async def _in_any_order(folder: Path, shown: list[tuple[tuple[str, str], int, bool]]) -> None:
     database = open_database(f"sqlite:///{folder / 'steps.sqlite'}")
     records, matches = Records(database), Matches(database)
     clock = _Still()
-    for name, variant, is_searched in told:
+    for name, variant, is_searched in shown:
         await put(records, *name, VARIANTS[variant])
         if is_searched:
             await find_duplicates(matches, RULES, clock=clock, batch=2)
     await find_duplicates(matches, RULES, clock=clock, batch=2)
     await find_duplicates(matches, rules(match="scratch"), clock=clock)
 
-    assert await records.count(RecordQuery()) == len({name for name, _, _ in told})
+    assert await records.count(RecordQuery()) == len({name for name, _, _ in shown})
     assert await pairs_in(matches) == await pairs_in(matches, "scratch")
     assert await groups_in(matches) == await groups_in(matches, "scratch")
     database.close()
@@ -392,7 +392,7 @@ def test_the_same_flat_shares_a_block_on_every_way() -> None:
     assert ways == {str(number) for number in range(len(RULES.block))}
 
 
-def test_an_empty_listing_stands_in_no_block() -> None:
+def test_an_empty_listing_is_in_no_block() -> None:
     assert blocks_of(NOTHING, RULES) == frozenset()
     assert blocks_of({}, RULES) == frozenset()
 
@@ -422,21 +422,21 @@ def test_floor_zero_has_blocks_of_its_own() -> None:
 
 
 @given(st.floats(1, 1e6), st.floats(0, 0.03))
-def test_rounding_never_parts_what_is_within_a_share(area: float, gap: float) -> None:
+def test_numbers_within_a_relative_tolerance_share_a_block(area: float, gap: float) -> None:
     left, right = flat(area_m2=area), flat(area_m2=area * (1 - gap))
 
     assert blocks_of(left, by_area("3%")) & blocks_of(right, by_area("3%"))
 
 
 @given(st.floats(-1e6, 1e6), st.floats(0, 0.5))
-def test_rounding_never_parts_what_is_within_a_number(area: float, gap: float) -> None:
+def test_numbers_within_an_absolute_tolerance_share_a_block(area: float, gap: float) -> None:
     left, right = flat(area_m2=area), flat(area_m2=area + gap)
 
     assert blocks_of(left, by_area(0.5)) & blocks_of(right, by_area(0.5))
 
 
 @given(st.floats(1, 1e6), st.floats(1, 1e6))
-def test_what_is_far_apart_shares_no_block(left: float, right: float) -> None:
+def test_distant_numbers_share_no_block(left: float, right: float) -> None:
     assume(max(left, right) > 1.1 * min(left, right))
 
     assert not blocks_of(flat(area_m2=left), by_area("3%")) & blocks_of(
@@ -531,7 +531,7 @@ async def test_a_search_with_nothing_new_changes_no_answer(
 
 
 @pytest.mark.usefixtures("confirmed")
-async def test_a_confirmation_stays_when_all_is_compared_anew(
+async def test_a_confirmation_stays_when_all_is_compared_again(
     matches: Matches, clock: VirtualClock
 ) -> None:
     before = await matches.links(RULES.match)
@@ -544,7 +544,7 @@ async def test_a_confirmation_stays_when_all_is_compared_anew(
 
 
 @pytest.mark.usefixtures("confirmed")
-async def test_what_is_decided_on_has_its_evidence_at_once(matches: Matches) -> None:
+async def test_a_decided_pair_has_its_evidence_immediately(matches: Matches) -> None:
     pair = [await matches.find(IMOTI, "a"), await matches.find(HOMES, "b")]
 
     (row,) = await matches.evidence(RULES.match, pair)
@@ -624,7 +624,7 @@ async def test_duplicates_are_found_with_the_precision_and_recall_that_is_asked_
     assert found.compared < 20 * len(ads)
 
 
-async def test_a_second_round_compares_only_what_is_new_or_changed(
+async def test_a_second_search_compares_only_new_and_changed_records(
     database: Database, matches: Matches, clock: VirtualClock
 ) -> None:
     await store_ads(database, make_ads(properties=180, ads=300))

@@ -46,7 +46,7 @@ def test_short_forms_are_understood(tmp_path: Path) -> None:
     assert rules.least_known == 3
 
 
-def test_the_mark_follows_what_decides_and_nothing_else(tmp_path: Path) -> None:
+def test_the_hash_of_rules_changes_with_deciding_parts_only(tmp_path: Path) -> None:
     rules = read(tmp_path, GOOD)
 
     assert read(tmp_path, f"about: Books\n{GOOD}").mark == rules.mark
@@ -86,7 +86,7 @@ def test_the_example_is_good() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_refused(tmp_path: Path, old: str, new: str, data: str) -> None:
+def test_invalid_rules_are_refused(tmp_path: Path, old: str, new: str, data: str) -> None:
     with pytest.raises(BadFile) as error:
         read(tmp_path, GOOD.replace(old, new, 1))
 
@@ -133,7 +133,7 @@ def test_the_score_is_the_sum_of_the_points() -> None:
     assert {one.field for one in comparison.evidence} == set(RULES.compare)
 
 
-def test_the_evidence_shows_what_both_say() -> None:
+def test_the_evidence_has_both_values() -> None:
     comparison = compare(FLAT, flat(floor=5), RULES)
 
     floor = next(one for one in comparison.evidence if one.field == "floor")
@@ -192,7 +192,7 @@ def test_the_same_street_in_another_city_is_another() -> None:
     assert not compare(FLAT, flat(city="Пловдив"), RULES).is_match
 
 
-def test_a_missing_city_does_not_stand_in_the_way() -> None:
+def test_a_missing_city_does_not_prevent_a_match() -> None:
     assert compare(FLAT, flat(city=None), RULES).is_match
 
 
@@ -220,7 +220,7 @@ def test_true_is_not_one_and_false_is_known() -> None:
     assert [one.verdict for one in found.evidence] == ["differs", "agrees", "unknown"]
 
 
-def test_texts_and_sets_are_compared_by_what_they_share() -> None:
+def test_texts_and_sets_are_compared_by_their_common_part() -> None:
     own = rules(
         normalise={},
         compare={

@@ -139,7 +139,7 @@ async def test_the_same_source_makes_the_same_records(past: Past) -> None:
     assert result.exit_code == 0
 
 
-async def test_a_changed_layer_shows_exactly_what_changed(past: Past) -> None:
+async def test_a_changed_layer_shows_the_changed_fields(past: Past) -> None:
     await past.collect()
 
     result = await past.again(Louder)
@@ -151,7 +151,7 @@ async def test_a_changed_layer_shows_exactly_what_changed(past: Past) -> None:
     assert (await past.texts())["2"] == "page 2"
 
 
-async def test_what_changed_can_be_written_as_a_new_version(past: Past) -> None:
+async def test_changes_can_be_written_as_a_new_version(past: Past) -> None:
     await past.collect()
 
     result = await past.again(Louder, write=True)
@@ -165,7 +165,7 @@ async def test_what_changed_can_be_written_as_a_new_version(past: Past) -> None:
     assert [event.data for event in events] == [{"written": 1}]
 
 
-async def test_a_field_that_was_not_there_is_told_apart_from_an_empty_one(past: Past) -> None:
+async def test_a_new_field_differs_from_an_empty_one(past: Past) -> None:
     await past.collect()
     record = await past.store.records.get("3")
     await past.store.records.update("3", {"more": None}, at=EPOCH)
@@ -176,7 +176,7 @@ async def test_a_field_that_was_not_there_is_told_apart_from_an_empty_one(past: 
     assert result.as_dict()["changes"] == {"3": [{"field": "more", "old": None}]}
 
 
-async def test_what_is_equal_but_not_the_same_is_a_change(past: Past) -> None:
+async def test_equal_values_of_other_types_are_a_change(past: Past) -> None:
     await past.collect()
     await past.store.records.update("3", {"number": 1}, at=EPOCH)
     await past.store.records.update("4", {"text": "page 4"}, at=EPOCH)
@@ -194,7 +194,7 @@ async def test_what_is_equal_but_not_the_same_is_a_change(past: Past) -> None:
     assert changes == {"3": [{"field": "number", "old": 1, "new": True}]}
 
 
-async def test_an_item_that_cannot_be_extracted_any_more_says_why(past: Past) -> None:
+async def test_an_item_that_fails_now_has_a_reason(past: Past) -> None:
     await past.collect()
 
     result = await past.again(Strict)
@@ -204,7 +204,7 @@ async def test_an_item_that_cannot_be_extracted_any_more_says_why(past: Past) ->
     assert "ZeroDivisionError: odd" in result.as_dict()["failures"]["1"]
 
 
-async def test_a_source_that_asks_for_more_fails_with_what_is_missing(past: Past) -> None:
+async def test_a_missing_response_is_named(past: Past) -> None:
     await past.collect()
 
     result = await past.again(Curious)
@@ -216,7 +216,7 @@ async def test_a_source_that_asks_for_more_fails_with_what_is_missing(past: Past
     assert "/item/1/more" in failed["1"]
 
 
-async def test_what_failed_before_may_be_possible_now(past: Past) -> None:
+async def test_a_failed_item_may_succeed_now(past: Past) -> None:
     past.site.says("/item/4", "raise")
     await past.collect()
 
@@ -226,7 +226,7 @@ async def test_what_failed_before_may_be_possible_now(past: Past) -> None:
     assert (await past.texts())["4"] == "raise"
 
 
-async def test_what_was_gone_is_still_gone_and_no_failure(past: Past) -> None:
+async def test_an_item_that_was_gone_is_skipped_again(past: Past) -> None:
     past.site.says("/item/4", status=404)
     await past.collect()
 
@@ -236,7 +236,7 @@ async def test_what_was_gone_is_still_gone_and_no_failure(past: Past) -> None:
     assert result.exit_code == 0
 
 
-async def test_what_could_not_be_reached_fails_as_it_did(past: Past) -> None:
+async def test_an_unreachable_item_fails_again(past: Past) -> None:
     past.site.answers["/item/4"] = drop
     job = await past.collect()
     rows = await past.store.queue.finished(job.id)
@@ -248,7 +248,7 @@ async def test_what_could_not_be_reached_fails_as_it_did(past: Past) -> None:
     assert result.as_dict()["failures"] == reasons
 
 
-async def test_a_limit_takes_the_first_items(past: Past) -> None:
+async def test_a_limit_selects_the_first_items(past: Past) -> None:
     await past.collect()
 
     result = await past.again(limit=2)
@@ -256,7 +256,7 @@ async def test_a_limit_takes_the_first_items(past: Past) -> None:
     assert [one.key for one in result.comparisons] == ["0", "1"]
 
 
-async def test_what_a_later_job_has_seen_is_compared_but_never_replaced(past: Past) -> None:
+async def test_records_of_later_jobs_are_compared_and_not_replaced(past: Past) -> None:
     await past.collect()
     past.site.says("/item/5", "news")
     await past.clock.sleep(60)
@@ -265,13 +265,13 @@ async def test_what_a_later_job_has_seen_is_compared_but_never_replaced(past: Pa
     result = await past.again(Louder, write=True)
 
     assert counts(result) == {"same": COUNT - 2, "changed": 2}
-    told = result.as_dict()
-    assert (told["superseded"], told["written"]) == (COUNT, 0)
-    assert told["changes"]["5"] == [{"field": "text", "old": "news", "new": "page 5"}]
+    shown = result.as_dict()
+    assert (shown["superseded"], shown["written"]) == (COUNT, 0)
+    assert shown["changes"]["5"] == [{"field": "text", "old": "news", "new": "page 5"}]
     assert (await past.texts())["5"] == "news"
 
 
-async def test_time_and_memory_of_a_source_are_as_they_were(past: Past) -> None:
+async def test_time_and_state_of_a_source_are_as_in_the_run(past: Past) -> None:
     # Earlier items answer later, so that they end in another order than they began.
     for number in range(COUNT):
         past.site.answers[f"/item/{number}"] = slow(past, f"page {number}", COUNT - number)
@@ -295,7 +295,7 @@ def slow(past: Past, text: str, seconds: float) -> Any:
     return answer
 
 
-async def test_a_job_without_an_archive_says_so(past: Past) -> None:
+async def test_a_job_without_an_archive_is_an_error(past: Past) -> None:
     past.job = await past.store.jobs.create(NewJob("pages", {"set": {"site": "x"}}, {}, EPOCH))
 
     with pytest.raises(NothingArchived, match="--archive"):
@@ -320,7 +320,7 @@ def test_the_source_of_a_job_has_its_settings(job: Job) -> None:
     assert (type(source).__name__, source.options.site) == ("PageSource", "https://a.test")
 
 
-def test_another_source_has_the_settings_of_the_job_and_those_that_differ(job: Job) -> None:
+def test_another_source_has_the_settings_of_the_job_and_the_given_ones(job: Job) -> None:
     source = source_for(job, "tests.analysis.test_reextract:Louder", {"count": "9"})
 
     assert type(source).__name__ == "Louder"
@@ -405,7 +405,7 @@ def test_items_of_older_versions_are_known_by_their_place_on_the_page() -> None:
     assert pairs([row("a"), row("b")], found) == ({"a": "x", "b": "y"}, ["z"])
 
 
-def test_a_page_with_another_number_of_items_says_nothing_about_places() -> None:
+def test_places_are_ignored_if_the_number_of_items_differs() -> None:
     found = [item("x", "1"), item("y", "2")]
 
     assert pairs([row("a"), row("b"), row("c")], found) == ({}, ["x", "y"])

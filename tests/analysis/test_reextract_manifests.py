@@ -98,7 +98,7 @@ async def test_a_changed_key_is_a_change_of_each_item(past: Past) -> None:
     assert result.as_dict()["renamed"]["q3"] == "Text 3"
 
 
-async def test_a_narrower_selector_of_items_misses_those_it_does_not_find(past: Past) -> None:
+async def test_a_narrower_selector_removes_items(past: Past) -> None:
     await past.run(keyed(QUOTES))
 
     result = await past.again(keyed(QUOTES).replace("div.quote", "div.quote:not(#q2)"))
@@ -181,7 +181,7 @@ async def test_the_same_element_on_two_pages_is_one_item(past: Past) -> None:
     assert counts(await past.again(QUOTES.replace(".author", ".full"))) == {"changed": ALL}
 
 
-async def test_elements_that_share_a_key_are_told_apart_by_what_they_are(past: Past) -> None:
+async def test_elements_with_one_key_are_distinguished_by_their_content(past: Past) -> None:
     shared = QUOTES.replace("items: {{", "key: '@class'\nitems: {{")
     await past.run(shared)
 

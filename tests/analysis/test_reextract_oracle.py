@@ -98,7 +98,7 @@ def fill(site: ScriptedSite, random: Random) -> None:
 
 @pytest.mark.parametrize("template", [ELEMENTS, RECORDS], ids=["elements", "records"])
 @pytest.mark.parametrize("seed", range(4))
-async def test_what_is_written_is_what_a_run_would_store(
+async def test_written_records_equal_those_of_a_run(
     seed: int, template: str, tmp_path: Path, site: ScriptedSite, clock: VirtualClock
 ) -> None:
     random = Random(seed)

@@ -1,4 +1,4 @@
-"""A thousand broken records: none stored, none lost, and all mended without a request."""
+"""A thousand broken records: none stored, none lost, and all fixed without a request."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ async def replayed(
     store: Store, report: JobReport, source: str, *, clock: VirtualClock | None = None, **how: Any
 ) -> Replay:
     job = await store.jobs.get(report.job)
-    mended = source_now(job, f"tests.analysis.broken_listings:{source}")
-    return await replay(store, job, mended, clock or VirtualClock(), **how)
+    fixed = source_now(job, f"tests.analysis.broken_listings:{source}")
+    return await replay(store, job, fixed, clock or VirtualClock(), **how)
 
 
 async def counted(queue: Queue, job: str) -> dict[str, int]:
@@ -86,7 +86,7 @@ async def test_a_thousand_broken_records_of_twenty_kinds_are_quarantined_and_rep
         held = await store.quarantine.held(report.job, limit=ALL + 1)
         stored_before = await store.records.count()
 
-        result = await replayed(store, report, "Mended")
+        result = await replayed(store, report, "Fixed")
 
         job = await store.jobs.get(report.job)
         events = await store.events.list(report.job, kind="item.stored", limit=ALL + 1)
@@ -121,7 +121,7 @@ async def test_a_record_is_replayed_as_if_it_had_just_been_collected(
     listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with ran(listings, tmp_path, clock, limit=20) as (store, report):
-        await replayed(store, report, "Mended")
+        await replayed(store, report, "Fixed")
         row = await store.records.get(KEYS[0])
         (*_, item) = await store.queue.finished(report.job)
 
@@ -139,7 +139,7 @@ async def test_a_record_is_replayed_as_if_it_had_just_been_collected(
     )
 
 
-async def test_who_is_killed_in_the_middle_has_lost_nothing(
+async def test_a_killed_replay_loses_nothing(
     listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with ran(listings, tmp_path, clock, limit=KILLED_AMONG) as (store, report):
@@ -148,7 +148,7 @@ async def test_who_is_killed_in_the_middle_has_lost_nothing(
         halfway = await counted(store.queue, report.job)
         cut_off = await store.jobs.get(report.job)
 
-        await replayed(store, report, "Mended")
+        await replayed(store, report, "Fixed")
 
         events = await store.events.list(report.job, kind="item.stored", limit=ALL + 1)
         job = await store.jobs.get(report.job)
@@ -160,7 +160,7 @@ async def test_who_is_killed_in_the_middle_has_lost_nothing(
     assert listings.hits == Counter()
 
 
-async def test_what_still_does_not_fit_stays_with_its_new_reason(
+async def test_an_invalid_item_stays_with_its_new_reason(
     listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with ran(listings, tmp_path, clock, limit=SOME) as (store, report):
@@ -168,7 +168,7 @@ async def test_what_still_does_not_fit_stays_with_its_new_reason(
         job = await store.jobs.get(report.job)
         (group,) = await store.quarantine.groups(report.job)
 
-        rest = await replayed(store, report, "Mended")
+        rest = await replayed(store, report, "Fixed")
         ended = await store.jobs.get(report.job)
 
     assert result.ends == {"stored": SOME - EACH, "quarantined": EACH}
@@ -180,7 +180,7 @@ async def test_what_still_does_not_fit_stays_with_its_new_reason(
     assert (rest.ends, ended.state) == ({"stored": EACH}, JobState.COMPLETE)
 
 
-async def test_a_dry_run_says_what_would_come_of_it_and_changes_nothing(
+async def test_a_dry_run_predicts_the_result_and_changes_nothing(
     listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with ran(listings, tmp_path, clock, limit=SOME) as (store, report):
@@ -196,7 +196,7 @@ async def test_only_the_items_that_are_named_are_replayed(
     listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with ran(listings, tmp_path, clock, limit=10) as (store, report):
-        result = await replayed(store, report, "Mended", keys=KEYS[2:4])
+        result = await replayed(store, report, "Fixed", keys=KEYS[2:4])
         after = await counted(store.queue, report.job)
         job = await store.jobs.get(report.job)
 
@@ -209,7 +209,7 @@ async def test_a_key_that_is_not_in_quarantine_is_refused_before_anything_is_don
 ) -> None:
     async with ran(listings, tmp_path, clock, limit=10) as (store, report):
         with pytest.raises(BadOption) as refused:
-            await replayed(store, report, "Mended", keys=[KEYS[0], "x"])
+            await replayed(store, report, "Fixed", keys=[KEYS[0], "x"])
         after = await counted(store.queue, report.job)
 
     assert refused.value.option == "KEY"
@@ -229,7 +229,7 @@ async def test_another_source_is_refused(
     assert "'stranger'" in refused.value.problem
 
 
-async def test_what_no_database_can_hold_keeps_what_it_was_made_of(
+async def test_an_unstorable_record_keeps_its_material(
     listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with ran(listings, tmp_path, clock, "Silent", limit=SOME) as (store, report):
@@ -237,7 +237,7 @@ async def test_what_no_database_can_hold_keeps_what_it_was_made_of(
         pair = await store.quarantine.get(report.job, "18-0")
         large = await store.quarantine.get(report.job, "19-0")
 
-        result = await replayed(store, report, "Mended")
+        result = await replayed(store, report, "Fixed")
 
         job = await store.jobs.get(report.job)
 
@@ -248,7 +248,7 @@ async def test_what_no_database_can_hold_keeps_what_it_was_made_of(
     assert (result.ends, job.state) == ({"stored": 2 * EACH}, JobState.COMPLETE)
 
 
-async def test_what_still_cannot_be_held_stays_and_takes_nobody_along(
+async def test_an_unstorable_record_does_not_affect_others(
     listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with ran(listings, tmp_path, clock, limit=SOME) as (store, report):
@@ -259,13 +259,13 @@ async def test_what_still_cannot_be_held_stays_and_takes_nobody_along(
     assert unpack_material(pair.raw).results["page"]["title"] == "half a pair: \ud800"
 
 
-async def test_a_bug_after_the_last_request_can_be_mended_without_one(
+async def test_a_bug_after_the_last_request_is_fixed_without_a_request(
     listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with ran(listings, tmp_path, clock, "Buggy", limit=SOME) as (store, report):
         groups = await store.quarantine.groups(report.job)
 
-        await replayed(store, report, "Mended")
+        await replayed(store, report, "Fixed")
 
         job = await store.jobs.get(report.job)
 
@@ -274,15 +274,15 @@ async def test_a_bug_after_the_last_request_can_be_mended_without_one(
     assert (job.state, listings.hits) == (JobState.COMPLETE, Counter())
 
 
-async def test_what_a_later_job_has_stored_is_not_replaced_by_what_is_older(
+async def test_a_replay_does_not_replace_the_record_of_a_later_job(
     listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with ran(listings, tmp_path, clock, limit=2) as (store, report):
         await clock.sleep(60)
-        async with ran(listings, tmp_path, clock, "Mended", limit=1) as (_, later):
+        async with ran(listings, tmp_path, clock, "Fixed", limit=1) as (_, later):
             pass
 
-        result = await replayed(store, report, "Mended")
+        result = await replayed(store, report, "Fixed")
 
         row = await store.records.get(KEYS[0])
         items = await store.queue.finished(report.job)
@@ -293,17 +293,17 @@ async def test_what_a_later_job_has_stored_is_not_replaced_by_what_is_older(
     assert [bool(item["reason"]) for item in items] == [True, False]
 
 
-async def test_what_stayed_in_a_replay_does_not_replace_what_a_later_job_has_stored(
+async def test_a_second_replay_does_not_replace_the_record_of_a_later_job(
     listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with ran(listings, tmp_path, clock, limit=1) as (store, report):
         await clock.sleep(60)
-        async with ran(listings, tmp_path, clock, "Mended", limit=1) as (_, later):
+        async with ran(listings, tmp_path, clock, "Fixed", limit=1) as (_, later):
             pass
         await clock.sleep(60)
         strict = await replayed(store, report, "Strict", clock=clock)
 
-        result = await replayed(store, report, "Mended", clock=clock)
+        result = await replayed(store, report, "Fixed", clock=clock)
 
         row = await store.records.get(KEYS[0])
 
@@ -311,16 +311,16 @@ async def test_what_stayed_in_a_replay_does_not_replace_what_a_later_job_has_sto
     assert (row["job_id"], row["version"]) == (later.job, 1)
 
 
-async def test_a_dry_run_knows_what_a_later_job_has_stored(
+async def test_a_dry_run_considers_records_of_later_jobs(
     listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with ran(listings, tmp_path, clock, limit=2) as (store, report):
         await clock.sleep(60)
-        async with ran(listings, tmp_path, clock, "Mended", limit=1):
+        async with ran(listings, tmp_path, clock, "Fixed", limit=1):
             pass
 
-        foreseen = await replayed(store, report, "Mended", dry_run=True)
-        result = await replayed(store, report, "Mended")
+        foreseen = await replayed(store, report, "Fixed", dry_run=True)
+        result = await replayed(store, report, "Fixed")
 
     assert foreseen.ends == result.ends == {"skipped": 1, "stored": 1}
 
@@ -339,7 +339,7 @@ async def test_a_run_after_a_replay_that_was_killed_is_one_of_its_own(
     assert requests >= KILLED_AMONG
 
 
-async def test_who_was_killed_after_the_last_item_only_ends_the_job(
+async def test_a_replay_killed_after_the_last_item_only_ends_the_job(
     listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with ran(listings, tmp_path, clock, limit=3) as (store, report):
@@ -348,7 +348,7 @@ async def test_who_was_killed_after_the_last_item_only_ends_the_job(
         held = await store.quarantine.held(job.id)
         await store.quarantine.complete([ReprocessedItem(one, record) for one in held], clock.now())
 
-        result = await replayed(store, report, "Mended")
+        result = await replayed(store, report, "Fixed")
         ended = await store.jobs.get(report.job)
 
     assert (result.items, result.exit_code) == (0, 0)
@@ -363,7 +363,7 @@ async def test_a_job_that_is_running_is_not_replayed(
         await store.jobs.start(report.job, clock.now())
 
         with pytest.raises(BadOption, match="running") as refused:
-            await replayed(store, report, "Mended")
+            await replayed(store, report, "Fixed")
 
         after = await counted(store.queue, report.job)
         job = await store.jobs.get(report.job)
@@ -373,7 +373,7 @@ async def test_a_job_that_is_running_is_not_replayed(
     assert (after, job.state) == ({"queued": 1, "quarantined": 2}, JobState.RUNNING)
 
 
-async def test_what_is_queued_again_during_a_replay_is_left(
+async def test_an_item_that_is_queued_during_a_replay_is_left_out(
     listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with ran(listings, tmp_path, clock, limit=2) as (store, report):
@@ -381,23 +381,21 @@ async def test_what_is_queued_again_during_a_replay_is_left(
         job = await store.jobs.get(report.job)
         await store.failures.requeue(FailureQuery(report.job, key=KEYS[0]), clock.now())
 
-        mended = source_now(job, "tests.analysis.broken_listings:Mended")
-        result = await replay(late, job, mended, clock)  # type: ignore[arg-type]  # as above
+        fixed = source_now(job, "tests.analysis.broken_listings:Fixed")
+        result = await replay(late, job, fixed, clock)  # type: ignore[arg-type]  # as above
 
     assert list(result.left) == [KEYS[0]]
     assert (result.ends, result.state, result.exit_code) == ({"stored": 1}, JobState.PAUSED, 4)
 
 
-async def test_of_two_replays_at_once_each_item_is_stored_by_one(
+async def test_concurrent_replays_store_each_item_once(
     listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with ran(listings, tmp_path, clock, limit=5) as (store, report):
         seen = await store.quarantine.held(report.job)
-        await replayed(store, report, "Mended")
-        mended = source_now(
-            await store.jobs.get(report.job), "tests.analysis.broken_listings:Mended"
-        )
-        late = await replay(_Late(store, seen), await store.jobs.get(report.job), mended, clock)  # type: ignore[arg-type]  # a store with a memory
+        await replayed(store, report, "Fixed")
+        fixed = source_now(await store.jobs.get(report.job), "tests.analysis.broken_listings:Fixed")
+        late = await replay(_Late(store, seen), await store.jobs.get(report.job), fixed, clock)  # type: ignore[arg-type]  # a store with a memory
         events = await store.events.list(report.job, kind="item.stored")
 
     assert (late.ends, late.left, late.others, late.exit_code) == ({}, {}, 5, 0)
@@ -405,7 +403,7 @@ async def test_of_two_replays_at_once_each_item_is_stored_by_one(
 
 
 class _Late:
-    """A store that is read before somebody else writes."""
+    """A store that is read before another replay writes."""
 
     def __init__(self, store: Store, seen: list[Any]) -> None:
         self.jobs, self.events, self.queue = store.jobs, store.events, store.queue
@@ -436,10 +434,10 @@ fields: {{title: {title}}}
 """
 
 
-async def mended(
+async def fix_and_replay(
     manifest: Path, broken: str, fixed: str, site: ScriptedSite, clock: VirtualClock
 ) -> tuple[Replay, int]:
-    """Run a manifest, mend it and replay; return what came of it, and the number of records."""
+    """Run a manifest, fix it and replay; return the result and the number of records."""
     manifest.write_text(broken)
     home = manifest.parent / "home"
     async with Orchestrator(str(manifest), home=home, clock=clock, rate="unlimited") as longline:
@@ -451,27 +449,27 @@ async def mended(
         return result, await longline.store.records.count()
 
 
-async def test_what_discovery_brought_along_is_read_again_without_a_request(
+async def test_data_from_discovery_is_read_again_without_a_request(
     site: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
     site.says("/goods", json.dumps([{"id": 1, "price": 5}, {"id": 2}]))
     broken = LISTED.format(site=site.url, price="{path: price, required: true}")
     fixed = LISTED.format(site=site.url, price="price")
 
-    result, records = await mended(tmp_path / "goods.yaml", broken, fixed, site, clock)
+    result, records = await fix_and_replay(tmp_path / "goods.yaml", broken, fixed, site, clock)
 
     assert (result.ends, result.state.value, records) == ({"stored": 1}, "complete", 2)
     assert site.hits == Counter()
 
 
-async def test_what_would_take_a_request_is_left_as_it_is(
+async def test_an_item_that_needs_a_request_is_left_out(
     site: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
     site.says("/good", "<p>no title</p>")
     broken = PAGES.format(site=site.url, title="{css: h1, required: true}")
     fixed = PAGES.format(site=site.url, title="h1")
 
-    result, records = await mended(tmp_path / "goods.yaml", broken, fixed, site, clock)
+    result, records = await fix_and_replay(tmp_path / "goods.yaml", broken, fixed, site, clock)
 
     assert (result.ends, records, result.exit_code) == ({}, 0, 1)
     assert list(result.left) == ["/good"]

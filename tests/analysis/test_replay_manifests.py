@@ -65,7 +65,7 @@ async def test_a_replayed_element_has_the_key_that_a_run_gives(past: Past) -> No
     assert len(await past.records()) == ALL
 
 
-async def test_a_dry_run_says_the_same_and_changes_nothing(past: Past) -> None:
+async def test_a_dry_run_reports_the_same_and_changes_nothing(past: Past) -> None:
     await past.run(QUOTES)
     fixed = QUOTES.replace("css: .text", "css: [.text, .words]")
 
@@ -76,7 +76,7 @@ async def test_a_dry_run_says_the_same_and_changes_nothing(past: Past) -> None:
     assert (await past.replayed(fixed)).ends == {"stored": 1}
 
 
-async def test_an_element_that_still_lacks_its_field_stays(past: Past) -> None:
+async def test_an_element_without_a_required_field_stays_quarantined(past: Past) -> None:
     await past.run(QUOTES)
 
     result = await past.replayed(QUOTES.replace("css: .text", "css: [.text, .nothing]"))
@@ -194,7 +194,7 @@ async def test_a_record_without_its_key_is_stored_under_the_right_one(past: Past
     assert sorted(await past.records()) == ["1", "2"]
 
 
-async def test_a_key_that_another_item_has_is_not_taken_from_it(past: Past) -> None:
+async def test_a_new_key_that_another_item_has_is_refused(past: Past) -> None:
     past.site.says("/goods", json.dumps({"items": [{"id": 1, "name": "a"}, {"sku": 1}]}))
     await past.run(GOODS)
 

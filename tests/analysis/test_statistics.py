@@ -62,7 +62,7 @@ def test_a_field_of_one_value_has_one_bar() -> None:
     assert spread.histogram == (2,)
 
 
-def test_true_is_no_number_and_what_is_nested_has_fields_of_its_own() -> None:
+def test_booleans_are_not_numbers_and_nested_values_are_fields() -> None:
     figures = dataset_statistics(
         rows({"sold": True, "address": {"city": "Bern"}}, {"address": None})
     )
@@ -73,7 +73,7 @@ def test_true_is_no_number_and_what_is_nested_has_fields_of_its_own() -> None:
     assert of(figures, "address").filled == 0
 
 
-def test_many_records_are_sampled_and_it_says_so() -> None:
+def test_many_records_are_marked_as_sampled() -> None:
     figures = dataset_statistics({"data": {"n": n}} for n in range(30_000))
 
     found = of(figures, "n")
@@ -159,7 +159,7 @@ def test_conflicts_are_counted_without_the_values_of_one_record() -> None:
     assert re.findall(r"\d", found.reason) == []
 
 
-def test_reasons_without_end_are_counted_but_not_told_apart() -> None:
+def test_reasons_beyond_the_limit_are_counted_together() -> None:
     figures = quality_statistics((judged(60.0, f"reason {n}") for n in range(2_500)), most=10)
 
     assert (len(figures.reasons), figures.other_reasons) == (10, 500)

@@ -71,5 +71,5 @@ def outcome(source: str, item: Item, end: Mapping[str, Any] | Outcome) -> Outcom
 
 def keys(found: RunChanges) -> dict[str, list[str]]:
     """Return the keys by fate, without the fates of none."""
-    told = {fate.value: [one.key for one in found.of(fate)] for fate in ChangeKind}
-    return {name: some for name, some in told.items() if some}
+    shown = {fate.value: [one.key for one in found.of(fate)] for fate in ChangeKind}
+    return {name: some for name, some in shown.items() if some}

@@ -65,7 +65,7 @@ async def test_a_field_is_shown_with_its_selector_and_why_it_is_empty(
     assert check.quality.score < 100
 
 
-async def test_requests_of_the_search_and_of_the_item_are_told_apart(
+async def test_requests_of_discovery_and_item_are_listed_separately(
     tmp_path: Path, clock: VirtualClock, things: str, site: ScriptedSite
 ) -> None:
     checks = await checked(tmp_path, clock, things)
@@ -112,7 +112,7 @@ async def test_the_worst_of_several_items_decides(
     assert checks.exit_code == 3
 
 
-async def test_each_layer_tells_how_long_it_took(
+async def test_each_layer_has_its_duration(
     tmp_path: Path, clock: VirtualClock, site: ScriptedSite
 ) -> None:
     site.says("/item/0", "more")
@@ -262,9 +262,9 @@ async def test_a_record_that_is_lost_is_reported_with_the_reason(case: Path) -> 
 async def test_a_request_that_was_not_recorded_is_an_error_and_not_made(
     case: Path, site: ScriptedSite
 ) -> None:
-    told = json.loads((case / "case.json").read_text())
-    told["item"]["url"] = f"{site.url}/2"
-    (case / "case.json").write_text(json.dumps(told))
+    shown = json.loads((case / "case.json").read_text())
+    shown["item"]["url"] = f"{site.url}/2"
+    (case / "case.json").write_text(json.dumps(shown))
 
     (difference,) = (await replay_case(case)).differences
 

@@ -97,23 +97,21 @@ async def test_a_run_with_transcripts_makes_the_requests_of_the_plan(tmp_path: P
     assert plan.requests == pytest.approx(requests, rel=0.1)
 
 
-async def test_a_list_that_goes_on_is_at_least_as_long_as_what_was_seen(
-    tmp_path: Path, clock: VirtualClock
-) -> None:
+async def test_a_list_that_continues_is_a_lower_bound(tmp_path: Path, clock: VirtualClock) -> None:
     async with PracticeWeb(WebOptions(items=200), clock=clock) as site:
         chosen = options_for(site, inventory="search", rows=20)
 
         plan = await plan_of(tmp_path, clock, "n8n", set=chosen)
 
-    told = plan.as_dict()
+    shown = plan.as_dict()
     assert plan.certainty is Certainty.AT_LEAST
-    assert (told["items"], told["seconds"], told["requests"]) == (None, None, None)
-    assert told["items_at_least"] == 60  # robots.txt and one question come before three pages
+    assert (shown["items"], shown["seconds"], shown["requests"]) == (None, None, None)
+    assert shown["items_at_least"] == 60  # robots.txt and one question come before three pages
     assert plan.notes
     assert plan.spent == 5 + 30
 
 
-async def test_a_limit_beyond_what_was_seen_is_planned_for_in_full(
+async def test_a_limit_beyond_the_discovered_items_is_planned_in_full(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with PracticeWeb(WebOptions(items=200), clock=clock) as site:
@@ -231,7 +229,7 @@ def test_a_list_that_was_tried_whole_is_certain() -> None:
     assert uncertainty(costing([1, 4] * 4), 8, rate_of) == 0
 
 
-def test_what_a_domain_without_a_limit_costs_does_not_matter() -> None:
+def test_requests_to_an_unlimited_domain_add_no_uncertainty() -> None:
     assert uncertainty(costing([1, 9] * 6, "free.test"), 300, rate_of) == 0
 
 
@@ -272,7 +270,7 @@ def tried(costs: Mapping[str, int]) -> Iterator[int]:
             return
 
 
-def test_of_twenty_catalogues_nineteen_are_foretold_within_a_tenth() -> None:
+def test_nineteen_of_twenty_plans_are_within_a_tenth() -> None:
     catalogues = [requests_of_each(seed) for seed in range(SEEDS)]
 
     off = [fmean(tried(costs)) / fmean(costs.values()) - 1 for costs in catalogues]

@@ -83,7 +83,7 @@ def test_a_wrapper_of_the_whole_page_is_not_a_side_column() -> None:
     assert (len(group.nodes), group.is_aside) == (12, False)
 
 
-def test_a_row_is_an_item_whatever_its_class_says_of_its_look() -> None:
+def test_a_class_for_the_look_of_a_row_is_ignored() -> None:
     rows = "".join(row(cells, ' class="forum_header_border"') for cells in RELEASES)
     menu = "".join(f'<li><a href="/c/{n}">Part {n}</a></li>' for n in range(30))
 
@@ -260,7 +260,7 @@ async def test_a_doubtful_choice_has_a_warning(clock: VirtualClock, body: str, c
     assert code in codes(await proposed(body, clock))
 
 
-async def test_the_stated_count_of_a_right_list_is_no_reason_to_warn(clock: VirtualClock) -> None:
+async def test_a_stated_count_that_fits_is_not_a_warning(clock: VirtualClock) -> None:
     proposal = await proposed(f"<main>{cards(12)}</main><p>Items 1 - 12 of 532</p>", clock)
 
     assert "stated_count" not in codes(proposal)

@@ -108,7 +108,7 @@ def fill_shop(site: ScriptedSite) -> None:
         site.says(f"/p/{n}", DETAIL.format(n=n, ld=LD.format(n=n)), headers=html)
 
 
-async def test_the_items_are_told_from_menus_and_brands(
+async def test_items_are_distinguished_from_menus_and_brands(
     tmp_path: Path, clock: VirtualClock, site: ScriptedSite
 ) -> None:
     fill_shop(site)
@@ -124,7 +124,7 @@ async def test_the_items_are_told_from_menus_and_brands(
     assert proposal.locale == "de-DE"
 
 
-async def test_names_that_a_build_has_made_stand_in_no_selector(
+async def test_selectors_have_no_generated_names(
     tmp_path: Path, clock: VirtualClock, site: ScriptedSite
 ) -> None:
     fill_shop(site)
@@ -158,7 +158,7 @@ async def test_fields_come_from_json_ld_tables_and_meta(
     }
 
 
-async def test_a_proposed_manifest_reads_what_was_promised(
+async def test_a_proposed_manifest_reads_the_proposed_values(
     tmp_path: Path, clock: VirtualClock, site: ScriptedSite
 ) -> None:
     fill_shop(site)
@@ -203,7 +203,7 @@ async def test_several_of_a_kind_are_a_list_even_where_the_first_item_has_none(
     assert not by_text["Satz 0"]
 
 
-async def test_a_page_that_is_no_list_is_an_item_itself(
+async def test_a_page_without_a_list_is_one_item(
     tmp_path: Path, clock: VirtualClock, site: ScriptedSite
 ) -> None:
     page = "<html><body><h1>One</h1><dl><dt>Size</dt><dd>12</dd></dl></body></html>"
@@ -215,7 +215,7 @@ async def test_a_page_that_is_no_list_is_an_item_itself(
     assert record == {"title": "One", "size": 12}
 
 
-async def test_what_is_neither_html_nor_json_is_refused(
+async def test_other_content_than_html_and_json_is_refused(
     tmp_path: Path, clock: VirtualClock, site: ScriptedSite
 ) -> None:
     site.says("/data", "a,b", headers={"content-type": "text/csv"})

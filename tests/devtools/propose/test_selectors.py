@@ -61,7 +61,7 @@ def test_elements_are_found_together_and_no_others() -> None:
         (["Oslo"], "en", None),
     ],
 )
-def test_a_value_is_what_it_can_be_read_as_without_a_guess(
+def test_a_type_is_chosen_only_if_all_values_can_be_read(
     values: list[str], locale: str | None, kind: str | None
 ) -> None:
     assert kind_of("field", values, locale) == kind
@@ -129,7 +129,7 @@ def test_addresses_become_names_of_sources(url: str, name: str) -> None:
         ("<a href='/2'>Two</a>", None),
     ],
 )
-def test_how_a_list_goes_on_is_found(html: str, pages: dict[str, object] | None) -> None:
+def test_the_pagination_of_a_list_is_found(html: str, pages: dict[str, object] | None) -> None:
     page = Page("http://x.test/l", 200, {}, f"<body>{html}</body>".encode())
 
     assert find_pages(page, 10) == pages
