@@ -95,25 +95,6 @@ async def test_an_empty_domain_means_this_host_only() -> None:
     assert await sent_after("https://example.com/", cookies, "https://www.example.com/") == "none"
 
 
-async def test_all_cookies_of_one_name_are_sent_the_longest_path_first() -> None:
-    cookies = ["a=root; Path=/", "a=deep; Path=/shop/cart", "b=2; Path=/", "a=shop; Path=/shop"]
-    setting = "https://example.com/"
-
-    assert await sent_after(setting, cookies, f"{setting}shop/cart/1") == (
-        "a=deep; a=shop; a=root; b=2"
-    )
-    assert await sent_after(setting, cookies, f"{setting}shop") == "a=shop; a=root; b=2"
-    assert await sent_after(setting, cookies, setting) == "a=root; b=2"
-
-
-async def test_cookies_of_one_name_for_host_and_domain_are_both_sent() -> None:
-    cookies = ["a=all; Domain=example.com; Path=/", "a=own; Path=/"]
-    setting = "https://www.example.com/"
-
-    assert await sent_after(setting, cookies, setting) == "a=own; a=all"
-    assert await sent_after(setting, cookies, "https://other.example.com/") == "a=all"
-
-
 async def test_a_secure_cookie_of_the_same_name_stays_out_of_plain_http() -> None:
     cookies = ["a=open; Path=/", "a=closed; Path=/x; Secure"]
 

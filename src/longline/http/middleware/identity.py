@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from http.cookies import Morsel
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -92,7 +91,7 @@ class IdentityMiddleware(Middleware):
 
     def _with_cookies(self, request: Request, jar: CookieJar) -> Request:
         try:
-            matching = jar.matching(URL(request.url))
+            matching = jar.filter_cookies(URL(request.url)).values()
         except ValueError:
             return request  # the transport raises the error
         if not matching:
@@ -143,38 +142,11 @@ _DOMAIN = re.compile(r";\s*domain\s*(?:=\s*([^;]*))?(?=;|$)", re.IGNORECASE)
 
 
 class CookieJar(aiohttp.CookieJar):
-    """A cookie jar that sends each value unchanged, and all cookies of one name."""
+    """A cookie jar that sends each value unchanged; of one name, the most specific cookie."""
 
     def _build_morsel(self, cookie: Morsel[str]) -> Morsel[str]:
         # The library would quote unusual values, which no browser does.
         return cookie
-
-    def matching(self, url: URL) -> list[Morsel[str]]:
-        """Return the cookies to send to a URL, the longest paths first (RFC 6265 5.4).
-
-        Of equal paths the cookie of the more specific domain comes first, then the older one.
-        """
-        chosen = self.filter_cookies(url)  # one per name: the most specific
-        if not chosen:
-            return []
-        host, is_secure = url.raw_host or "", url.scheme in {"https", "wss"}
-        domains = list(accumulate(reversed(host.split(".")), lambda right, left: f"{left}.{right}"))
-        if host not in domains or _is_ip_address(host):
-            domains = [host]
-        paths = list(accumulate(url.path.split("/"), lambda left, right: f"{left}/{right}"))
-        found: list[Morsel[str]] = []
-        for path in reversed(paths):
-            for domain in reversed(domains):
-                for name, cookie in self._cookies.get((domain, path), {}).items():
-                    is_elsewhere = (
-                        domain != host and (domain, path, name) in self._host_only_cookies
-                    )
-                    is_deeper = len(cookie["path"]) > len(url.path)
-                    if not (is_elsewhere or is_deeper or (cookie["secure"] and not is_secure)):
-                        found.append(cookie)
-        if len({cookie.key for cookie in found}) > len(chosen):  # over the size of a header
-            return list(chosen.values())
-        return found
 
 
 def checked_set_cookie(line: str, host: str) -> str | None:
