@@ -105,7 +105,6 @@ def test_a_name_without_a_value_is_said() -> None:
         ({"actions": [{"wait": 61}]}, "60"),
         ({"actions": [{"wait": "<"}]}, "'<' CSS"),
         ({"pages": [{"match": "["}]}, "'['"),
-        ({"pages": [{"match": "a"}, {"match": "a"}]}, "pages"),
         ({"block": ["pictures"]}, "'pictures'"),
         ({"block": ["document"]}, "document"),
         ({"evaluate": "1"}, "'evaluate'"),

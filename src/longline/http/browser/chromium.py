@@ -280,7 +280,6 @@ class Tabs:
         self._starting = asyncio.Lock()
         self._chromium: Chromium | None = None
         self._retired: list[Chromium] = []
-        self.subrequests = 0
 
     async def open(self, request: Request, usage: Usage) -> BrowserPage:
         """Return the rendered page of a URL.
@@ -366,7 +365,6 @@ class Tabs:
             await self._keep_failed(tab, request, usage)
             raise
         finally:
-            self.subrequests += traffic.subrequests
             await traffic.stop()
             if not self._options.keeps_cookies:
                 with suppress(PlaywrightError):

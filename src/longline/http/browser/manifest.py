@@ -17,8 +17,6 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
-    field_validator,
-    model_validator,
 )
 from selectolax.lexbor import LexborHTMLParser
 
@@ -150,11 +148,11 @@ def action_text(action: Action) -> str:
 
 RESOURCE_TYPES = frozenset(
     {
-        *("document", "stylesheet", "image", "media", "font", "script", "xhr", "fetch"),
+        *("stylesheet", "image", "media", "font", "script", "xhr", "fetch"),
         *("texttrack", "eventsource", "websocket", "manifest", "ping", "other"),
     }
 )
-"""Types of requests, as the browser names them."""
+"""Types of requests, as the browser names them, besides `document`."""
 TRACKERS = "trackers"
 """The word in `block` for known trackers."""
 BLOCKED = ("image", "media", "font", TRACKERS)
@@ -224,20 +222,6 @@ class BrowserSpec(Steps):
     """Start a new browser after this many pages, which frees memory."""
     screenshots: int = Field(default=20, ge=0, le=1000)
     """Maximum number of failed pages that are kept, as screenshot and HTML."""
-
-    @field_validator("pages")
-    @classmethod
-    def _no_page_twice(cls, pages: tuple[PageSteps, ...]) -> tuple[PageSteps, ...]:
-        patterns = [one.match for one in pages]
-        if twice := {one for one in patterns if patterns.count(one) > 1}:
-            raise invalid(f"{min(twice)!r} occurs twice in pages; only the first would apply")
-        return pages
-
-    @model_validator(mode="after")
-    def _documents_load(self) -> BrowserSpec:
-        if "document" in self.block:
-            raise invalid("block: a page cannot load without documents; block hosts instead")
-        return self
 
     def steps_for(self, url: str) -> Steps:
         """Return the steps for a URL."""

@@ -142,7 +142,6 @@ class Traffic:
     headers: Mapping[str, str]
     permit: Permit | None = None
     main: Response | None = None
-    subrequests: int = 0
     failure: LonglineError | None = None
     """Why a request of the page was not sent; the page is incomplete without it."""
     documents: int = 0
@@ -186,7 +185,7 @@ class Traffic:
             self._open.add(request)
         if request.redirected_from is not None:
             # The browser follows these by itself.
-            self._count()
+            self.usage.requests += 1
             self._hops.append(request.url)
 
     def _on_finish(self, request: Request) -> None:
@@ -231,7 +230,7 @@ class Traffic:
                 and await self._is_permitted(request)
                 and await self._acquire_slot(request.url)
             ):
-                self._count()
+                self.usage.requests += 1
                 await route.continue_()
             else:
                 await route.abort("blockedbyclient")
@@ -248,10 +247,6 @@ class Traffic:
             self.failure = self.failure or error
             return False
         return True
-
-    def _count(self) -> None:
-        self.subrequests += 1
-        self.usage.requests += 1
 
     async def _acquire_slot(self, url: str) -> bool:
         """Wait for the rate limit of a host; return False when the request must not be sent."""

@@ -51,11 +51,6 @@ class BrowserTransport(Middleware):
         self._before = before_subrequest
         self._tabs: Tabs | None = None
 
-    @property
-    def subrequests(self) -> int:
-        """The number of requests that pages have made."""
-        return self._tabs.subrequests if self._tabs else 0
-
     async def __call__(self, request: Request, usage: Usage) -> Page:
         if not request.is_rendered:
             return await self._http(request, usage)
