@@ -6,6 +6,7 @@ import codecs
 import csv
 import errno
 import gzip
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -261,23 +262,9 @@ def compressed(target: BinaryIO, compression: str | None) -> Iterator[BinaryIO]:
             yield cast("BinaryIO", file)
     else:
         pa = load_pyarrow("parquet", "zstd")
-        with pa.CompressedOutputStream(_KeptOpen(target), "zstd") as file:
+        # Closing it closes its file, and the caller still has to sync the target to disk.
+        with (
+            os.fdopen(os.dup(target.fileno()), "wb") as copy,
+            pa.CompressedOutputStream(copy, "zstd") as file,
+        ):
             yield file
-
-
-class _KeptOpen:
-    """A file that stays open when pyarrow closes it: the caller still has to sync it to disk."""
-
-    closed = False
-
-    def __init__(self, target: BinaryIO) -> None:
-        self._target = target
-
-    def write(self, content: bytes) -> int:
-        return self._target.write(content)
-
-    def flush(self) -> None:
-        self._target.flush()
-
-    def close(self) -> None:
-        pass

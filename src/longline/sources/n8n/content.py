@@ -177,10 +177,8 @@ def list_images(
         if url is None:
             note("images", f"cannot be resolved: {reference['address']:.80}")
             continue
-        image = images.setdefault(url, {"url": url, "alt": "", "found_in": []})
+        image = _add_place(images, url, {"url": url, "alt": ""}, reference["found_in"])
         image["alt"] = image["alt"] or reference["alt"]
-        if reference["found_in"] not in image["found_in"]:
-            image["found_in"].append(reference["found_in"])
     return list(images.values())
 
 
@@ -190,10 +188,17 @@ def list_videos(references: Iterable[Mapping[str, str]]) -> list[dict[str, Any]]
     for reference in references:
         key = reference["id"]
         url = f"https://www.youtube.com/watch?v={key}"
-        video = videos.setdefault(key, {"id": key, "url": url, "found_in": []})
-        if reference["found_in"] not in video["found_in"]:
-            video["found_in"].append(reference["found_in"])
+        _add_place(videos, key, {"id": key, "url": url}, reference["found_in"])
     return list(videos.values())
+
+
+def _add_place(
+    media: dict[str, dict[str, Any]], key: str, entry: dict[str, Any], place: str
+) -> dict[str, Any]:
+    found = media.setdefault(key, {**entry, "found_in": []})
+    if place not in found["found_in"]:
+        found["found_in"].append(place)
+    return found
 
 
 def _resolve(url: str, files: Mapping[str, str], page_url: str) -> str | None:
