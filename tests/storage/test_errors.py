@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from longline.core.errors import StoreBusy, StoreFull
+from longline.core.errors import StoreBusy, StoreDamaged, StoreFull
 from longline.core.model import ItemState
 from longline.storage.database import Database, open_database
 from longline.storage.query import RecordQuery
@@ -124,3 +124,17 @@ async def test_a_closed_store_says_so(address: str) -> None:
 
     with pytest.raises(RuntimeError, match="closed"):
         await store.records.create(record("1"), at=EPOCH)
+
+
+async def test_a_value_that_is_not_json_is_reported_as_damage(
+    database: Database, store: Store, path: Path
+) -> None:
+    await store.records.create(record("1"), at=EPOCH)
+    await database.write(
+        lambda connection: connection.exec_driver_sql("UPDATE records SET data = '{'")
+    )
+
+    with pytest.raises(StoreDamaged) as raised:
+        await store.records.list(RecordQuery())
+
+    assert str(path) in str(raised.value)

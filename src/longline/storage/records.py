@@ -13,7 +13,6 @@ from sqlalchemy import (
     RowMapping,
     Text,
     bindparam,
-    delete,
     func,
     insert,
     select,
@@ -24,7 +23,7 @@ from sqlalchemy import (
 from longline.core.errors import BadOption, UnknownRecord
 from longline.core.json import FieldDiff, diff_json, is_same_json, json_value_at
 from longline.core.model import Quality, Record
-from longline.storage.bulk import BulkInsert, as_json, sanitize_key
+from longline.storage.bulk import BulkInsert, BulkUpsert, as_json, sanitize_key
 from longline.storage.database import Repository, Row, plain_rows, reads, writes
 from longline.storage.enrichment import enrichments_of
 from longline.storage.query import RecordQuery, path_of, select_records
@@ -491,12 +490,9 @@ def _diff_versions(source: str, key: str, first: Version | None, last: Version) 
 RecordVersion = tuple[int, int]
 """The id of a record, and its version."""
 _CURSOR_PAGE = 500
-_OF_RECORDS = (
-    export_marks.c.name == bindparam("b_name"),
-    export_marks.c.record_id.in_(bindparam("b_ids", expanding=True)),
+_SAVE_CURSORS = BulkUpsert(
+    export_marks, ("name", "record_id", "version"), key=("name", "record_id")
 )
-_WRITTEN = select(export_marks.c.record_id, export_marks.c.version).where(*_OF_RECORDS)
-_REMOVE = delete(export_marks).where(*_OF_RECORDS)
 
 
 class ExportCursors(Repository):
@@ -509,11 +505,12 @@ class ExportCursors(Repository):
         """
         left = iter(rows)
         while page := list(islice(left, _CURSOR_PAGE)):
-            parameters = {"b_name": name, "b_ids": [row["id"] for row in page]}
+            query = select(export_marks.c.record_id, export_marks.c.version).where(
+                export_marks.c.name == name,
+                export_marks.c.record_id.in_([row["id"] for row in page]),
+            )
             with self._database.snapshot() as connection:
-                written = {
-                    row.record_id: row.version for row in connection.execute(_WRITTEN, parameters)
-                }
+                written = {row.record_id: row.version for row in connection.execute(query)}
             yield from (row for row in page if written.get(row["id"]) != row["version"])
 
     @writes
@@ -521,9 +518,8 @@ class ExportCursors(Repository):
         """Save what was written, all of it or nothing."""
         left = iter(versions)
         while page := dict(islice(left, _CURSOR_PAGE)):
-            connection.execute(_REMOVE, {"b_name": name, "b_ids": list(page)})
             rows = [
                 {"name": name, "record_id": record, "version": version}
                 for record, version in page.items()
             ]
-            connection.execute(insert(export_marks), rows)
+            _SAVE_CURSORS.run(connection, rows)
