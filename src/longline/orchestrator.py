@@ -10,9 +10,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, Self, TypeVar, overload
@@ -439,7 +438,7 @@ class Orchestrator:
 
     def handling_signals(
         self, on_stop: Callable[[], None] | None = None
-    ) -> contextlib.AbstractContextManager[None]:
+    ) -> AbstractContextManager[None]:
         """Call `interrupt` on the first SIGINT or SIGTERM, and exit immediately on a later one.
 
         Args:

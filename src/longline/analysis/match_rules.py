@@ -53,6 +53,8 @@ def _tolerance(value: Any) -> Any:
         if amount is None or name in found:
             raise invalid(f"{_TOLERANCE}; a list has one of each")
         found[name] = amount
+    if not found:
+        raise invalid(_TOLERANCE)
     return found
 
 

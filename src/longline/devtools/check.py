@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 from multidict import CIMultiDict
 
-from longline.analysis.reextract import diff_stored
+from longline.analysis.reextract import ReplayClock, diff_stored
 from longline.config.job_spec import JobSpec
 from longline.core.clock import Clock
 from longline.core.errors import BadFile, DestinationUnwritable, DiscoveryFailed
@@ -261,19 +261,6 @@ _LEFT_OUT = frozenset(  # secrets, and headers that describe the body as it was 
 _SOURCE_FILES = (".yaml", ".yml", ".py")
 
 
-class FixedClock(Clock):
-    """Always the same time, so that dates are the same in every replay."""
-
-    def __init__(self, now: float) -> None:
-        self._now = now
-
-    def now(self) -> float:
-        return self._now
-
-    async def sleep(self, seconds: float) -> None:
-        del seconds
-
-
 class RecordedResponses(Middleware):
     """Returns the recorded responses of each request in order, and repeats the last one.
 
@@ -385,7 +372,7 @@ async def replay_case(folder: Path, source: str | None = None) -> CaseResult:
         reference = source or case["source"]
         if source is None and reference.endswith(_SOURCE_FILES):
             reference = str(folder / reference)
-        item, clock = Item(**case["item"]), FixedClock(case["at"])
+        item, clock = Item(**case["item"]), ReplayClock(case["at"])
         responses = RecordedResponses(folder, case["answers"])
         chain = RedirectMiddleware(StatusMiddleware(responses, clock))
         values = {"set": case["set"], "params": case["params"]}
