@@ -24,7 +24,6 @@ from longline.cli.options import (
     wants_json,
 )
 from longline.cli.output import (
-    MISSING,
     TextTable,
     count_text,
     duration_text,
@@ -32,7 +31,6 @@ from longline.cli.output import (
     print_facts,
     print_result,
     size_text,
-    value_text,
 )
 from longline.config.settings import prepare_home
 from longline.core.errors import MissingExtra
@@ -150,11 +148,9 @@ def _print_services(services: list[ServiceStatus], *, is_local: bool) -> None:
         table.add(
             one.name,
             health if one.is_ours else f"{health}, external",
-            _ago(one.since),
-            value_text(one.pid),
-            value_text(one.port),
-            value_text(one.version),
-            MISSING if one.memory_bytes is None else size_text(one.memory_bytes),
+            _age(one.since),
+            *(None if value is None else str(value) for value in (one.pid, one.port, one.version)),
+            None if one.memory_bytes is None else size_text(one.memory_bytes),
             one.note or _activity(one.doing) or (one.address if one.port is None else ""),
         )
     table.print()
@@ -166,13 +162,13 @@ def _activity(worker: dict[str, str] | None) -> str:
     if worker is None:
         return ""
     last_at = worker.get("last_taken_at")
-    last = f", last {_ago(float(last_at))} ago" if last_at else ""
+    last = f", last {_age(float(last_at))} ago" if last_at else ""
     processes = count_text(int(worker.get("processes", "0")), "process", "processes")
     return f"{processes}, {count_text(int(worker.get('chunks', '0')), 'chunk')}{last}"
 
 
-def _ago(at: float | None) -> str:
-    return MISSING if at is None else duration_text(max(0.0, time.time() - at))
+def _age(at: float | None) -> str:
+    return "" if at is None else duration_text(max(0.0, time.time() - at))
 
 
 # ---------------- worker

@@ -101,7 +101,8 @@ async def _demo(settings: Settings, options: WebOptions) -> int:
         report = await orchestrator.execute(on_progress=display.update)
         query = RecordQuery(job=report.job)
         request = ExportRequest(str(path), has_schema=False)
-        export(request, lambda: orchestrator.store.records.stream(query))
+        done = export(request, lambda: orchestrator.store.records.stream(query))
+        display.say(f"{done.records} records exported to {path}\n")
         path.chmod(_PRIVATE)
         return replace(report, output=str(path))
 
@@ -122,7 +123,6 @@ def _print_demo(web: PracticeWeb, report: JobReport, home: Path) -> None:
     requests = tally.requests + tally.youtube
     click.echo(f"  the site  received {requests} requests, returned {tally.rate_limited} 429s")
     click.echo(f"            and these faults: {faults or 'none'}")
-    click.echo(f"  export    {report.output}")
     click.echo("\nNext steps:")
     next_steps = {
         "list the records": f"longline records list --home {home}",
