@@ -78,6 +78,15 @@ class _Group:
         # Shielded: one waiter may be cancelled while others go on.
         return asyncio.shield(self.written).__await__()
 
+    def settle(self, writing: asyncio.Future[None]) -> None:
+        """Pass on the result of the write."""
+        error = writing.exception()
+        if error is None:
+            self.written.set_result(None)
+        else:
+            self.written.set_exception(error)
+            self.written.exception()  # marks it as retrieved, even if nothing awaits it
+
 
 class _Draft(NamedTuple):
     """A compressed record; `head` is its HTTP head, for a revisit record in its place."""
@@ -103,8 +112,6 @@ class Archive:
         self._stem: str | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="longline-archive")
         self._group: _Group | None = None
-        self._writing: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
 
     def keep(self, answer: Answer) -> Awaitable[None]:
         """Add an answer; awaiting the result waits until it survives the end of this process.
@@ -113,12 +120,14 @@ class Archive:
         """
         if self._group is None:
             self._group = _Group()
+            asyncio.get_running_loop().call_later(_GATHERING, self._write_group)
         group = self._group
         if not isinstance(answer.result, FetchError):
             # A copy without the parsed tree, which is many times as large as the body.
             answer = replace(answer, result=replace(answer.result))
         group.answers.append(answer)
-        self._schedule_write()
+        if len(group.answers) >= _LARGEST_GROUP:
+            self._write_group()
         return group
 
     async def find(
@@ -146,55 +155,24 @@ class Archive:
 
     async def close(self) -> None:
         """Write what is queued, and close the files."""
-        await self._flush()
         with suppress(RuntimeError):  # the thread has ended
             await self._run_after_flush(self._close_files)
         self._thread.shutdown()
 
-    # ---------------- In the event loop
-
-    async def _flush(self) -> None:
-        """Wait until all answers are written, or have failed to be."""
-        while self._writing is not None or self._group is not None:
-            if self._writing is None:
-                self._write_group()
-            else:
-                await asyncio.wait([self._writing])
-
     async def _run_after_flush(self, work: Callable[[], T]) -> T:
-        await self._flush()
+        # The one thread does this after all writes before it.
+        self._write_group()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._translate_errors, work)
 
-    def _schedule_write(self) -> None:
-        if self._writing is not None or self._group is None:
-            return
-        if len(self._group.answers) >= _LARGEST_GROUP:
-            self._write_group()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_GATHERING, self._write_group)
-
     def _write_group(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if self._group is None:
             return
         group, self._group = self._group, None
         work = partial(self._write_answers, group.answers)
         loop = asyncio.get_running_loop()
-        self._writing = loop.run_in_executor(self._thread, self._translate_errors, work)
-        self._writing.add_done_callback(partial(self._settle, group))
-
-    def _settle(self, group: _Group, writing: asyncio.Future[None]) -> None:
-        self._writing = None
-        error = writing.exception()
-        if error is None:
-            group.written.set_result(None)
-        else:
-            group.written.set_exception(error)
-            group.written.exception()  # marks it as retrieved, even if nothing awaits it
-        self._schedule_write()
+        writing = loop.run_in_executor(self._thread, self._translate_errors, work)
+        writing.add_done_callback(group.settle)
 
     # ---------------- In the thread
 
