@@ -97,32 +97,33 @@ async def _demo(settings: Settings, options: WebOptions) -> int:
     orchestrator = Orchestrator("n8n", addresses, settings=settings, **limits)
     path = settings.home / "templates.jsonl"
 
-    async def collect() -> JobReport:
+    async def collect() -> tuple[JobReport, int]:
         report = await orchestrator.execute(on_progress=display.update)
         query = RecordQuery(job=report.job)
         request = ExportRequest(str(path), has_schema=False)
         done = export(request, lambda: orchestrator.store.records.stream(query))
-        display.say(f"{done.records} records exported to {path}\n")
         path.chmod(_PRIVATE)
-        return replace(report, output=str(path))
+        return replace(report, output=str(path)), done.records
 
     try:
-        report = await run_with_display(orchestrator, display, collect)
+        collected = await run_with_display(orchestrator, display, collect)
     finally:
         await web.stop()
-    if report is None:
+    if collected is None:
         return ExitCode.INTERRUPTED
-    print_result(report.as_dict(), lambda: _print_demo(web, report, settings.home))
+    report, records = collected
+    print_result(report.as_dict(), lambda: _print_demo(web, report, records, settings.home))
     return report.exit_code
 
 
-def _print_demo(web: PracticeWeb, report: JobReport, home: Path) -> None:
+def _print_demo(web: PracticeWeb, report: JobReport, records: int, home: Path) -> None:
     print_summary(report)
     tally = web.tally
     faults = ", ".join(f"{count} x {kind}" for kind, count in sorted(tally.faults.items()))
     requests = tally.requests + tally.youtube
     click.echo(f"  the site  received {requests} requests, returned {tally.rate_limited} 429s")
     click.echo(f"            and these faults: {faults or 'none'}")
+    click.echo(f"  export    {records} records in {report.output}")
     click.echo("\nNext steps:")
     next_steps = {
         "list the records": f"longline records list --home {home}",
