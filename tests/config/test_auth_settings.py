@@ -43,7 +43,7 @@ def problem_of(values: Any) -> str:
     with pytest.raises(BadOption) as caught:
         make_auth(values)
     assert SECRET not in str(caught.value)
-    assert SECRET not in str(caught.value.__cause__)
+    assert caught.value.__suppress_context__
     return str(caught.value)
 
 
@@ -88,9 +88,9 @@ def test_a_secret_without_hosts_is_refused(values: dict[str, Any]) -> None:
             {**LOGIN, "fields": {"who": "me", "code": SECRET}},
             "auth.login.fields: password",
         ),
-        (SECRET, "auth: kind basic bearer header query oauth2 login"),
-        ({"kind": SECRET}, "auth: kind basic bearer"),
-        ({"password": SECRET}, "auth: kind basic bearer"),
+        (SECRET, "auth:"),
+        ({"kind": SECRET}, "auth.kind: basic bearer header query oauth2 login"),
+        ({"password": SECRET}, "auth: kind"),
         ({**BEARER, "tokn": SECRET}, "auth.bearer.tokn: token"),
         ({"kind": "bearer", **HOSTS}, "auth.bearer.token:"),
         ({**BASIC, "user": "a:b"}, "auth.basic"),

@@ -8,18 +8,13 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 import orjson
-from pydantic import (
-    Field,
-    Tag,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 from yarl import URL
 
 from longline.config.identity import HEADER_NAME
 from longline.config.secrets import Hosts, Reach, SecretRef, TextOrRef, host_of, is_confidential
-from longline.config.strict_model import StrictModel, by_kind, invalid
+from longline.config.strict_model import StrictModel, invalid
 
 
 class BaseAuth(StrictModel):
@@ -177,9 +172,6 @@ def _check_css(selector: str) -> str:
     return selector
 
 
-AUTH_KINDS = ("basic", "bearer", "header", "query", "oauth2", "login")
-
-
 class BasicAuth(BaseAuth):
     """User and password in the Authorization header (RFC 7617)."""
 
@@ -256,13 +248,8 @@ class OAuth2Auth(BaseAuth):
 
 
 Auth = Annotated[
-    Annotated[BasicAuth, Tag("basic")]
-    | Annotated[BearerAuth, Tag("bearer")]
-    | Annotated[HeaderAuth, Tag("header")]
-    | Annotated[QueryAuth, Tag("query")]
-    | Annotated[OAuth2Auth, Tag("oauth2")]
-    | Annotated[LoginAuth, Tag("login")],
-    by_kind("auth", AUTH_KINDS),
+    BasicAuth | BearerAuth | HeaderAuth | QueryAuth | OAuth2Auth | LoginAuth,
+    Field(discriminator="kind"),
 ]
 """Any kind of authentication, selected by `kind`."""
 

@@ -112,11 +112,12 @@ def make_spec(values: Mapping[str, Any]) -> JobSpec:
         loc = [str(part) for part in first["loc"]]
         if first["type"] == "unknown_name":
             loc.append(first["ctx"]["name"])
-        # Of a union, pydantic names the member that it tried last.
-        problem = RATE_PROBLEM if loc[:1] == ["rate"] else describe_error(first)
-        raise BadOption(
-            "rate" if loc[:1] == ["rate"] else ".".join(loc) or "job", problem
-        ) from error
+        elif first["type"] == "union_tag_invalid":
+            loc.append("kind")
+        if loc[:1] == ["rate"]:  # of a union, pydantic names the member that it tried last
+            raise BadOption("rate", RATE_PROBLEM) from None
+        # Without the cause, which may show a secret that was written in place of a reference.
+        raise BadOption(".".join(loc) or "job", describe_error(first)) from None
     if isinstance(spec.rate, float) and not 0 < spec.rate < float("inf"):
         raise BadOption("rate", RATE_PROBLEM)
     return spec

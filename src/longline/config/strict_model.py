@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
 
 def invalid(problem: str) -> PydanticCustomError:
     """Return a validation error with this message and nothing of the input, which may be secret."""
     return PydanticCustomError("invalid", "{problem}", {"problem": problem})
-
-
-def by_kind(setting: str, kinds: Sequence[str]) -> Discriminator:
-    """Select a member of a union by its `kind`."""
-    return Discriminator(
-        _kind_of,
-        custom_error_type=f"{setting}_kind",
-        custom_error_message=f"kind must be one of {', '.join(kinds)}",
-    )
-
-
-def _kind_of(value: Any) -> str | None:
-    kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
-    return kind if isinstance(kind, str) else None
 
 
 def one_or_several(value: Any) -> Any:

@@ -23,6 +23,11 @@ _IN_YAML = {  # the types that pydantic names in terms of Python
     **dict.fromkeys(("list", "tuple", "set"), "a list such as [one, two]"),
     **dict.fromkeys(("dict", "mapping", "model"), "names and values, indented below it"),
 }
+_FIXED = {
+    "missing": "it is missing",
+    "union_tag_not_found": "its kind is missing",
+    **dict.fromkeys(("string_too_short", "too_short"), "it must not be empty"),
+}
 
 
 def describe_error(detail: Detail) -> str:
@@ -33,10 +38,10 @@ def describe_error(detail: Detail) -> str:
         return describe_unknown_key(detail["ctx"]["name"], known)
     if kind == "extra_forbidden":
         return describe_unknown_key(str(detail["loc"][-1]), ())
-    if kind == "missing":
-        return "it is missing"
-    if kind in {"string_too_short", "too_short"}:
-        return "it must not be empty"
+    if kind in _FIXED:
+        return _FIXED[kind]
+    if kind == "union_tag_invalid":
+        return f"it must be one of {detail['ctx']['expected_tags']}"
     wanted = _IN_YAML.get(kind.partition("_")[0]) if kind.endswith(_WRONG_TYPE) else None
     if wanted is not None:
         return f"it must be {wanted}"
@@ -90,7 +95,7 @@ def select_problem(error: ValidationError, tree: Node) -> FileProblem:
         loc = (*loc, best.detail["loc"][-1])
     elif kind == "unknown_name":
         loc = (*loc, best.detail["ctx"]["name"])
-    elif kind.endswith("_kind"):
+    elif kind.startswith("union_tag"):
         loc = (*loc, "kind")
     problem = describe_error(best.detail)
     return FileProblem(loc, problem, _nearest_location(tree, loc, problem))

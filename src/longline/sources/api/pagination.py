@@ -10,15 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, Tag, model_validator
+from pydantic import Field, model_validator
 
 from longline.config.expressions import JsonPath, find
-from longline.config.strict_model import StrictModel, by_kind, invalid
+from longline.config.strict_model import StrictModel, invalid
 from longline.core.errors import UnexpectedShape
 from longline.http.messages import Page
 from longline.sources.api.records import describe_value, digest
 
-PAGINATION_KINDS = ("page", "offset", "cursor", "link", "next", "graphql")
 Into = Literal["query", "body", "variables"]
 # <url>; name=value; name="a \"quoted\" value", <next url>; …
 _LINK = re.compile(
@@ -113,13 +112,8 @@ class ByGraphql(Paging):
 
 
 Pagination = Annotated[
-    Annotated[ByPage, Tag("page")]
-    | Annotated[ByOffset, Tag("offset")]
-    | Annotated[ByCursor, Tag("cursor")]
-    | Annotated[ByLink, Tag("link")]
-    | Annotated[ByNext, Tag("next")]
-    | Annotated[ByGraphql, Tag("graphql")],
-    by_kind("pagination", PAGINATION_KINDS),
+    ByPage | ByOffset | ByCursor | ByLink | ByNext | ByGraphql,
+    Field(discriminator="kind"),
 ]
 """Any kind of pagination, selected by `kind`."""
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from longline.config.expressions import JsonPath, fill, find, names_in
 from longline.config.identity import Headers
-from longline.config.strict_model import StrictModel, by_kind, invalid
+from longline.config.strict_model import StrictModel, invalid
 from longline.http.browser.manifest import Selector
 from longline.sources.html.places import (
     Links,
@@ -26,7 +26,6 @@ from longline.sources.html.places import (
 )
 from longline.sources.manifest import check_url
 
-PAGES_KINDS = ("next", "numbered", "offset", "more", "click")
 MAX_PAGES = 1000
 _NUMBER = re.compile(r"\d+")
 
@@ -163,14 +162,8 @@ def _expand_pages(value: Any) -> Any:
 
 
 Pagination = Annotated[
-    Annotated[
-        Annotated[NextPages, Tag("next")]
-        | Annotated[NumberedPages, Tag("numbered")]
-        | Annotated[OffsetPages, Tag("offset")]
-        | Annotated[MorePages, Tag("more")]
-        | Annotated[ClickPages, Tag("click")],
-        by_kind("pages", PAGES_KINDS),
-    ],
+    NextPages | NumberedPages | OffsetPages | MorePages | ClickPages,
+    Field(discriminator="kind"),
     BeforeValidator(_expand_pages),
 ]
 """How a list continues; a plain text is the selector of the link to the next page.
