@@ -1,4 +1,4 @@
-"""Enqueue the new questions of a task, and drop those that no record asks any more."""
+"""Enqueue the new questions of a task, and drop the ones that no record asks any more."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class EventLog(Repository):
 
     @reads
     def statistics(self, connection: Connection, job: str) -> dict[str, float]:
-        """Return the statistics of a job by name; those that are zero may be absent."""
+        """Return the statistics of a job by name; zero ones may be absent."""
         query = select(statistics.c.name, statistics.c.value).where(statistics.c.job_id == job)
         return {row.name: row.value for row in connection.execute(query)}
 

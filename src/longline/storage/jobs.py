@@ -200,7 +200,7 @@ class Jobs(Repository):
         dead: Sequence[str],
     ) -> bool:
         """Lease the discovery of a job; False when a live process has it or it is done."""
-        taken = connection.execute(
+        leased = connection.execute(
             update(jobs)
             .where(
                 jobs.c.id == job,
@@ -214,7 +214,7 @@ class Jobs(Repository):
             )
             .values(discovery_owner=owner, discovery_until=until)
         )
-        return taken.rowcount == 1
+        return leased.rowcount == 1
 
     @writes
     def leave_discovery(self, connection: Connection, job: str, owner: str) -> None:
@@ -335,7 +335,7 @@ class Jobs(Repository):
     ) -> T:
         """Pass the items of two jobs to `consume`, in bounded memory and on one snapshot.
 
-        The items of the newer job come first, then those that only the older one had.
+        The items of the newer job come first, then those of the older one alone.
         """
         return await self._database.read(
             lambda connection: consume(_compare_items(connection, pair))
