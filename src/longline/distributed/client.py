@@ -26,10 +26,8 @@ from longline.distributed.registry import (
     open_progress_redis,
 )
 from longline.distributed.supervisor import is_permanent
-from longline.engine.discovery import WAITED
 from longline.engine.owner import describe_owner
 from longline.engine.progress import SiteProgress, progress_of
-from longline.storage.queue.chunks import ClusterJobStatus
 from longline.storage.queue.tasks import Task
 from longline.storage.store import Store
 
@@ -49,79 +47,43 @@ _ACTIVE = (JobState.PENDING, JobState.RUNNING)
 
 
 class Stalls:
-    """Detects that no items of a job are found or finished any more; one object per run."""
+    """Detects that no item of a job is finished although some are due; one object per run."""
 
     def __init__(self, store: Store, clock: Clock, job: str) -> None:
         self._store = store
         self._clock = clock
         self._job = job
-        self._finishing = _Stall("nothing has ended")
-        self._finding = _Stall("nothing has been found")
-
-    async def check(self) -> str:
-        """Return a sentence while the job is stalled, the same one until it moves; or "".
-
-        A job whose items are all deferred is not stalled, nor one whose discovery only waits.
-
-        Raises:
-            UnknownJob: it was deleted.
-        """
-        now, counts = self._clock.now(), await self._store.queue.counts(self._job)
-        status = await self._store.chunks.status(self._job)
-        finished = sum(counts[state] for state in FINAL_STATES)
-        cause = await self._unfinished(counts, status)
-        unfinished = self._finishing.check(finished, now, cause)
-        cursor = (await self._store.jobs.get(self._job)).cursor
-        waited = (await self._store.events.statistics(self._job)).get(WAITED, 0.0)
-        found = (sum(counts.values()), finished, cursor)
-        discoverer = ""
-        if status.is_discovering:
-            owner = status.discoverer
-            is_missing = owner is None or status.needs_discoverer(await self._store.now())
-            discoverer = f"{describe_owner(owner or '')} discovers"
-            discoverer = "no worker discovers" if is_missing else discoverer
-        unfound = self._finding.check(found, now - waited, discoverer)
-        return unfinished or unfound
-
-    async def _unfinished(self, counts: Mapping[ItemState, int], status: ClusterJobStatus) -> str:
-        """Return where the items are that should be finished; "" when there are none."""
-        if leased := counts[ItemState.LEASED]:
-            owners = await self._store.queue.owners(self._job)
-            names = sorted({describe_owner(one) for one in owners if one != status.discoverer})
-            more = len(names) - _MAX_NAMED
-            holders = ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
-            return f"{_item_count(leased)} in hand of {holders}"
-        due = await self._store.queue.next_due(self._job)
-        if due is None or due > await self._store.now():
-            return ""
-        return f"{_item_count(counts[ItemState.QUEUED])} queued, and no worker takes one"
-
-
-class _Stall:
-    """How long a value has not changed, and whether that is long for it."""
-
-    def __init__(self, words: str) -> None:
-        self._words = words
-        self._value: object = None
+        self._finished: int | None = None
         self._since = 0.0
         self._slowest = 0.0
         self._sentence = ""
 
-    def check(self, value: object, now: float, cause: str) -> str:
-        """Return a sentence when `value` has not changed for long; without a `cause`, none."""
-        has_changed = value != self._value
-        if has_changed and self._value is not None:
+    async def check(self) -> str:
+        """Return a sentence while the job is stalled, the same one until it moves; or ""."""
+        now, counts = self._clock.now(), await self._store.queue.counts(self._job)
+        finished = sum(counts[state] for state in FINAL_STATES)
+        cause = await self._cause(counts)
+        has_moved = finished != self._finished
+        if has_moved and self._finished is not None:
             self._slowest = max(self._slowest, now - self._since)
-        if has_changed or not cause:
-            self._value, self._since, self._sentence = value, now, ""
+        if has_moved or not cause:
+            self._finished, self._since, self._sentence = finished, now, ""
         seconds = now - self._since
         if not self._sentence and seconds >= max(_STALLED_AFTER, _SLOWER * self._slowest):
-            self._sentence = f"{self._words} for {seconds:.0f} s: {cause}"
+            self._sentence = f"nothing has ended for {seconds:.0f} s: {cause}"
         return self._sentence
 
-
-def _item_count(count: int) -> str:
-    return "1 item is" if count == 1 else f"{count} items are"
+    async def _cause(self, counts: Mapping[ItemState, int]) -> str:
+        """Return where the items are that should be finished; "" when all are deferred."""
+        if leased := counts[ItemState.LEASED]:
+            owners = await self._store.queue.owners(self._job)
+            names = sorted({describe_owner(owner) for owner in owners})
+            more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+            return f"{leased} items are leased by {', '.join(names[:_MAX_NAMED])}{more}"
+        due = await self._store.queue.next_due(self._job)
+        if due is None or due > await self._store.now():
+            return ""
+        return f"{counts[ItemState.QUEUED]} items are queued, and no worker takes one"
 
 
 class ClusterEngine:

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
-from longline.core.clock import Clock, WaitTimer
+from longline.core.clock import Clock
 from longline.core.errors import (
     BudgetSpent,
     CircuitOpen,
@@ -25,7 +25,7 @@ from longline.core.model import Cursor, Item
 from longline.engine.extractor import Collector, ends_process, no_stray_cancellation
 from longline.engine.owner import dead_among
 from longline.engine.pause_policy import TimeLimit
-from longline.engine.runtime import HEARTBEAT, LEASE, in_background
+from longline.engine.runtime import LEASE
 from longline.http.errors import RobotsDisallowed
 from longline.sources.base import Visit
 from longline.storage.events import event_row
@@ -36,8 +36,6 @@ LARGEST_BATCH = 200
 """Items that are enqueued in one transaction."""
 IDLE_POLL = 0.5
 """Seconds between two checks whether other processes have left something to do."""
-WAITED = "discovery_waited"
-"""The statistic of a job for the seconds that its discovery has only waited."""
 _SILENT = (FailureKind.NETWORK, FailureKind.TIMEOUT)
 _BATCH_SECONDS = 0.25  # that found items wait for others
 
@@ -146,16 +144,13 @@ class Discovery:
         self._time_limit = time_limit
         self.failure: LonglineError | None = None
         """Why not all could be found."""
-        self._waiting = WaitTimer()
 
     async def run(self, job: str) -> None:
         """Discover, unless another process does, until all items are found."""
-        context = log_context(job=job, source=self._collector.source.name)
         try:
-            async with in_background(self._count_waits(job)):
-                with context:
-                    while not self._is_stopped() and await self._discover(job):
-                        pass
+            with log_context(job=job, source=self._collector.source.name):
+                while not self._is_stopped() and await self._discover(job):
+                    pass
         finally:
             self._on_found()
 
@@ -168,7 +163,6 @@ class Discovery:
             return False
         source = self._collector.source
         visit = self._collector.visit(cursor=(await self._store.jobs.get(job)).cursor)
-        visit.usage.waiting = self._waiting
         try:
             async with self._timed():
                 with no_stray_cancellation():
@@ -230,19 +224,8 @@ class Discovery:
             return False
         if self._time_limit is not None:  # after it, the next discovery ends immediately
             wait = min(wait, self._time_limit.left(self._clock.now()))
-        with self._waiting:
-            await self._clock.sleep(max(wait, IDLE_POLL))
+        await self._clock.sleep(max(wait, IDLE_POLL))
         return True
-
-    async def _count_waits(self, job: str) -> None:
-        """Update the statistic of waits, so that a waiting discovery does not look stalled."""
-        counted = 0.0
-        while True:
-            await self._clock.sleep(HEARTBEAT)
-            waited = self._waiting.seconds()
-            if waited > counted:
-                await self._store.events.add_statistics(job, {WAITED: waited - counted})
-                counted = waited
 
     async def _enqueue_all(self, job: str, visit: Visit) -> None:
         async def enqueue(batch: Batch) -> bool:
