@@ -427,11 +427,11 @@ class RecordItems:
 
     Args:
         place: the URL of records that have none.
-        key: the field that identifies a record, or a function; None for the default fields.
+        key: returns what identifies a record; None for the default fields.
         visit: receives the notes.
     """
 
-    def __init__(self, place: str, key: str | KeyFunction | None, visit: Visit) -> None:
+    def __init__(self, place: str, key: KeyFunction | None, visit: Visit) -> None:
         self._place = place
         self._key = key
         self._visit = visit
@@ -465,7 +465,7 @@ class RecordItems:
     def _key_of(self, data: Mapping[str, Any]) -> str | None:
         if self._key is None:
             return first_key_field(data)
-        value = data.get(self._key) if isinstance(self._key, str) else self._key(data)
+        value = self._key(data)
         if value in (None, "", [], {}):
             raise LookupError("the key field is empty")
         return str(value)

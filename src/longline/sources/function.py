@@ -15,10 +15,9 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import aclosing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, create_model
 
@@ -28,7 +27,6 @@ from longline.core.threads import Threads
 from longline.http.messages import Page
 from longline.limits.retry import RetryHandler, translate_error
 from longline.sources.base import (
-    KeyFunction,
     Options,
     RecordItems,
     RecordSource,
@@ -135,68 +133,33 @@ class ThreadFetch:
 _INJECTED = ("fetch", "session")
 _ITEM_PARAMETERS = ("item", "url")
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-Items = Iterable[Any] | Callable[[], Any]
-"""Items, URLs, or pairs of key and URL; or a function that returns them."""
+_ATTEMPTS = 3  # of a function that sends its own requests
 
 
-def function_source(
-    function: Callable[..., Any],
-    *,
-    name: str | None = None,
-    key: str | KeyFunction | None = None,
-    items: Items | None = None,
-    rate: float | Literal["auto"] | None = 2.0,
-    burst: int = 5,
-    attempts: int = 3,
-    timeout: float | None = None,
-) -> type[Source]:
+def function_source(function: Callable[..., Any]) -> type[Source]:
     """Return the source of a function, async or not; a blocking one runs in a thread.
 
-    A function whose first parameter is `item` or `url` is called for each item, and returns its
-    record, several, or None. Any other is called once, and returns or yields records. A parameter
-    `fetch` receives `Visit.fetch`; `session`, in blocking code, a session of `requests`: both send
-    their requests through the request chain. All other parameters are options of the source.
-
-    Args:
-        function: the function to call.
-        name: name of the source; default: the name of the function.
-        key: the field that identifies a record, or a function of it; default: `id`, `key` or
-            `url`, else a hash of the content.
-        items: what a function of an item is called for; default: `--set items`.
-        rate: maximum requests per second per domain, for requests through the chain.
-        burst: number of those requests that may be sent at once.
-        attempts: attempts of a function of an item that sends its own requests.
-        timeout: seconds for one call of a function of an item.
+    A function whose first parameter is `item` or `url` is called for each item of `--set items`,
+    and returns its record, several, or None. Any other is called once, and returns or yields
+    records. A parameter `fetch` receives `Visit.fetch`; `session`, in blocking code, a session of
+    `requests`: both send their requests through the request chain. All other parameters are options
+    of the source.
 
     Raises:
         BadSource: its parameters are not supported.
     """
-    source = name or getattr(function, "__name__", type(function).__name__).strip("<>")
-    signature = _Signature(source, function)
+    name = getattr(function, "__name__", type(function).__name__).strip("<>")
+    signature = _Signature(name, function)
     base: type[_FunctionSource] = _ItemFunction if signature.item_parameter else _RecordFunction
-    has_items = signature.item_parameter is not None and items is None
     values = {
-        "name": source,
+        "name": name,
         "kind": "function",
-        "__doc__": inspect.getdoc(function) or f"The function {source}.",
+        "__doc__": inspect.getdoc(function) or f"The function {name}.",
         "__module__": getattr(function, "__module__", __name__),
-        "Options": signature.options_model(has_items=has_items),
-        "rate": rate,
-        "burst": burst,
+        "Options": signature.options_model(),
         "_signature": signature,
-        "_calls": _CallOptions(key, items, attempts, timeout),
     }
-    return type(source, (base,), values)
-
-
-@dataclass(frozen=True, slots=True)
-class _CallOptions:
-    """How a function is called."""
-
-    key: str | KeyFunction | None
-    items: Items | None
-    attempts: int
-    timeout: float | None
+    return type(name, (base,), values)
 
 
 class _Signature:
@@ -228,10 +191,10 @@ class _Signature:
         if self.is_async and "session" in self.injected:
             raise BadSource(name, "an async function takes `fetch`; `session` is for blocking code")
 
-    def options_model(self, *, has_items: bool) -> type[Options]:
+    def options_model(self) -> type[Options]:
         """Return the model of the options that the function has as parameters."""
         fields: dict[str, Any] = {one.name: _model_field(one) for one in self.settings}
-        if has_items:
+        if self.item_parameter is not None:
             fields["items"] = (_Words, Field(description="URLs or keys, or @file with them."))
         return create_model("FunctionOptions", __base__=_FunctionOptions, **fields)
 
@@ -243,7 +206,6 @@ class _FunctionOptions(Options):
 
 class _FunctionSource(RecordSource):
     _signature: ClassVar[_Signature]
-    _calls: ClassVar[_CallOptions]
 
     @property
     def place(self) -> str:
@@ -285,7 +247,7 @@ class _RecordFunction(_FunctionSource):
 
     async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
         """Yield an item for each record."""
-        items = RecordItems(self.place, self._calls.key, visit)
+        items = RecordItems(self.place, None, visit)
         async with aclosing(self._results(visit)) as records:
             async for one in records:
                 yield items.make(one)
@@ -297,15 +259,8 @@ class _ItemFunction(_FunctionSource):
     async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
         """Yield the items that the function is called for."""
         del visit
-        items = self.options.items if self._calls.items is None else self._calls.items
-        async for one in _stream(items() if callable(items) else items, may_be_none=False):
-            if isinstance(one, Item):
-                yield one
-            elif isinstance(one, tuple):
-                yield Item(*one)
-            else:
-                text = str(one)
-                yield Item(text, text if "://" in text else f"{self.place}/{text}")
+        for text in self.options.items:
+            yield Item(text, text if "://" in text else f"{self.place}/{text}")
 
     @layer()
     async def record(self, visit: Visit) -> Mapping[str, Any]:
@@ -313,13 +268,13 @@ class _ItemFunction(_FunctionSource):
         if "record" in visit.item.data or "problem" in visit.item.data:
             return await super().record(visit)
         # The chain retries its requests; a function that sends its own is retried as a whole.
-        attempts = 1 if self._signature.injected else self._calls.attempts
+        attempts = 1 if self._signature.injected else _ATTEMPTS
         handler = RetryHandler(attempts, circuit_breaker_threshold=None, clock=visit.clock)
         records = await handler.execute(lambda: self._call_once(visit), domain=visit.item.url)
         if len(records) == 1 and isinstance(records[0], Mapping):
             only: Mapping[str, Any] = records[0]
             return only
-        items = RecordItems(visit.item.url, self._calls.key, visit)
+        items = RecordItems(visit.item.url, None, visit)
         for one in records:
             visit.add(items.make(one))
         count = len(records)
@@ -331,10 +286,7 @@ class _ItemFunction(_FunctionSource):
         name = self._signature.item_parameter
         argument = {str(name): item if name == "item" else url}
         try:
-            async with (
-                asyncio.timeout(self._calls.timeout),
-                aclosing(self._results(visit, **argument)) as results,
-            ):
+            async with aclosing(self._results(visit, **argument)) as results:
                 return [one async for one in results]
         except Exception as error:
             ours = translate_error(error, item.url, visit.clock.now())
