@@ -56,6 +56,7 @@ _MESSAGES = (
     ),
     ("alphabetic or numeric", "a text that begins with * or & needs quotes"),
     ("undefined alias", "there is no & for this *; a text that begins with * needs quotes"),
+    ("second occurrence", "this anchor (&) is defined twice"),
     ("another document", "there is a second document; remove this '---'"),
     ("',' or ']'", "a list is not closed with ]"),
     ("',' or '}'", "a mapping is not closed with }"),
