@@ -26,7 +26,7 @@ from longline.core.errors import (
     check_range,
     kind_of,
 )
-from longline.limits.backends.state import MemoryStateBackend, StateBackend
+from longline.limits.backends.state import MemoryStateBackend, StateBackend, returning
 
 _LOG = logging.getLogger(__name__)
 
@@ -587,12 +587,8 @@ class CircuitBreaker:
     async def reset(self, domain: str) -> None:
         """Close the breaker of a domain."""
         self._probes.discard(domain)
-
-        def update(state: BreakerState | None, now: float) -> tuple[BreakerState, BreakerState]:
-            closed = reset_breaker(state or BreakerState(), now)
-            return closed, closed
-
-        self._remember(domain, await self._backend.change(domain, update))
+        close = returning(lambda state, now: reset_breaker(state or BreakerState(), now))
+        self._remember(domain, await self._backend.change(domain, close))
 
     async def state(self, domain: str) -> BreakerStatus:
         """Return the breaker of a domain."""

@@ -8,7 +8,7 @@ from functools import partial
 from longline.config.job_spec import BudgetSpec
 from longline.core.clock import Clock
 from longline.core.errors import BudgetSpent
-from longline.limits.backends.state import StateBackend
+from longline.limits.backends.state import StateBackend, returning
 
 _SHARE = 64  # one part in this many of what is left is reserved at a time
 _MOST_RESERVED = 32  # requests reserved at a time
@@ -129,7 +129,7 @@ class Budgets:
         for account in self._accounts_of(domain):
             if account.unreported_bytes:
                 size_bytes, account.unreported_bytes = account.unreported_bytes, 0
-                add = partial(_add_bytes, size_bytes)
+                add = returning(partial(_add_bytes, size_bytes))
                 account.seen = await self._backend.change(account.name, add)
 
     async def forget(self) -> None:
@@ -178,9 +178,6 @@ def _reserve_requests(
     return replace(before, requests=before.requests + count), (before, count)
 
 
-def _add_bytes(
-    size_bytes: int, usage: BudgetUsage | None, _now: float
-) -> tuple[BudgetUsage, BudgetUsage]:
+def _add_bytes(size_bytes: int, usage: BudgetUsage | None, _now: float) -> BudgetUsage:
     before = usage or BudgetUsage()
-    after = replace(before, received_bytes=before.received_bytes + size_bytes)
-    return after, after
+    return replace(before, received_bytes=before.received_bytes + size_bytes)

@@ -19,7 +19,7 @@ from enum import IntEnum
 from itertools import pairwise
 
 from longline.core.errors import check_range
-from longline.limits.backends.state import StateBackend
+from longline.limits.backends.state import StateBackend, returning
 from longline.limits.rate_limit import RateLimit
 
 SLOWEST = 0.05
@@ -408,11 +408,7 @@ class DomainLimit:
         await self._change(update)
 
     async def _change(self, update: Callable[[Learned | None, float], Learned]) -> None:
-        def change(state: Learned | None, now: float) -> tuple[Learned, Learned]:
-            changed = update(state, now)
-            return changed, changed
-
-        self._set_learned(await self._backend.change(self.domain, change))
+        self._set_learned(await self._backend.change(self.domain, returning(update)))
 
     def _set_learned(self, state: Learned | None) -> None:
         self._learned = state

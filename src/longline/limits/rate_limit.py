@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from longline.core.errors import check_range
-from longline.limits.backends.state import StateBackend
+from longline.limits.backends.state import StateBackend, returning
 
 LONGEST_MARGIN = 5.0
 """Lateness never raises the margin above this many seconds."""
@@ -203,12 +203,9 @@ class RateLimitBackend:
 
     async def penalise(self, domain: str, limit: RateLimit, seconds: float) -> BucketState:
         """Bar the domain for this many seconds from now, in all processes."""
-
-        def update(state: BucketState | None, now: float) -> tuple[BucketState, BucketState]:
-            barred = bar(limit, state, now + seconds, now)
-            return barred, barred
-
-        return await self._states.change(domain, update)
+        return await self._states.change(
+            domain, returning(lambda state, now: bar(limit, state, now + seconds, now))
+        )
 
     async def observe_lateness(self, domain: str, limit: RateLimit, seconds: float) -> None:
         """Record that a request left this many seconds after its slot."""

@@ -17,6 +17,16 @@ Update = Callable[[State | None, float], tuple[State | None, Result]]
 """Takes the value (None: there is none yet) and the time; returns the new value and a result."""
 
 
+def returning(make: Callable[[State | None, float], State]) -> Update[State, State]:
+    """Return an update whose result is the new value."""
+
+    def update(value: State | None, now: float) -> tuple[State, State]:
+        changed = make(value, now)
+        return changed, changed
+
+    return update
+
+
 class StateBackend(Protocol[State]):
     """Named values of one dataclass."""
 
