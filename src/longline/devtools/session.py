@@ -203,7 +203,7 @@ async def open_session(
     prepare_home(settings)
     kind, source = usable(spec)
     identity = client_identity(spec, kind)
-    secrets = [*kind.needs.secrets, *(identity.auth.references() if identity.auth else ())]
+    secrets = list(identity.auth.references()) if identity.auth else []
     hosts = identity.cookies.values() if isinstance(identity.cookies, Mapping) else ()
     secrets += [one for host in hosts for one in host.values() if isinstance(one, SecretRef)]
     async with (

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from longline.config.secrets import SecretRef
 from longline.config.validation_messages import describe_error
 from longline.core.clock import Clock
 from longline.core.errors import BadOption, UnexpectedShape
@@ -198,18 +197,6 @@ def layer(*, needs: tuple[str, ...] = (), optional: bool = False) -> Callable[[_
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
-    """What must be available before the first request: secrets, extras, a browser.
-
-    `extras` maps extras to the modules that they install: `{"browser": "playwright"}`.
-    """
-
-    secrets: tuple[SecretRef, ...] = ()
-    extras: Mapping[str, str] = field(default_factory=dict)
-    browser: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Metadata:
     """Kind, target, name and version of a source."""
 
@@ -264,8 +251,6 @@ class Source:
     """Kind of source: code, html, api, command, function, scrapy."""
     target: ClassVar[str | None] = None
     """URL of the site, if there is one."""
-    needs: ClassVar[Needs] = Needs()
-    """Requirements that are checked before the first request."""
     transport: ClassVar[Literal["http", "browser", "auto"]] = "http"
     browser: ClassVar[Any] = None
     """Browser settings, as in a manifest."""

@@ -62,7 +62,6 @@ _FACTORIES = {
     "command": "longline.sources.command:command_source",
 }
 SCHEMA_NAMES = (*KINDS, "job", "settings")
-_BROWSER_EXTRA = ("browser", "playwright")
 _VERSION = "__longline_version__"  # modification time and size of an executed file
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _MERGED = ("set", "params", "headers", "budget", "budget_per_domain")  # others are replaced
@@ -205,24 +204,17 @@ def load_middlewares(source: type[Source]) -> tuple[MiddlewareFactory, ...]:
 
 
 def check_needs(source: type[Source], chromium: str | None = None) -> None:
-    """Check that everything a source needs is available; `chromium` is the configured browser.
+    """Check that the browser of a source is available; `chromium` is the configured one.
 
     Raises:
-        MissingExtra: a package is not installed.
+        MissingExtra: the package for browsers is not installed.
         NoBrowser: there is no browser.
-        UnknownSecret: a secret cannot be read.
     """
-    needs = source.needs
-    extras = dict(needs.extras)
-    if needs.browser or source.transport != "http":
-        extras.setdefault(*_BROWSER_EXTRA)
-    for extra, module in extras.items():
-        if importlib.util.find_spec(module) is None:
-            raise MissingExtra(extra, f"the source {source.name}")
-    if _BROWSER_EXTRA[0] in extras:
-        check_browser(chromium)
-    for secret in needs.secrets:
-        secret.check()
+    if source.transport == "http":
+        return
+    if importlib.util.find_spec("playwright") is None:
+        raise MissingExtra("browser", f"the source {source.name}")
+    check_browser(chromium)
 
 
 @dataclass(frozen=True, slots=True)

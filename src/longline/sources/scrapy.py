@@ -39,7 +39,6 @@ from longline.core.errors import (
 from longline.core.model import Cursor, Item
 from longline.http.messages import without_userinfo
 from longline.sources.base import (
-    Needs,
     Options,
     RecordSource,
     Source,
@@ -168,7 +167,6 @@ def scrapy_source(kind: type[Spider]) -> type[Source]:
 
 class _SpiderSource(RecordSource):
     Options = SpiderOptions
-    needs = Needs(extras={"scrapy": "scrapy"})
     cookies = False  # the spider has its own cookie jars, which survive the process
     _spider: ClassVar[type[Spider]]
     _closed: str | None = None
