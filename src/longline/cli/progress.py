@@ -40,6 +40,7 @@ _COLOURS = {
     "running": "cyan",
     "partial": "yellow",
     "paused": "yellow",
+    "interrupted": "yellow",
     "abandoned": "yellow",
     "failed": "red",
     "cancelled": "red",
@@ -167,7 +168,7 @@ def print_summary(report: JobReport) -> None:
     """Print the final state of a run, counts that add up, and what to do next."""
     values = report.as_dict()
     reason = f" — {report.reason}" if report.reason else ""
-    print_line(report.state.value, f"bold {_colour(report.state)}", end="")
+    print_line(report.state.value, f"bold {state_colour(report.state)}", end="")
     print_line(f"{reason}  ({report.job}, {duration_text(report.seconds)})")
     names = ("stored", "unchanged", "skipped", "failed", "quarantined", "remaining")
     parts = [f"{values[name]} {name}" for name in names if values[name] or name == "stored"]
@@ -303,7 +304,7 @@ def sites_table(rows: Sequence[SiteRow], *, first: str = "site") -> TextTable:
     for row in rows:
         table.add(
             row.name,
-            Text(row.state, style=_colour(row.state)),
+            Text(row.state, style=state_colour(row.state)),
             ProgressBar(total=max(row.total, 1), completed=row.done, width=12),
             row.done,
             row.total,
@@ -327,5 +328,6 @@ def short_source(source: str) -> str:
     return path.stem if path.suffix in (".yaml", ".yml", ".py") else source
 
 
-def _colour(state: str) -> str:
+def state_colour(state: str) -> str:
+    """Return the style of a state of a job or an enrichment task."""
     return _COLOURS.get(state, "dim")

@@ -106,17 +106,13 @@ class RedisService(Service):
 def redis_problem(url: str) -> str | None:
     """Return why the Redis at a URL cannot be used; None when it can."""
     try:
-        _ping(url)
+        with connect_redis(url) as redis:
+            redis.ping()
     except ValueError:
         return "this is not a Redis URL"  # the text of the error may repeat the password
     except (RedisError, OSError) as error:
         return str(error)
     return None
-
-
-def _ping(url: str) -> None:
-    with connect_redis(url) as redis:
-        redis.ping()
 
 
 def check_external_redis(url: str, setting: str) -> None:
@@ -128,7 +124,8 @@ def check_external_redis(url: str, setting: str) -> None:
         ServiceUnreachable: nothing responds there.
     """
     try:
-        _ping(url)
+        with connect_redis(url) as redis:
+            redis.ping()
     except ValueError:
         problem = "must be a Redis URL such as redis://127.0.0.1:6379/0"
         raise BadOption(setting, problem) from None

@@ -26,14 +26,14 @@ from longline.cli.output import (
     time_text,
     value_text,
 )
-from longline.cli.progress import STOPPED, LiveDisplay
+from longline.cli.progress import STOPPED, LiveDisplay, state_colour
 from longline.cli.queries import find_record, uses_store
 from longline.config.settings import Settings, prepare_home
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
 from longline.core.model import QuestionState
 from longline.engine.runtime import handling_signals
-from longline.enrichment.phase import PhaseProgress, PhaseReport, PhaseState
+from longline.enrichment.phase import PhaseProgress, PhaseReport
 from longline.enrichment.queueing import queries_of, queue_records
 from longline.enrichment.task_files import AnyTask, read_task
 from longline.sources.loader import SUFFIXES
@@ -43,12 +43,6 @@ from longline.wiring import open_phase
 
 _STOPPING = "Waiting for responses in flight. Press Ctrl-C again to stop immediately."
 _VALUE = 300  # characters of a value
-_COLOURS = {
-    PhaseState.COMPLETE: "green",
-    PhaseState.PARTIAL: "yellow",
-    PhaseState.PAUSED: "yellow",
-    PhaseState.INTERRUPTED: "yellow",
-}
 
 
 @click.group("enrich")
@@ -177,7 +171,7 @@ def _progress_line(progress: PhaseProgress) -> str:
 
 
 def _print_phase(report: PhaseReport) -> None:
-    print_line(report.state.value, _COLOURS.get(report.state, ""), end="  ")
+    print_line(report.state.value, state_colour(report.state), end="  ")
     print_line(_progress_line(report.progress))
     if report.reason:
         print_line(one_line(report.reason, _VALUE))
