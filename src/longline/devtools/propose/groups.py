@@ -128,6 +128,10 @@ def _is_links_alone(group: Group) -> bool:
 def _compare_nested(groups: Sequence[Group]) -> None:
     """Lower the score of groups that are parts of items, or hold several items each."""
     ids = [group.ids for group in groups]
+    above = [
+        [{one.mem_id for one in ancestors(node)} for node in spread_sample(group.nodes, SAMPLED)]
+        for group in groups
+    ]
     factors = [1.0] * len(groups)
     for place, other in permutations(range(len(groups)), 2):
         inner, outer = groups[place], groups[other]
@@ -135,7 +139,7 @@ def _compare_nested(groups: Sequence[Group]) -> None:
             is_regular = not outer.odd and outer.homogeneity >= _ALL_ALIKE
             if is_regular and outer.slots >= inner.slots:
                 factors[place] = min(factors[place], 0.9 * outer.score / max(inner.score, 0.01))
-        elif count_inside(inner.nodes, ids[other]) >= MOSTLY * len(inner.nodes):
+        elif _share_inside(above[place], ids[other]) >= MOSTLY:
             if _is_list_inside(inner, outer) and inner.score >= 0.5 * outer.score:
                 factors[other] = min(factors[other], 0.7 * inner.score / max(outer.score, 0.01))
             elif outer.score >= MOSTLY * inner.score:
@@ -144,15 +148,22 @@ def _compare_nested(groups: Sequence[Group]) -> None:
         group.score *= min(1.0, factor)
 
 
+def _share_inside(above: Sequence[set[int]], ids: frozenset[int]) -> float:
+    return sum(not ids.isdisjoint(one) for one in above) / len(above)
+
+
 def _is_list_inside(inner: Group, outer: Group) -> bool:
     """Return True if elements hold little but further elements, and not always as many."""
     if inner.slots < 2 or inner.coverage < 0.75 * outer.coverage:  # noqa: PLR2004
         return False
+    if len(inner.nodes) < 1.2 * len(outer.nodes):
+        return False
+    ids = outer.ids
     owners = Counter(
-        next((one.mem_id for one in ancestors(node) if one.mem_id in outer.ids), 0)
+        next((one.mem_id for one in ancestors(node) if one.mem_id in ids), 0)
         for node in inner.nodes
     )
-    return len(inner.nodes) >= 1.2 * len(outer.nodes) and len(set(owners.values())) > 1
+    return len(set(owners.values())) > 1
 
 
 def _is_echo(group: Group, better: Group) -> bool:
@@ -200,7 +211,9 @@ class GroupFinder:
         for group in groups:
             if group.score > 0 and not any(_is_echo(group, better) for better in kept):
                 kept.append(group)
-        return kept[:_MOST_RETURNED]
+            if len(kept) == _MOST_RETURNED:
+                break
+        return kept
 
     def _size(self, *nodes: LexborNode) -> int:
         return sum(self._sizes.get(node.mem_id, 0) for node in nodes)

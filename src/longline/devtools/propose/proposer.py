@@ -66,8 +66,6 @@ class PageSurvey:
 
     page: Page
     candidates: list[Candidate]
-    is_shell: bool = False
-    """Whether scripts render the page, so that its HTML has next to no text."""
 
 
 class Proposer:
@@ -93,7 +91,7 @@ class Proposer:
 
         Raises:
             FetchError: it cannot be fetched.
-            UnexpectedShape: it is neither HTML nor JSON, or scripts draw it and hide its data.
+            UnexpectedShape: it is neither HTML nor JSON, or scripts render it and hide its data.
         """
         page = await self._request_page(self._url)
         if _is_json(page):
@@ -110,7 +108,7 @@ class Proposer:
         is_shell = _is_shell(page, finder.text_size)
         embedded = [_records_candidate(one, ItemKind.SCRIPT) for one in find_embedded(page)[:3]]
         found = [one for group in groups for one in _group_candidates(group)]
-        # What scripts draw is not in the HTML: the few elements there are menus and footers.
+        # What scripts render is not in the HTML: the few elements there are menus and footers.
         candidates = [*embedded, *found] if is_shell else [*found, *embedded]
         if is_shell and not embedded:
             candidates = [*await self._candidates_of_apis(page), *candidates]
@@ -120,7 +118,7 @@ class Proposer:
         title = page.first_text("h1") or page.first_text("title") or page.url
         itself = Candidate(ItemKind.PAGE, 1, 0.0, ["the page itself, without a list"], [title])
         candidates.append(itself)
-        return PageSurvey(page, candidates, is_shell)
+        return PageSurvey(page, candidates)
 
     async def propose(self, survey: PageSurvey, candidate: Candidate) -> Proposal:
         """Return a manifest for these items, tried on further pages, with its warnings.
