@@ -124,6 +124,7 @@ def _is_multiple(got: float, value: float) -> bool:
         ("5 Kč", "CZK"),
         ("5 Ft", "HUF"),
         ("5 лв", "BGN"),
+        ("5 ЛВ", "BGN"),
         ("Rp 5", "IDR"),
         ("5 zł", "PLN"),
         ("XQ$5", "XQ$"),
@@ -183,6 +184,14 @@ def test_words_of_a_price_are_not_currencies() -> None:
 )
 def test_words_for_half_a_day_are_read(text: str) -> None:
     assert read("datetime", text) == "2024-05-31T20:00:00"
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [("AM 12:30", "00:30"), ("PM 12:30", "12:30"), ("12:30 p. m.", "12:30"), ("12:30 am", "00:30")],
+)
+def test_the_hour_after_noon_and_midnight_is_twelve(text: str, time: str) -> None:
+    assert read("datetime", f"2024-05-31 {text}") == f"2024-05-31T{time}:00"
 
 
 def test_a_half_day_in_the_date_of_a_mail_is_not_lost() -> None:
@@ -323,6 +332,8 @@ def test_dates_of_rare_locales_are_read_back_or_refused(name: str) -> None:
     "text",
     [
         "2021-01-03 8:05 akasuba",
+        "2021-01-03 8:05 эк",
+        "2021-01-03 8:05 m",
         "2021-01-03 8:05 kyiukonyi",
         "2021-01-03 8:05 po\u202fpołedniu",
         "2021-01-03 8:05 e.b.",

@@ -62,7 +62,7 @@ _YEAR_LAST = re.compile(
 )
 _TIME = re.compile(
     r"(?<![\d:.])(?P<h>\d{1,2})(?::|h(?=\d\d(?!\d)))(?P<min>\d{2})(?::(?P<s>\d{2})(?:[.,](?!(?:19|20)\d\d(?!\d))(?P<f>\d{1,6})\d*)?)?(?![\d:])"
-    r"\s*(?P<half>[ap]\.?m\b\.?)?\s*[(\[]?(?P<zone>z\b|"
+    r"\s*(?P<half>[ap]\.?\s?m\b\.?)?\s*[(\[]?(?P<zone>z\b|"
     r"(?:(?:utc|gmt)\s?)?[+-]\d{1,2}(?::?\d{2})?(?![./-]?\d)|"
     r"[a-z]+/[a-z_/]+|(?:[a-z]+ ){1,3}time\b|[a-z]{1,5}\b)?",
     re.IGNORECASE,
@@ -74,9 +74,10 @@ _HALVES: dict[str, str] = {
     **{
         phrase.replace("\u02bc", "'"): "unclear"
         for phrase in RARE_HALF_DAYS
-        if len(phrase) > _SHORT
+        if len(phrase) > _SHORT or not phrase.isascii()
     },
     **HALF_DAYS,
+    "m": "unclear",
     **dict.fromkeys(("晚", "晚间", "傍晚"), "pm"),
     **dict.fromkeys(("早", "早晨"), "am"),
 }
@@ -89,10 +90,11 @@ _HALF_WORDS = frozenset(
 ) - {"este", "afternoon", "то"}
 # Half-days only with a point after them, or as the last word.
 _COMMON_WORDS = frozenset(("de", "du", "to", "sa", "r", "em", "ch", "tr", "m", "min", "то"))
-_SHORT_BEFORE = frozenset(("pm", "p m", "a m"))
-_CLOCKS = "uhr h hr hrs o'clock heures heure horas ore uur ч часа часов год"
-_CLOCKS_BEFORE = "at um à a alle las o kl klo в във о at:"
-_CLOCK_WORDS = frozenset((*_CLOCKS.split(), *_CLOCKS_BEFORE.split()))
+_EXACT_HALVES = frozenset(("am", "pm", "a m", "p m"))
+_AFTER_HOURS = "uhr h hr hrs o'clock heures heure horas ore uur ч часа часов год"
+_CLOCKS_AFTER = frozenset(_AFTER_HOURS.split())
+_BEFORE_HOURS = "at um à a alle las o kl klo в във о at:"
+_CLOCKS_BEFORE = frozenset(_BEFORE_HOURS.split())
 _LETTERS = re.compile(r"[^\W\d_]+")
 _PUNCTUATION = re.compile(r"[.,()]")
 # Scripts without spaces between words.
@@ -298,9 +300,10 @@ def _hour_in_words(text: str, found: re.Match[str], hour: int) -> int:
         return hour
     if half == "noon" and hour == _NOON:
         return hour
-    if half not in {"am", "pm"} or not 0 < hour < _NOON:
+    is_exact = 0 < hour < _NOON or (hour == _NOON and phrase in _EXACT_HALVES)
+    if half not in {"am", "pm"} or not is_exact:
         raise ValueError(f"{phrase!r} next to its time is unclear, or contradicts its hour")
-    return hour + (_NOON if half == "pm" else 0)
+    return hour % _NOON + (_NOON if half == "pm" else 0)
 
 
 def _half_of_day(before: str, after: str) -> str:
@@ -309,19 +312,20 @@ def _half_of_day(before: str, after: str) -> str:
         return found[1]
     is_dotted = after.lstrip()[2:3] == "."
     behind = _PUNCTUATION.sub(" ", after).split()
-    behind = behind[1:] if behind and behind[0] in _CLOCK_WORDS else behind
+    behind = behind[1:] if behind and behind[0] in _CLOCKS_AFTER else behind
     for count in range(min(4, len(behind)), 0, -1):
         phrase = " ".join(behind[:count])
         is_clear = is_dotted or count == len(behind) or phrase not in _COMMON_WORDS
         if phrase in _HALVES and is_clear:
             return phrase
     ahead = _PUNCTUATION.sub(" ", before).split()
-    ahead = ahead[:-1] if ahead and ahead[-1] in _CLOCK_WORDS else ahead
+    ahead = ahead[:-1] if ahead and ahead[-1] in _CLOCKS_BEFORE else ahead
     for count in range(min(4, len(ahead)), 0, -1):
         phrase = " ".join(ahead[-count:])
-        # A short word before a time is a preposition more often: am 1. Mai, 8:00.
-        is_clear = len(phrase) > _SHORT and phrase not in _COMMON_WORDS
-        if phrase in _SHORT_BEFORE or (phrase in _HALVES and is_clear):
+        # Other short words before a time are prepositions more often.
+        is_half = len(phrase) > _SHORT or _HALVES.get(phrase) == "unclear"
+        is_known = phrase in _HALVES and phrase not in _COMMON_WORDS
+        if phrase in _EXACT_HALVES or (is_known and is_half):
             return phrase
     return ""
 
@@ -340,7 +344,7 @@ def _zone(word: str | None, *, is_last: bool) -> timezone | None:
             raise ValueError(f"there is no offset {offset[0]}")
         shift = timedelta(hours=hours, minutes=minutes)
         return timezone(-shift if offset["sign"] == "-" else shift)
-    if not word or name in _WORDS_AFTER_TIMES or name in _MONTHS or name in _HALVES:
+    if not word or name in _WORDS_AFTER_TIMES or name in _MONTHS or name in HALF_DAYS:
         return None
     if is_last or word.isupper() or "/" in word or name.endswith(" time"):
         raise ValueError(f"the time zone {word} is unknown; only offsets and common ones are known")

@@ -44,15 +44,16 @@ _OWN_WORDS = """
     CZK: kč kc koruna korun koruny
     HUF: forint
     RON: lei leu
-    BGN: лева лев
+    BGN: лв лева лев
     TRY: tl lirası
     MYR: rm ringgit
     IDR: rp rupiah
-    RSD: дин dinara динара
+    RSD: din дин dinara динара
     MKD: ден
     KZT: тг тенге
     GEL: lari ლარი ლ
-    UZS: so'm сум
+    KGS: сом
+    UZS: soʻm сўм so'm сум
     ILS: nis ש"ח ש״ח ש'ח
     KRW: 원 won
     JPY: 円 yen

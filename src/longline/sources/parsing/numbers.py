@@ -44,7 +44,7 @@ _LANGUAGES = """
     ru sk sl sq sr sv th tr uk vi zh
 """
 _KNOWN = frozenset(_LANGUAGES.split())
-_POINT_REGIONS = frozenset({"CH", "LI"})  # where CLDR does not say so for all languages
+_POINT_REGIONS = frozenset({"CH", "LI", "MX", "US"})  # where CLDR does not say so for all languages
 _MONTH_FIRST = frozenset({"US", "PH"})
 _YEAR_FIRST = frozenset({"ja", "ko", "zh", "hu", "lt"})
 
