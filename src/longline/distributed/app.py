@@ -117,20 +117,20 @@ class Messages:
 
     async def discover(self, job: str) -> None:
         """Wake a process to find the items of a job."""
-        await self._send(DISCOVER, [job])
+        await self._send_messages(DISCOVER, [job])
 
     async def collect(self, chunks: Sequence[int]) -> None:
         """Wake a process for each of these chunks."""
         if chunks:
-            await self._send(COLLECT, chunks)
+            await self._send_messages(COLLECT, chunks)
 
     async def finish(self, job: str) -> None:
         """Wake a process to finish a job whose items are all finished."""
-        await self._send(FINISH, [job])
+        await self._send_messages(FINISH, [job])
 
     async def export(self, task: str) -> None:
         """Wake a process for an export task."""
-        await self._send(EXPORT, [task])
+        await self._send_messages(EXPORT, [task])
 
     async def waiting(self) -> dict[str, int]:
         """Return the number of messages that wait, by queue."""
@@ -140,21 +140,21 @@ class Messages:
                 client: Any = producer.channel.client  # which adds the prefix to every key
                 return {queue: int(client.llen(queue)) for queue in QUEUES.values()}
 
-        return await self._call(lengths)
+        return await self._call_in_thread(lengths)
 
     def close(self) -> None:
         """Close the connections."""
         self._app.close()
 
-    async def _send(self, task: str, ids: Sequence[str | int]) -> None:
+    async def _send_messages(self, task: str, ids: Sequence[str | int]) -> None:
         def send() -> None:
             with self._app.producer_or_acquire() as producer:
                 for one in ids:
                     self._app.send_task(task, [one], queue=ROUTES[task], producer=producer)
 
-        await self._call(send)
+        await self._call_in_thread(send)
 
-    async def _call(self, function: Callable[[], T]) -> T:
+    async def _call_in_thread(self, function: Callable[[], T]) -> T:
         try:
             return await asyncio.to_thread(function)
         except (KombuError, RedisError, OSError) as error:

@@ -65,7 +65,7 @@ class Child:
     def end(self) -> None:
         """Close everything."""
         signal.setitimer(signal.ITIMER_REAL, 0)
-        self._runner.run(self._close())
+        self._runner.run(self._close_worker())
         self._runner.close()
 
     def collect(self, chunk: int) -> None:
@@ -120,7 +120,7 @@ class Child:
                 _LOG.warning("leases could not be released and will expire: %r", problem)
         else:
             return
-        await self._close()
+        await self._close_worker()
         await asyncio.sleep(_PAUSE)
 
     async def _opened(self) -> ChildWorker:
@@ -131,7 +131,7 @@ class Child:
             self._worker = await worker.__aenter__()
         return self._worker
 
-    async def _close(self) -> None:
+    async def _close_worker(self) -> None:
         worker, self._worker = self._worker, None
         if worker is not None:
             await worker.__aexit__()
@@ -142,7 +142,7 @@ class Child:
                 await worker.close_unused()
             except Exception as error:  # noqa: BLE001  # an error in a handler would end the child
                 _LOG.warning("unused jobs could not be closed: %r", error)
-                await self._close()
+                await self._close_worker()
 
         if not self._is_busy and self._worker is not None:
             self._runner.run(close_unused(self._worker))

@@ -114,14 +114,14 @@ class ClusterEngine:
             BrokerUnreachable: Redis cannot be used, and waiting would not change that.
         """
         consequence = f"{job} is in the database, and begins as soon as a worker finds it"
-        await _send(self._messages.discover(job), self._warn, consequence)
+        await _wake_worker(self._messages.discover(job), self._warn, consequence)
 
     async def run(self, job: Job) -> JobState:
         """Wake a worker for a job and wait until it ends; return the state it is left in."""
-        await _send(self._messages.discover(job.id), self._warn, "waiting")
+        await _wake_worker(self._messages.discover(job.id), self._warn, "waiting")
         checked_at, stalls = self._clock.now(), Stalls(self._store, self._clock, job.id)
         while not self._stop_reason:
-            state = await self._state(job.id)
+            state = await self._job_state(job.id)
             if state not in _ACTIVE:
                 with suppress(UnknownJob):  # it was deleted
                     await self._wait_for_leases(job.id)  # so that the statistics are final
@@ -135,7 +135,7 @@ class ClusterEngine:
         await self._wait_for_leases(job.id)
         return (await self._store.jobs.get(job.id)).state
 
-    async def _state(self, job: str) -> JobState:
+    async def _job_state(self, job: str) -> JobState:
         """Return the state of a job; waits while the database is unavailable, as workers do.
 
         Raises:
@@ -203,10 +203,12 @@ async def submit_export(settings: Settings, store: Store, task: Task) -> None:
     with contextlib.closing(Messages(settings)) as messages:
         await store.tasks.place(task)
         consequence = "it is written as soon as a worker finds the order"
-        await _send(messages.export(task.name), _LOG.warning, consequence)
+        await _wake_worker(messages.export(task.name), _LOG.warning, consequence)
 
 
-async def _send(message: Awaitable[None], warn: Callable[[str], None], consequence: str) -> None:
+async def _wake_worker(
+    message: Awaitable[None], warn: Callable[[str], None], consequence: str
+) -> None:
     """Send a message; the work is in the database, so a worker finds it without, too.
 
     Raises:

@@ -69,7 +69,7 @@ class OpenJobs:
                 unused = [name for name, one in self._opened.items() if not one.users]
                 for name in unused[: max(0, len(self._opened) + 1 - _MAX_OPEN)]:
                     await self.close(name)
-                opened = self._opened[job] = await self._open(await self._store.jobs.get(job))
+                opened = self._opened[job] = await self._open_job(await self._store.jobs.get(job))
             self._opened.move_to_end(job)
             opened.users += 1
         try:
@@ -111,7 +111,7 @@ class OpenJobs:
             if isinstance(error, Exception):
                 _LOG.warning("%s could not be closed: %r", job, error)
 
-    async def _open(self, job: Job) -> OpenJob:
+    async def _open_job(self, job: Job) -> OpenJob:
         spec = make_spec(job.settings)
         since = (await self._store.chunks.status(job.id)).begun_at
         async with AsyncExitStack() as closing:

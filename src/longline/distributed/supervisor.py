@@ -109,7 +109,7 @@ class Supervisor:
         message = "finishing items in flight; a second signal stops immediately"
         try:
             with handling_signals(self._stop.set, lambda: _LOG.info(message)):
-                await self._run()
+                await self._supervise()
         except asyncio.CancelledError:
             _LOG.info("stopped immediately; other workers repeat the items in flight")
             return INTERRUPTED
@@ -118,20 +118,20 @@ class Supervisor:
                 self._celery.close()
         return 0
 
-    async def _run(self) -> None:
+    async def _supervise(self) -> None:
         async with AsyncExitStack() as closing:
             presences = await closing.enter_async_context(Presences.open(self._settings))
-            store = await self._connect(presences)
+            store = await self._wait_for_servers(presences)
             if store is None:
                 return
-            closing.push_async_callback(self._close, store)
+            closing.push_async_callback(self._close_store, store)
             self._started_at = self._clock.now()
             _LOG.info("%s: %d processes take work", self._options.name, self._options.processes)
             async with asyncio.TaskGroup() as group:
                 sweeping = group.create_task(self._keep_sweeping(store, presences))
                 try:
                     await self._keep_consuming()
-                    await self._drain()
+                    await self._drain_celery()
                 except asyncio.CancelledError:
                     self._grace = 0.0
                     raise
@@ -140,14 +140,14 @@ class Supervisor:
                 await presences.withdraw(self._options.name)
         _LOG.info("%s has ended", self._options.name)
 
-    async def _close(self, store: Store) -> None:
+    async def _close_store(self, store: Store) -> None:
         """Close the database; not for long if its server is unavailable."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._grace):
                 while not store.close(within=0.0):  # noqa: ASYNC110  # threads set no event
                     await asyncio.sleep(_POLL / 4)
 
-    async def _connect(self, presences: Presences) -> Store | None:
+    async def _wait_for_servers(self, presences: Presences) -> Store | None:
         """Return the database once it and Redis are available; None when stopped before.
 
         Raises:
@@ -210,7 +210,7 @@ class Supervisor:
         is_stopped = await sleep_or_wake(self._pause, self._stop)
         return celery if is_stopped else self._start()
 
-    async def _drain(self) -> None:
+    async def _drain_celery(self) -> None:
         """Let the Celery worker finish items in flight, for some seconds at most."""
         celery = self._celery
         if celery is None:

@@ -119,10 +119,10 @@ class Sweeper:
             if job.engine == "celery" and job.state is JobState.RUNNING
         ]
         for job in running:
-            await self._reclaim(job.id, swept, children or Children())
+            await self._reclaim_leases(job.id, swept, children or Children())
         if is_leader:
             for job in running:
-                await self._advance(job, swept)
+                await self._advance_job(job, swept)
             await self._resend_chunks(running, swept)
             await self._send_tasks(swept)
             await self._call_on_job(running)
@@ -132,7 +132,7 @@ class Sweeper:
         """Let another sweeper lead."""
         await self._store.leaders.give_up(_LEADER, self._owner)
 
-    async def _reclaim(self, job: str, swept: Swept, children: Children) -> None:
+    async def _reclaim_leases(self, job: str, swept: Swept, children: Children) -> None:
         owners = await self._store.chunks.owners(job)
         for owner in living_among(owners):
             if process_of(owner) in children.blocked:
@@ -164,7 +164,7 @@ class Sweeper:
             reason = f"{deaths} workers died while they discovered: look at the source's discovery"
             await self._store.jobs.halt(job, now, reason)
 
-    async def _advance(self, job: Job, swept: Swept) -> None:
+    async def _advance_job(self, job: Job, swept: Swept) -> None:
         """Send what a job needs next, and pause it if it is stuck."""
         now = self._clock.now()
         try:

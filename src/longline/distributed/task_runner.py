@@ -10,7 +10,7 @@ from longline.core.clock import Clock
 from longline.core.errors import LonglineError, StoreError
 from longline.distributed.open_jobs import OpenJobs
 from longline.engine.extractor import (
-    describe_error,
+    describe_source_error,
     ends_process,
     no_stray_cancellation,
     notify_finished,
@@ -74,15 +74,15 @@ class TaskRunner:
         """
         self.is_exporting = True
         try:
-            async with in_background(self._renew(task)):
-                end = await self._write(task)
+            async with in_background(self._keep_claim(task)):
+                end = await self._export_records(task)
                 if end.reason is not None:
                     _LOG.warning("%s was not exported: %s", task.job, end.reason)
                 await self._store.tasks.complete(task, end.as_event(task.job, self._clock.now()))
         finally:
             self.is_exporting = False
 
-    async def _write(self, task: Task) -> ExportOutcome:
+    async def _export_records(self, task: Task) -> ExportOutcome:
         try:
             job, request = await self._store.jobs.get(task.job), request_of(task)
         except StoreError:
@@ -99,7 +99,7 @@ class TaskRunner:
         Raises:
             StoreError: the database is unavailable; the task stays.
         """
-        async with in_background(self._renew(task)):
+        async with in_background(self._keep_claim(task)):
             failure = []
             try:
                 with no_stray_cancellation():
@@ -110,7 +110,7 @@ class TaskRunner:
                 if ends_process(error):
                     raise
                 words = "the source could not be told that the job is complete"
-                problem = f"{words}: {describe_error(error)}"
+                problem = f"{words}: {describe_source_error(error)}"
                 failure = [task.event(self._clock.now(), "failed", reason=problem)]
             if problem:
                 _LOG.warning("%s: %s", task.job, problem)
@@ -121,7 +121,7 @@ class TaskRunner:
         async with self._jobs.using(job, row.runs) as opened:
             return await notify_finished(self._store, opened.collector, row, self._clock)
 
-    async def _renew(self, task: Task) -> None:
+    async def _keep_claim(self, task: Task) -> None:
         """Renew a task while it runs; without that it expires."""
         with contextlib.suppress(StoreError):  # `complete` finds out whose it is
             while await self._store.tasks.renew(task, self._clock.now() + LEASE):

@@ -118,7 +118,7 @@ class Multiplexer:
         self._task_runner = tasks
         self._queues = queues
         self._work = work
-        self._discover = discover
+        self._discover_job = discover
         self._finish = finish
         self._running: set[asyncio.Task[None]] = set()
         self._discovering: set[asyncio.Task[None]] = set()
@@ -148,7 +148,7 @@ class Multiplexer:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                watching = group.create_task(self._watch())
+                watching = group.create_task(self._report_alive())
                 polling = group.create_task(self._poll(until, is_enough))
                 self._has_other_message = not is_discovery
                 yield
@@ -190,7 +190,7 @@ class Multiplexer:
         while self._running:
             await asyncio.wait(self._running)
 
-    async def _watch(self) -> None:
+    async def _report_alive(self) -> None:
         """Report that this process is alive, and stop all work once the worker drains."""
         while True:
             self._reports.send(ALIVE)
@@ -205,10 +205,10 @@ class Multiplexer:
         while not (is_enough.is_set() or self._drain.has_begun):
             if await sleep_or_wake(pause, is_enough) or self._drain.has_begun:
                 continue
-            is_more = await self._begin_more(until)
+            is_more = await self._begin_other_work(until)
             pause = _POLL if is_more else min(_GROWTH * pause, _LONGEST_POLL)
 
-    async def _begin_more(self, until: float | None) -> bool:
+    async def _begin_other_work(self, until: float | None) -> bool:
         """Begin work that no other process has begun; nothing while a suspect runs."""
         is_more = False
         for queue, begin in (
@@ -256,7 +256,7 @@ class Multiplexer:
         found = await self._store.chunks.undiscovered_jobs(now, now - _FOR_IDLE)
         random.shuffle(found)  # other processes find the same ones
         for job in found[: _MAX_CONCURRENT - len(self._discovering)]:
-            task = self._begin_unlimited(self._discover(job))
+            task = self._begin_unlimited(self._discover_job(job))
             self._discovering.add(task)
             task.add_done_callback(self._discovering.discard)
         return bool(found)
@@ -394,7 +394,7 @@ class ChildWorker:
                 tasks=self._tasks,
                 queues=self._queues,
                 work=self._work_on,
-                discover=self._discover,
+                discover=self._discover_job,
                 finish=self._finish_or_send,
             )
             closing.push_async_callback(self._jobs.close_all)
@@ -431,7 +431,7 @@ class ChildWorker:
     async def discover(self, job: str) -> None:
         """Find the items of a job, unless it has ended or another process does."""
         async with self._multiplexer.multiplexing(has_limit=False, is_discovery=True):
-            await self._discover(job)
+            await self._discover_job(job)
 
     async def finish(self, job: str) -> None:
         """Finish a job whose items are all finished; one process notifies the source."""
@@ -452,7 +452,7 @@ class ChildWorker:
     async def _finish(self, job: str) -> None:
         try:
             if await self._store.jobs.is_over(job):
-                await self._end_job(job)
+                await self._finish_here(job)
             if task := await self._tasks.claim(TaskKind.FINISHED, job=job):
                 await self._tasks.notify_source(task)
         except StoreError:
@@ -460,7 +460,7 @@ class ChildWorker:
         except Exception as error:  # noqa: BLE001  # one job must not end the work on others
             await self._halt(job, error)
 
-    async def _end_job(self, job: str) -> None:
+    async def _finish_here(self, job: str) -> None:
         row = await self._store.jobs.get(job)
         async with self._jobs.using(job, row.runs) as opened:
             state = await opened.engine.finish()
@@ -469,9 +469,9 @@ class ChildWorker:
         await self._jobs.close(job)
         for task in await self._store.tasks.ready(self._clock.now()):
             if task.job == job and task.kind is TaskKind.EXPORT:
-                await self._send(self._messages.export(task.name))
+                await self._send_or_log(self._messages.export(task.name))
 
-    async def _discover(self, job: str) -> None:
+    async def _discover_job(self, job: str) -> None:
         async def on_found() -> None:
             await self._publish(job)
 
@@ -488,7 +488,7 @@ class ChildWorker:
                     await self._halt(job, error)
                     return
                 await opened.engine.discover(on_found, owner=this_child())
-                await self._advance(job)
+                await self._publish_or_finish(job)
 
     async def _work_on(self, chunk: Chunk, seconds: float) -> None:
         """Work on a chunk, and then on others of its job while there is time.
@@ -511,7 +511,7 @@ class ChildWorker:
                 )
                 seconds = until - self._clock.now()
                 await opened.engine.work(chunk.leases, feed=feed, seconds=seconds)
-                await self._advance(chunk.job)
+                await self._publish_or_finish(chunk.job)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001  # one job must not end the work on others
@@ -543,7 +543,7 @@ class ChildWorker:
         reason = f"a worker could not work on it: {problem}"
         await self._store.jobs.halt(job, self._clock.now(), reason)
 
-    async def _advance(self, job: str) -> None:
+    async def _publish_or_finish(self, job: str) -> None:
         """Publish the remaining items of a job, or finish it."""
         if not await self._publish(job) and await self._store.jobs.is_over(job):
             self._multiplexer.finish(job)
@@ -552,13 +552,16 @@ class ChildWorker:
         if "process" in self._queues:
             await self._finish(job)
         else:
-            await self._send(self._messages.finish(job))
+            await self._send_or_log(self._messages.finish(job))
 
     async def _publish(self, job: str) -> int:
         size = self._settings.chunk_size
-        return await self._send(publish(self._store, self._messages, job, self._clock, size)) or 0
+        return (
+            await self._send_or_log(publish(self._store, self._messages, job, self._clock, size))
+            or 0
+        )
 
-    async def _send(self, message: Awaitable[T]) -> T | None:
+    async def _send_or_log(self, message: Awaitable[T]) -> T | None:
         """Send a message; if that fails, a sweeper sends it later."""
         try:
             return await message

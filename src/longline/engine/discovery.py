@@ -149,12 +149,12 @@ class Discovery:
         """Discover, unless another process does, until all items are found."""
         try:
             with log_context(job=job, source=self._collector.source.name):
-                while not self._is_stopped() and await self._discover(job):
+                while not self._is_stopped() and await self._discover_once(job):
                     pass
         finally:
             self._on_found()
 
-    async def _discover(self, job: str) -> bool:
+    async def _discover_once(self, job: str) -> bool:
         """Run the source's discovery from the cursor; True when it has to be run again."""
         now, dead = self._clock.now(), dead_among(await self._store.queue.owners(job))
         if not await self._store.jobs.take_discovery(

@@ -110,7 +110,7 @@ async def with_timeout(work: Awaitable[T], seconds: float) -> T:
         raise TookTooLong(seconds) from error
 
 
-def describe_error(error: BaseException) -> str:
+def describe_source_error(error: BaseException) -> str:
     """Return an error of a source's code as text that can be stored and shown."""
     return sanitize_text(str(error) if isinstance(error, LonglineError) else repr(error))
 
@@ -181,7 +181,7 @@ class Collector:
         material = Material(visit.results, visit.notes, {}, visit.origins, layers)
         try:
             with log_context(source=self.source.name, item=item.key), no_stray_cancellation():
-                outcome = await self._attempt(visit, layers, material, tries)
+                outcome = await self._run_layers(visit, layers, material, tries)
         except StoreError:
             raise  # not a failure of the item: the run ends
         except BaseException as error:  # the edge of an item: it must not end the job
@@ -214,7 +214,7 @@ class Collector:
             results=visit.results,
         )
 
-    async def _attempt(
+    async def _run_layers(
         self, visit: Visit, layers: dict[str, str], material: Material, tries: int
     ) -> Outcome:
         for layer in self._layers:
@@ -232,7 +232,7 @@ class Collector:
             return f"not run: needs {', '.join(missing)}"
         try:
             found = await getattr(self.source, layer.name)(visit)
-            visit.results[layer.name] = _checked_fields(layer, found)
+            visit.results[layer.name] = _require_fields(layer, found)
         except StoreError:
             raise
         except BaseException as error:
@@ -255,7 +255,7 @@ class Collector:
         return "ok"
 
 
-def _checked_fields(layer: Layer, found: Any) -> Mapping[str, Any]:
+def _require_fields(layer: Layer, found: Any) -> Mapping[str, Any]:
     if not isinstance(found, Mapping):
         raise NoFields(layer.name, type(found).__name__)
     return found
@@ -326,7 +326,7 @@ async def notify_finished(store: Store, collector: Collector, job: Job, clock: C
         raise error
     if error is None:
         return None
-    problem = f"the source could not note that the job is complete: {describe_error(error)}"
+    problem = f"the source could not note that the job is complete: {describe_source_error(error)}"
     event = event_row(job.id, clock.now(), "source.finished.failed", reason=problem)
     await store.events.append(event)
     return problem
@@ -335,7 +335,7 @@ async def notify_finished(store: Store, collector: Collector, job: Job, clock: C
 async def tear_down(source: Source) -> str | None:
     """Call `Source.teardown`; return its error as text."""
     error = await _error_of(lambda: with_timeout(source.teardown(), _TEARDOWN_TIMEOUT))
-    return None if error is None else describe_error(error)
+    return None if error is None else describe_source_error(error)
 
 
 async def note_teardown(store: Store, job: str, clock: Clock, *, source: str, raised: str) -> str:

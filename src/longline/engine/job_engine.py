@@ -153,7 +153,7 @@ class JobEngine:
                 leases=leases,
                 room=self._rooms[leases[0].domain],
                 stop=stop,
-                on_commit=self._on_commit,
+                on_commit=self._call_listeners,
                 attempts=self._attempts,
                 feed=feed,
             )
@@ -252,7 +252,7 @@ class JobEngine:
         for stop in self._stops:
             stop.say(why)
 
-    def _on_commit(self, lease: Lease, outcome: Outcome, state: ItemState | None) -> None:
+    def _call_listeners(self, lease: Lease, outcome: Outcome, state: ItemState | None) -> None:
         for listener in self._listeners:
             listener(lease, outcome, state)
 

@@ -59,7 +59,7 @@ class LocalEngine:
             options,
             job=job,
             is_shared=False,
-            listeners=[self._on_commit],
+            listeners=[self._after_commit],
             on_beat=self._look_again,
         )
         self._started = self._clock.now()
@@ -115,7 +115,7 @@ class LocalEngine:
         while not (self._engine.stop_reason or self._is_time_up()):
             self._wake.clear()
             await self._engine.check_drift()
-            if not self._is_dry and await self._start_workers():
+            if not self._is_dry and await self._start_domain_workers():
                 continue
             if self._workers or self._discovering:
                 await self._wake.wait()
@@ -138,9 +138,9 @@ class LocalEngine:
         if self._discovering is not None or self._failure is not None:
             return
         if not (await self._store.jobs.get(self._job)).is_discovered:
-            self._discovering = self._group.create_task(self._discover())
+            self._discovering = self._group.create_task(self._run_discovery())
 
-    async def _discover(self) -> None:
+    async def _run_discovery(self) -> None:
         async def on_found() -> None:
             self._look_again()
 
@@ -150,7 +150,7 @@ class LocalEngine:
             self._discovering = None
             self._look_again()
 
-    async def _start_workers(self) -> bool:
+    async def _start_domain_workers(self) -> bool:
         """Lease items of domains without a worker, and start a worker for each."""
         now = self._clock.now()
         count = full = _PREFETCH * self._options.concurrency
@@ -172,14 +172,14 @@ class LocalEngine:
         by_domain = attrgetter("domain")
         for domain, group in groupby(sorted(leases, key=by_domain), key=by_domain):
             self._last_domain = domain
-            task = self._group.create_task(self._work(domain, list(group)))
+            task = self._group.create_task(self._work_domain(domain, list(group)))
             self._workers.add(task)
             task.add_done_callback(self._workers.discard)
         if leases:
             await asyncio.sleep(0)  # so that the workers are known before the next lease
         return bool(leases)
 
-    async def _work(self, domain: str, leases: Sequence[Lease]) -> None:
+    async def _work_domain(self, domain: str, leases: Sequence[Lease]) -> None:
         async def lease_more(_emptied: Sequence[str], wanted: int) -> Sequence[Lease]:
             if not wanted:
                 return ()
@@ -194,7 +194,7 @@ class LocalEngine:
         finally:
             self._look_again()
 
-    def _on_commit(self, _lease: Lease, outcome: Outcome, state: ItemState | None) -> None:
+    def _after_commit(self, _lease: Lease, outcome: Outcome, state: ItemState | None) -> None:
         if outcome.found:
             self._look_again()
         if state is ItemState.QUEUED:

@@ -96,12 +96,12 @@ class Committer:
             self._is_urgent.clear()
             batch, self._waiting = self._waiting, []
             try:
-                await self._commit(batch)
+                await self._commit_outcomes(batch)
             except Exception as error:  # noqa: BLE001  # every kind belongs to the jobs
                 for _, _, origin in batch:
                     origin.fail(error)
 
-    async def _commit(self, batch: list[tuple[Lease, Outcome, CommitQueue]]) -> None:
+    async def _commit_outcomes(self, batch: list[tuple[Lease, Outcome, CommitQueue]]) -> None:
         ready = []
         for lease, outcome, origin in batch:
             try:
@@ -316,7 +316,7 @@ class Heartbeat:
             try:
                 if self._clock.now() >= due:
                     due = self._clock.now() + HEARTBEAT
-                    await self._renew(members)
+                    await self._renew_leases(members)
                 ids = sorted({one.job for one in members})
                 states = await self._store.queue.job_states(ids) if ids else {}
                 for member in members:
@@ -326,7 +326,7 @@ class Heartbeat:
                     if not member.failure.done():
                         member.failure.set_exception(error)
 
-    async def _renew(self, members: list[Beating]) -> None:
+    async def _renew_leases(self, members: list[Beating]) -> None:
         owners = [(member.job, owner) for member in members for owner in member.owners()]
         if owners:
             await self._store.queue.renew(owners, self._clock.now() + LEASE)

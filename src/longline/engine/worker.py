@@ -291,9 +291,9 @@ class DomainWorker:
                 self._group = group
                 stopping = group.create_task(self._stop.wait())
                 committing = group.create_task(self._commits.run())
-                self._begin_more()
+                self._begin_items()
                 await self._until_ended(stopping, seconds)
-                await self._drain(stopping, seconds)
+                await self._drain_items(stopping, seconds)
                 self._commits.close()
                 await asyncio.wait([committing])
                 stopping.cancel()
@@ -307,7 +307,7 @@ class DomainWorker:
         emptied, self._emptied = self._emptied, []
         return emptied
 
-    def _begin_more(self) -> None:
+    def _begin_items(self) -> None:
         """Begin another item, unless enough attempts wait for the site's rate limit.
 
         More would only queue there, each with its memory.
@@ -315,13 +315,13 @@ class DomainWorker:
         is_full = len(self._tasks) >= self._options.concurrency
         if is_full or not self._waiting or self._has_to_end() or self._do_enough_wait():
             return
-        task = self._spawn(self._serve())
+        task = self._spawn(self._attempt_items())
         if task is None:
             return
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         # After the first step of the new task it is known whether it waits, too.
-        asyncio.get_running_loop().call_soon(self._begin_more)
+        asyncio.get_running_loop().call_soon(self._begin_items)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
         try:
@@ -345,7 +345,7 @@ class DomainWorker:
             busy = {*self._tasks, stopping, *([self._feeding] if self._feeding else [])}
             await asyncio.wait(busy, timeout=left, return_when=asyncio.FIRST_COMPLETED)
 
-    async def _drain(self, stopping: asyncio.Task[None], seconds: float | None) -> None:
+    async def _drain_items(self, stopping: asyncio.Task[None], seconds: float | None) -> None:
         """Release the items that were not begun, and after a grace those that do not end."""
         self._is_draining = True
         if self._feeding is not None:
@@ -353,7 +353,7 @@ class DomainWorker:
         self._fed.set()
         unbegun = list(self._waiting)
         self._waiting.clear()
-        await self._release(unbegun)
+        await self._release_leases(unbegun)
         await self._park()
         grace = _LONGEST_GRACE if seconds is None else min(seconds * _GRACE, _LONGEST_GRACE)
         await self._wait_for_attempts(grace)
@@ -410,7 +410,7 @@ class DomainWorker:
             del self._begun[one.lease.id]
         slow = [one for one in attempts if one.worked() >= limit]
         others = [one for one in attempts if one not in slow]
-        await self._release([one.lease for one in others])
+        await self._release_leases([one.lease for one in others])
         for one in others:  # the next attempt repeats these requests, but they were sent
             await self._store.events.add_statistics(self._job, cost_of(one.usage.take()))
         for one in slow:
@@ -418,7 +418,7 @@ class DomainWorker:
             outcome = one.overrun(self._clock.now(), limit, before)
             await self._commits.hand_over(one.lease, outcome)
 
-    async def _release(self, leases: Sequence[Lease]) -> None:
+    async def _release_leases(self, leases: Sequence[Lease]) -> None:
         if leases:
             self._released += len(leases)
             await self._store.queue.release(leases)
@@ -451,7 +451,7 @@ class DomainWorker:
             self._emptied_since = self._emptied_since if self._emptied else self._clock.now()
             self._emptied.append(lease.owner)
 
-    async def _serve(self) -> None:
+    async def _attempt_items(self) -> None:
         """Attempt one item after another."""
         has_worked = False
         while not self._has_to_end():
@@ -493,20 +493,20 @@ class DomainWorker:
         finally:
             self._feeding = None
             self._fed.set()
-        self._begin_more()
+        self._begin_items()
 
     async def _attempt_next(self) -> None:
         if self._has_to_end() or not self._waiting:  # changed while it waited for room
             return
         lease = self._waiting.popleft()
         attempt = self._begun[lease.id] = Attempt(lease)
-        attempt.usage.waiting.on_end = self._begin_more
+        attempt.usage.waiting.on_end = self._begin_items
         self._prefetch.item_begun()
         if self._attempts is not None:
             self._attempts.item_begun(lease.id)
         is_process_ending = False
         try:
-            await self._work(attempt)
+            await self._attempt_item(attempt)
         except (KeyboardInterrupt, SystemExit):
             is_process_ending = True  # the item stays recorded as in flight
             raise
@@ -515,7 +515,7 @@ class DomainWorker:
                 self._attempts.item_ended(lease.id)
         del self._begun[lease.id]
 
-    async def _work(self, attempt: Attempt) -> None:
+    async def _attempt_item(self, attempt: Attempt) -> None:
         lease, usage = attempt.lease, attempt.usage
         with log_context(job=lease.job):
             outcome = await self._collector.collect(lease.item, tries=lease.tries, usage=usage)

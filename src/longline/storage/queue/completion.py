@@ -83,14 +83,14 @@ def complete_all(
         if is_valid[-1]:
             del tokens[lease.id]
     valid = [one for one, is_held in zip(attempts, is_valid, strict=True) if is_held]
-    states = iter(_write(connection, valid))
+    states = iter(_write_outcomes(connection, valid))
     return [
         next(states) if is_held else LeaseLost(lease.item.key, lease.token)
         for (lease, _), is_held in zip(attempts, is_valid, strict=True)
     ]
 
 
-def _write(connection: Connection, attempts: Sequence[LeasedOutcome]) -> list[ItemState]:
+def _write_outcomes(connection: Connection, attempts: Sequence[LeasedOutcome]) -> list[ItemState]:
     records = [
         (outcome.record, lease.job, outcome.at)
         for lease, outcome in attempts

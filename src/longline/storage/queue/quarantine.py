@@ -215,7 +215,7 @@ class Quarantine(Repository):
         self, connection: Connection, reprocessed: Sequence[ReprocessedItem]
     ) -> list[ItemState]:
         """Return the states that `complete` would set, and change nothing."""
-        known = _known_records(connection, reprocessed)
+        known = _stored_records(connection, reprocessed)
         states = []
         for one in reprocessed:
             row, record = known.get(one.held.id), one.outcome.record
@@ -294,7 +294,7 @@ def _complete_reprocessed(
         for job, count in Counter(one.held.job for one in valid).items()
         if _is_reopened(connection, job, at, count)
     ]
-    known = _known_records(connection, reprocessed)
+    known = _stored_records(connection, reprocessed)
     superseded = {one.held.id for one in valid if _is_superseded(one.held, known.get(one.held.id))}
     skip = Outcome(OutcomeAction.SKIP, reason="a later job has stored this record since", at=at)
     attempts: list[LeasedOutcome] = []
@@ -377,7 +377,7 @@ def _is_reopened(connection: Connection, job: str, at: float, count: int) -> boo
     return True
 
 
-def _known_records(
+def _stored_records(
     connection: Connection, reprocessed: Sequence[ReprocessedItem]
 ) -> dict[int, Row[Any]]:
     """Return the stored records of the keys of the new ones, by item."""
