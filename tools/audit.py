@@ -197,9 +197,7 @@ def servers() -> Iterable[Line]:
             continue
         names = [one.name for one in advisories_for(product, version)]
         known = sum(product in one.fixed for one in ADVISORIES)
-        detail = (
-            f"{', '.join(names) or 'none'} of the {known} advisories in advisories.py; {licence}"
-        )
+        detail = f"{', '.join(names) or 'none'} of the {known} advisories in programs.py; {licence}"
         yield Line(f"{product} {version}", Result.FOUND if names else Result.FINE, detail)
     if not found:
         yield Line("redis, postgresql", Result.NOT_CHECKED, "the extra `cluster` is not installed")

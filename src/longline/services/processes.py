@@ -482,7 +482,7 @@ def _remaining(
     """Return what still runs of processes and their sessions; `seen` ran shortly before.
 
     A pid is not reused while its session exists, so the session identifies the descendants of a
-    process that has ended. If it ended before we looked, the inherited MARK does.
+    process that has ended. If it ended before that, the inherited MARK does.
     """
     found: dict[int, list[psutil.Process]] = {}
     for process in psutil.process_iter():

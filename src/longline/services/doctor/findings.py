@@ -33,7 +33,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckContext:
-    """The settings that checks look at, and access to this machine."""
+    """The settings to check, and access to this machine."""
 
     settings: Settings
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
