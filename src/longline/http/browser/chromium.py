@@ -39,7 +39,7 @@ from longline.http.messages import Request
 
 _VERSION, _CONNECT = 5, 1
 _IPV4, _NAME, _IPV6 = 1, 3, 4
-_GRANTED, _NOT_ALLOWED, _UNREACHABLE, _UNSUPPORTED = 0, 2, 4, 7
+_GRANTED, _NOT_ALLOWED, _UNREACHABLE = 0, 2, 4
 _CHUNK = 65_536  # bytes
 _GREETING = 10.0  # seconds for the SOCKS handshake
 _MOST_REFUSALS = 1000
@@ -104,11 +104,7 @@ class BrowserProxy:
             _version, count = await reader.readexactly(2)
             await reader.readexactly(count)
             writer.write(bytes([_VERSION, 0]))
-            asked = await _read_target(reader)
-        if asked is None:
-            _reply(writer, _UNSUPPORTED)
-            return
-        host, port = asked
+            host, port = await _read_target(reader)
         try:
             there_reader, there_writer = await self._connect_checked(host, port)
         except PrivateAddress as error:
@@ -143,19 +139,23 @@ class BrowserProxy:
         raise problem
 
 
-async def _read_target(reader: asyncio.StreamReader) -> tuple[str, int] | None:
-    """Read the requested host and port; None for other commands."""
+async def _read_target(reader: asyncio.StreamReader) -> tuple[str, int]:
+    """Read the requested host and port.
+
+    Raises:
+        OSError: it is not a request to connect.
+    """
     _version, command, _reserved, kind = await reader.readexactly(4)
+    if command != _CONNECT or kind not in (_NAME, _IPV4, _IPV6):
+        raise OSError("not supported")
     if kind == _NAME:
         (length,) = await reader.readexactly(1)
         host = (await reader.readexactly(length)).decode("ascii")
-    elif kind in (_IPV4, _IPV6):
+    else:
         packed = await reader.readexactly(4 if kind == _IPV4 else 16)
         host = str(ipaddress.ip_address(packed))
-    else:
-        return None
     (port,) = struct.unpack("!H", await reader.readexactly(2))
-    return (host, port) if command == _CONNECT else None
+    return host, port
 
 
 def _reply(writer: asyncio.StreamWriter, code: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import inf
 from typing import TypeVar
@@ -287,8 +287,8 @@ class CacheRequest:
     """A request as the cache sees it; headers by lower-case name."""
 
     headers: Mapping[str, str]
-    owner: str = ""
-    control: Directives = field(default_factory=Directives)
+    owner: str
+    control: Directives
 
     @property
     def is_uncacheable(self) -> bool:
@@ -296,13 +296,8 @@ class CacheRequest:
         return "no-store" in self.control or not _UNCACHEABLE.isdisjoint(self.headers)
 
 
-_PLAIN_REQUEST = CacheRequest({})
-
-
 def read_request(request: Request, mark: str = "") -> CacheRequest:
     """Return a request as the cache sees it; `mark` is added to its secrets."""
-    if not (request.headers or request.hidden or mark):
-        return _PLAIN_REQUEST
     headers = {name.lower(): value for name, value in request.headers.items()}
     owner = ""
     if mark or request.hidden or not _CREDENTIALS.isdisjoint(headers):
