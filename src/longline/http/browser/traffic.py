@@ -83,7 +83,10 @@ class PausableTimeouts:
         finally:
             self._waiting -= 1
             if self._waiting == 0:
-                self._resume()
+                now = asyncio.get_running_loop().time()
+                for deadline, left in self._left.items():
+                    deadline.reschedule(now + left)
+                self._left.clear()
 
     @contextmanager
     def pausing(self, deadline: asyncio.Timeout) -> Iterator[None]:
@@ -105,12 +108,6 @@ class PausableTimeouts:
                 continue
             self._left[deadline] = when - now
             deadline.reschedule(None)
-
-    def _resume(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for deadline, left in self._left.items():
-            deadline.reschedule(now + left)
-        self._left.clear()
 
 
 BeforeSubrequest = Callable[[str], Awaitable[Any]]

@@ -9,7 +9,7 @@ from longline.core.clock import Clock
 from longline.core.errors import CircuitOpen, FailureKind, StoreError, bad_status
 from longline.core.model import Usage
 from longline.http.messages import FIRST_ERROR, Middleware, Page, Request
-from longline.limits.breaker import BreakerChange, CircuitBreaker, Health, Phase, health_of
+from longline.limits.breaker import CircuitBreaker, Health, Phase, health_of
 
 _BAD = frozenset({Health.DOWN, Health.BANNED})
 
@@ -55,22 +55,14 @@ class BreakerMiddleware(Middleware):
         change = await self._breaker.record(request.domain, error)
         if change is None:
             return
-        _report_transition(usage, request.domain, change)
-        state = change.after
+        domain, transition, state = request.domain, change.transition, change.after
+        if transition is not None and transition.new == Phase.OPEN:
+            reason, until = state.reason, state.open_until
+            usage.add_event("breaker.opened", domain=domain, reason=reason, until=until)
+            if state.is_ban:
+                usage.add_event("domain.blocked", domain=domain, evidence=reason, until=until)
+        elif transition is not None and transition.old == Phase.HALF_OPEN:
+            usage.add_event("breaker.closed", domain=domain, reason=transition.reason)
         if state.open_until is not None and health_of(error) in _BAD:
             kind = FailureKind.BLOCKED if state.is_ban else FailureKind.NETWORK
             raise CircuitOpen(request.url, state.open_until, state.reason, kind) from error
-
-
-def _report_transition(usage: Usage, domain: str, change: BreakerChange) -> None:
-    """Record a change of phase as an event of the job, and a ban as an alert."""
-    transition, state = change.transition, change.after
-    if transition is None:
-        return
-    if transition.new == Phase.OPEN:
-        until = state.open_until
-        usage.add_event("breaker.opened", domain=domain, reason=state.reason, until=until)
-        if state.is_ban:
-            usage.add_event("domain.blocked", domain=domain, evidence=state.reason, until=until)
-    elif transition.old == Phase.HALF_OPEN:
-        usage.add_event("breaker.closed", domain=domain, reason=transition.reason)
