@@ -82,12 +82,6 @@ async def test_several_workflow_sitemaps_are_read_in_turn(clock: VirtualClock) -
     assert await keys(web, clock) == ["1", "2"]
 
 
-async def test_an_index_may_be_the_sitemap_itself(clock: VirtualClock) -> None:
-    web = ScriptedWeb({INDEX: urlset(f"{SITE}/workflows/3-c/")})
-
-    assert await keys(web, clock) == ["3"]
-
-
 async def test_doubles_and_malformed_addresses_are_left_out(clock: VirtualClock) -> None:
     web = ScriptedWeb(
         {

@@ -317,33 +317,26 @@ class N8n(Source):
 
 async def _discover_by_sitemap(visit: Visit, site: str) -> list[Item]:
     """Return every template in the sitemap; raise DiscoveryFailed if there is none."""
-    items: dict[int, Item] = {}
-    for url in await _template_urls(visit, site):
-        if (found := parse_template_url(url)) is not None and found[0] not in items:
-            key, slug = found
-            data = {} if slug is None else {"slug": slug}
-            items[key] = Item(str(key), _on_site(url, site), data=data)
-    if not items:
-        raise DiscoveryFailed("n8n", f"the sitemaps of {site} list no template")
-    return list(items.values())
-
-
-async def _template_urls(visit: Visit, site: str) -> list[str]:
-    direct = f"{site}/sitemap-workflows.xml"
-    index = Sitemap(is_index=True, urls=(direct,))
+    parts = [f"{site}/sitemap-workflows.xml"]
     with suppress(Gone):
         index = await _read_site_sitemap(visit, f"{site}/sitemap_index.xml")
-    if not index.is_index:
-        return list(index.urls)
-    parts = [url for url in index.urls if _WORKFLOW_SITEMAP.search(urlsplit(url).path)]
-    urls: list[str] = []
-    for part in dict.fromkeys(_on_site(url, site) for url in parts or [direct]):
+        named = [url for url in index.urls if _WORKFLOW_SITEMAP.search(urlsplit(url).path)]
+        parts = [_on_site(url, site) for url in named] or parts
+    items: dict[int, Item] = {}
+    for part in dict.fromkeys(parts):
         try:
-            urls += (await _read_site_sitemap(visit, part)).urls
+            sitemap = await _read_site_sitemap(visit, part)
         except Gone as error:
             problem = f"{error}; a host without a sitemap can be listed with --set inventory=search"
             raise DiscoveryFailed("n8n", problem) from error
-    return urls
+        for url in sitemap.urls:
+            if (found := parse_template_url(url)) is not None and found[0] not in items:
+                key, slug = found
+                data = {} if slug is None else {"slug": slug}
+                items[key] = Item(str(key), _on_site(url, site), data=data)
+    if not items:
+        raise DiscoveryFailed("n8n", f"the sitemaps of {site} list no template")
+    return list(items.values())
 
 
 async def _read_site_sitemap(visit: Visit, url: str) -> Sitemap:
