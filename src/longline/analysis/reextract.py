@@ -392,29 +392,19 @@ async def reextract(
     return result
 
 
+@dataclass(slots=True)
 class _Reextractor:
     """Runs the layers of items again, each at its archived time."""
 
-    def __init__(
-        self,
-        store: Store,
-        archive: Archive,
-        job: Job,
-        source: Source,
-        *,
-        again: Rediscovery,
-        pairs: PairedItems,
-        written_at: float | None,
-    ) -> None:
-        self._store = store
-        self._archive = archive
-        self._job = job
-        self._source = source
-        self._again = again
-        self._pairs = pairs
-        self._written_at = written_at
-        self._added: dict[str, Item] = {}
-        self.written = 0
+    store: Store
+    archive: Archive
+    job: Job
+    source: Source
+    again: Rediscovery
+    pairs: PairedItems
+    written_at: float | None
+    added: dict[str, Item] = field(default_factory=dict)
+    written: int = 0
 
     async def run(self, rows: Sequence[Row]) -> list[ReextractedItem]:
         """Return the results of the rows, in their order."""
@@ -431,29 +421,29 @@ class _Reextractor:
         """Return the results of items that the job did not have; `rows` are those it had."""
         now = max((row["finished_at"] for row in rows), default=0.0)
         row = {"state": None, "tries": 1, "seconds": 0.0, "finished_at": now}
-        ready = [({"key": sanitize_key(one.key), **row}, one) for one in self._pairs.new]
+        ready = [({"key": sanitize_key(one.key), **row}, one) for one in self.pairs.new]
         return list((await self._run_all(ready)).values())
 
     def _item(self, row: Row) -> Item | None:
         """Return the item of a row as the source finds it now; None if it does not (yet)."""
         key, stored = row["key"], item_of(row)
-        if self._source.obstacle_to_repeat(stored) is not None:
+        if self.source.obstacle_to_repeat(stored) is not None:
             return None
-        if (item := self._pairs.items.get(key) or self._added.get(key)) is not None:
+        if (item := self.pairs.items.get(key) or self.added.get(key)) is not None:
             return item
-        if self._again.is_repeated and is_manifest(self._source):
-            is_lost = self._again.is_unarchived and not stored.data
+        if self.again.is_repeated and is_manifest(self.source):
+            is_lost = self.again.is_unarchived and not stored.data
             return stored if is_lost else None
-        return None if self._source.carries_values(stored) else stored
+        return None if self.source.carries_values(stored) else stored
 
     def _explain_missing(self, row: Row) -> ReextractedItem:
-        key, again = row["key"], self._again
-        if (obstacle := self._source.obstacle_to_repeat(item_of(row))) is not None:
+        key, again = row["key"], self.again
+        if (obstacle := self.source.obstacle_to_repeat(item_of(row))) is not None:
             return ReextractedItem(key, ReextractStatus.FAILED, reason=obstacle)
         if again.problem is not None:
             problem = f"cannot be extracted again: discovery ended with {again.problem}"
             return ReextractedItem(key, ReextractStatus.FAILED, reason=problem)
-        if again.is_repeated and is_manifest(self._source):
+        if again.is_repeated and is_manifest(self.source):
             return ReextractedItem(key, ReextractStatus.REMOVED, reason=_NOT_FOUND)
         return ReextractedItem(key, ReextractStatus.FAILED, reason=_MADE_ELSEWHERE)
 
@@ -467,11 +457,9 @@ class _Reextractor:
     async def _extract_again(self, row: Row, item: Item) -> ReextractedItem:
         ended = row["finished_at"]
         began = ended - (row["seconds"] or 0.0)
-        collector = replay_collector(
-            self._archive, self._job, self._source, began=began, until=ended
-        )
+        collector = replay_collector(self.archive, self.job, self.source, began=began, until=ended)
         outcome = await collector.collect(item, tries=row["tries"])
-        self._added.update({sanitize_key(one.key): one for one in outcome.found})
+        self.added.update({sanitize_key(one.key): one for one in outcome.found})
         new_key = sanitize_key(item.key)
         # A record that was written under the new key before is the one to compare with.
         stored = await self._stored(new_key)
@@ -487,9 +475,7 @@ class _Reextractor:
         return replace(found, requests=outcome.usage.requests)
 
     async def _stored(self, key: str) -> Row | None:
-        rows = await self._store.records.list(
-            RecordQuery(source=self._job.source, key=key, limit=1)
-        )
+        rows = await self.store.records.list(RecordQuery(source=self.job.source, key=key, limit=1))
         return rows[0] if rows else None
 
     def _compare_record(
@@ -506,22 +492,22 @@ class _Reextractor:
             return ReextractedItem(key, status, reason=outcome.reason)
         is_superseded = (
             stored is not None
-            and stored["job_id"] != self._job.id
+            and stored["job_id"] != self.job.id
             and stored["seen_at"] > row["finished_at"]
         )
         if stored is None or not was_good:
             return ReextractedItem(key, ReextractStatus.NEW, is_superseded=is_superseded)
-        ignored = self._source.volatile if is_superseded else frozenset()
+        ignored = self.source.volatile if is_superseded else frozenset()
         changes = diff_stored(stored["data"], outcome.record.data, ignored)
         status = ReextractStatus.CHANGED if changes or is_renamed else ReextractStatus.SAME
         return ReextractedItem(key, status, changes, is_superseded=is_superseded)
 
     async def _write_record(self, record: Record) -> None:
-        if self._written_at is None:
+        if self.written_at is None:
             return
         # A changed source may have another name; the records still belong to the job's.
-        ours = replace(record, source=self._job.source)
-        await self._store.records.create(ours, at=self._written_at, job=self._job.id)
+        ours = replace(record, source=self.job.source)
+        await self.store.records.create(ours, at=self.written_at, job=self.job.id)
         self.written += 1
 
 

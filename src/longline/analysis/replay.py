@@ -155,10 +155,9 @@ async def replay(
     if not dry_run and (await store.jobs.get(job.id)).state is JobState.RUNNING:
         problem = "is running; replay it when it has ended, or resume it if it was killed"
         raise BadOption("JOB", f"{job.id} {problem}")
-    has_responses = archive is not None and await archive.count(job.id) > 0
-    replayer = _Replayer(
-        store, job, source, clock, archive=archive if has_responses else None, is_dry=dry_run
-    )
+    if archive is not None and not (is_manifest(source) and await archive.count(job.id)):
+        archive = None
+    replayer = _Replayer(store, job, source, clock, archive, dry_run)
     for key in keys:
         await store.quarantine.get(job.id, key)  # raises for a wrong key before anything is done
     await replayer.run(keys)
@@ -178,46 +177,35 @@ async def replay(
     )
 
 
+@dataclass
 class _Replayer:
     """Replays the quarantine of one job."""
 
-    def __init__(
-        self,
-        store: Store,
-        job: Job,
-        source: Source,
-        clock: Clock,
-        *,
-        archive: Archive | None,
-        is_dry: bool,
-    ) -> None:
-        self._store = store
-        self._job = job
-        self._source = source
-        self._clock = clock
-        self._archive = archive if is_manifest(source) else None
-        self._again = Rediscovery(is_repeated=False)
-        self._pairs = PairedItems()
-        self._keys: set[str] = set()
-        self._params = job.settings.get("params") or {}
-        self._is_dry = is_dry
-        self._pipeline = Pipeline(source)
-        self._needed = [layer.name for layer in source.layers() if not layer.is_optional]
-        self.ends: Counter[str] = Counter()
-        self.still: dict[str, str] = {}
-        self.left: dict[str, str] = {}
-        self.others = 0
-        self.renamed: dict[str, str] = {}
+    store: Store
+    job: Job
+    source: Source
+    clock: Clock
+    archive: Archive | None
+    """Only of manifests."""
+    is_dry: bool
+    again: Rediscovery = field(default_factory=lambda: Rediscovery(is_repeated=False))
+    pairs: PairedItems = field(default_factory=PairedItems)
+    keys: set[str] = field(default_factory=set)
+    ends: Counter[str] = field(default_factory=Counter)
+    still: dict[str, str] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
+    others: int = 0
+    renamed: dict[str, str] = field(default_factory=dict)
 
     async def run(self, keys: Sequence[str]) -> None:
         """Replay every item once."""
-        quarantine, job = self._store.quarantine, self._job
-        if self._archive is not None and await quarantine.held(job.id, limit=1):
-            rows = await self._store.queue.rows(job.id)
-            self._again = await rediscover(self._store, self._archive, job, self._source, rows)
+        quarantine, job = self.store.quarantine, self.job
+        if self.archive is not None and await quarantine.held(job.id, limit=1):
+            rows = await self.store.queue.rows(job.id)
+            self.again = await rediscover(self.store, self.archive, job, self.source, rows)
             limit = job.settings.get("limit")
-            self._pairs = pair_items(self._source, rows, self._again.items, limit)
-            self._keys = {row["key"] for row in rows}
+            self.pairs = pair_items(self.source, rows, self.again.items, limit)
+            self.keys = {row["key"] for row in rows}
         last = 0
         while batch := await quarantine.held(job.id, keys=keys, after=last, limit=_BATCH):
             last = batch[-1].id
@@ -226,26 +214,26 @@ class _Replayer:
 
     async def finish(self) -> None:
         """Append an event, and end the job if nothing is left to do."""
-        jobs, now = self._store.jobs, self._clock.now()
+        jobs, now = self.store.jobs, self.clock.now()
         # A replay that was killed after its last item has left only this to do.
-        is_unended = (await jobs.get(self._job.id)).reason == REPLAY_UNFINISHED
-        if not (self.ends or is_unended or await jobs.is_over(self._job.id)):
+        is_unended = (await jobs.get(self.job.id)).reason == REPLAY_UNFINISHED
+        if not (self.ends or is_unended or await jobs.is_over(self.job.id)):
             return
         ends = dict(self.ends)
-        event = event_row(self._job.id, now, "job.replayed", ends=ends, left=len(self.left))
-        drift = DriftMonitor(self._store, self._source, self._clock)
-        await drift.begin(self._job)
-        await self._store.quarantine.finish(self._job.id, now, await drift.result(), [event])
+        event = event_row(self.job.id, now, "job.replayed", ends=ends, left=len(self.left))
+        drift = DriftMonitor(self.store, self.source, self.clock)
+        await drift.begin(self.job)
+        await self.store.quarantine.finish(self.job.id, now, await drift.result(), [event])
 
     async def _commit_batch(self, reprocessed: list[ReprocessedItem]) -> None:
         if not reprocessed:
             return
-        quarantine = self._store.quarantine
+        quarantine = self.store.quarantine
         ends: Sequence[ItemState | LeaseLost]
-        if self._is_dry:
+        if self.is_dry:
             ends = await quarantine.preview(reprocessed)
         else:
-            ends = await quarantine.complete(reprocessed, self._clock.now())
+            ends = await quarantine.complete(reprocessed, self.clock.now())
         lost = []
         for one, end in zip(reprocessed, ends, strict=True):
             if isinstance(end, LeaseLost):
@@ -267,13 +255,13 @@ class _Replayer:
         """Return the outcome of an item now; None when that takes a request."""
         reprocessed: ReprocessedItem | None = None
         problem: str | None = None
-        if self._archive is not None:
-            reprocessed, problem = await self._replay_archived(self._archive, held)
+        if self.archive is not None:
+            reprocessed, problem = await self._replay_archived(self.archive, held)
         # Stored material is valid only if the rules that read it are unchanged.
-        is_usable = self._is_read_as_before or _manifest_of(self._source) is None
+        is_usable = self._is_read_as_before or _manifest_of(self.source) is None
         if reprocessed is None and is_usable:
             reprocessed, problem = await self._replay_material(held)
-        elif reprocessed is None and self._archive is None:
+        elif reprocessed is None and self.archive is None:
             # The record in an item is enough if only its fields are read differently.
             is_enough = self._is_listed_as_before and "record" in held.item.data
             reprocessed = await self._replay_without_requests(held) if is_enough else None
@@ -287,10 +275,11 @@ class _Replayer:
     ) -> tuple[ReprocessedItem | None, str | None]:
         """Return the outcome from the stored results of layers, or why there is none."""
         material = unpack_material(held.raw)
-        missing = [name for name in self._needed if name not in material.results]
+        needed = [layer.name for layer in self.source.layers() if not layer.is_optional]
+        missing = [name for name in needed if name not in material.results]
         if missing:
             # Layers of manifests request only through the visit, which can be refused here.
-            may_run = is_manifest(self._source)
+            may_run = is_manifest(self.source)
             reprocessed = await self._replay_without_requests(held) if may_run else None
             layers = ", ".join(missing)
             return reprocessed, f"layer {layers} has no stored result; `longline retry` requests it"
@@ -305,13 +294,13 @@ class _Replayer:
         self, archive: Archive, held: QuarantinedItem
     ) -> tuple[ReprocessedItem | None, str | None]:
         """Return the outcome from archived responses, or why there is none."""
-        old, found = held.item.key, self._pairs.items.get(held.item.key)
+        old, found = held.item.key, self.pairs.items.get(held.item.key)
         if found is None:
-            return None, self._again.problem or _NOT_FOUND
+            return None, self.again.problem or _NOT_FOUND
         item = replace(found, key=sanitize_key(found.key))
-        if item.key != old and item.key in self._keys:
+        if item.key != old and item.key in self.keys:
             return None, f"its key would be {item.key}, which another item of the job has"
-        collector = replay_collector(archive, self._job, self._source, until=held.finished_at)
+        collector = replay_collector(archive, self.job, self.source, until=held.finished_at)
         outcome = await collector.collect(item, tries=held.tries)
         if problem := missing_response(outcome):
             return None, problem
@@ -322,29 +311,35 @@ class _Replayer:
         return ReprocessedItem(replace(held, item=item), outcome), None
 
     @cached_property
+    def _pipeline(self) -> Pipeline:
+        return Pipeline(self.source)
+
+    @cached_property
     def _is_read_as_before(self) -> bool:
         """Whether the manifest requests and reads the same as the one the job was run with."""
-        return self._rules_of_job is not None and _rules(self._source) == self._rules_of_job
+        return self._rules_of_job is not None and _rules(self.source) == self._rules_of_job
 
     @cached_property
     def _is_listed_as_before(self) -> bool:
         """Whether the manifest differs at most in the fields of records."""
         return self._rules_of_job is not None and _without_fields(
-            _rules(self._source)
+            _rules(self.source)
         ) == _without_fields(self._rules_of_job)
 
     @cached_property
     def _rules_of_job(self) -> dict[str, Any] | None:
-        manifest = make_spec(self._job.settings).manifest
+        manifest = make_spec(self.job.settings).manifest
         try:
-            return None if manifest is None else _rules(load_source(self._source.name, manifest))
+            return None if manifest is None else _rules(load_source(self.source.name, manifest))
         except ConfigError:
             return None  # an older version wrote it
 
     async def _replay_without_requests(self, held: QuarantinedItem) -> ReprocessedItem | None:
         """Run the layers again on the item; None when they need a request."""
         refusing = _RefuseRequests()
-        collector = Collector(self._source, refusing, self._clock, self._params)
+        collector = Collector(
+            self.source, refusing, self.clock, self.job.settings.get("params") or {}
+        )
         outcome = await collector.collect(held.item, tries=held.tries)
         return None if refusing.was_called else ReprocessedItem(held, outcome)
 
