@@ -15,7 +15,7 @@ from tests.storage.given import new_job
 
 PROGRAM = Path(__file__).with_name("writing_process.py")
 PROCESSES = 10
-ROWS = 100
+ROWS = 50
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:

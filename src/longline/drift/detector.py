@@ -143,10 +143,10 @@ def find_drift(baseline: Profile, recent: BlockTally, *, is_history: bool) -> li
     for name, known in baseline.fields.items():
         now = recent.fields.get(name, FieldTally())
         seen = baseline.seen_in(recent, name)
-        one = _check_filled(baseline, name, now, seen) or _check_kind(name, known, now)
+        one = _find_emptied(baseline, name, now, seen) or _find_new_kind(name, known, now)
         if one is None and now.filled >= _MIN_SIZES:
-            one = _check_size(name, known, now, is_history=is_history)
-            one = one or _check_constant(name, known, now)
+            one = _find_new_size(name, known, now, is_history=is_history)
+            one = one or _find_constant(name, known, now)
         found += [one] if one else []
     named = {one.field for one in found}
     plain = [
@@ -154,10 +154,10 @@ def find_drift(baseline: Profile, recent: BlockTally, *, is_history: bool) -> li
         for one in found
         if one.field != SCORE and not any(one.field.startswith(f"{name}.") for name in named)
     ]
-    return plain or found or _check_validity(baseline, recent)
+    return plain or found or _find_invalid(baseline, recent)
 
 
-def _check_filled(baseline: Profile, name: str, now: FieldTally, seen: int) -> FieldDrift | None:
+def _find_emptied(baseline: Profile, name: str, now: FieldTally, seen: int) -> FieldDrift | None:
     known = baseline.fields[name]
     if not seen or not known.filled:
         return None
@@ -171,7 +171,7 @@ def _check_filled(baseline: Profile, name: str, now: FieldTally, seen: int) -> F
     return FieldDrift(name, f"is {how} in {now.filled} of {seen} records", f"in {before:.0%}")
 
 
-def _check_kind(name: str, known: FieldProfile, now: FieldTally) -> FieldDrift | None:
+def _find_new_kind(name: str, known: FieldProfile, now: FieldTally) -> FieldDrift | None:
     if now.filled < _MIN_KINDS or not known.filled:
         return None
     kind, count = now.kinds.most_common(1)[0]
@@ -188,7 +188,7 @@ def _check_kind(name: str, known: FieldProfile, now: FieldTally) -> FieldDrift |
     return FieldDrift(name, f"is a {kind} in {count} of {now.filled} records", f"a {main}")
 
 
-def _check_constant(name: str, known: FieldProfile, now: FieldTally) -> FieldDrift | None:
+def _find_constant(name: str, known: FieldProfile, now: FieldTally) -> FieldDrift | None:
     # Where half of the values of every block differ, thirty equal ones are not chance.
     fewest, _ = known.extremes.get("distinct", (0.0, 0.0))
     if len(now.values) != 1 or now.filled < _MIN_EQUAL or fewest < 0.5:  # noqa: PLR2004  # half
@@ -198,7 +198,7 @@ def _check_constant(name: str, known: FieldProfile, now: FieldTally) -> FieldDri
     return FieldDrift(name, "is the same in all records", "different ones")
 
 
-def _check_size(
+def _find_new_size(
     name: str, known: FieldProfile, now: FieldTally, *, is_history: bool
 ) -> FieldDrift | None:
     for kind, sizes in now.sizes.items():
@@ -258,7 +258,7 @@ def _share_below(values: Sequence[float], limit: float) -> float:
     return sum(value < limit for value in values) / len(values)
 
 
-def _check_validity(baseline: Profile, recent: BlockTally) -> list[FieldDrift]:
+def _find_invalid(baseline: Profile, recent: BlockTally) -> list[FieldDrift]:
     before_all, now_all = baseline.records + baseline.invalid, recent.valid + recent.invalid
     if not before_all or not now_all:
         return []

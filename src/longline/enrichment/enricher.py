@@ -146,7 +146,7 @@ def question_for(task: EnrichTask, row: Mapping[str, Any]) -> QuestionRequest:
     question = Question(
         "", task.enrich, task.version, task.model, text, task.system, schema=task.answer
     )
-    return _request(row, question, missing)
+    return _identify(row, question, missing)
 
 
 def _local_question_for(task: LocalTask, version: str, row: Mapping[str, Any]) -> QuestionRequest:
@@ -157,10 +157,12 @@ def _local_question_for(task: LocalTask, version: str, row: Mapping[str, Any]) -
     options = task.options.model_dump_json(exclude={"table", "file"})
     model, schema = f"{LOCAL_MODEL}{task.name}", {"type": "object"}
     question = Question("", task.enrich, version, model, _json_text(fields), options, schema=schema)
-    return _request(row, question, [name for name in empty if name in needed])
+    return _identify(row, question, [name for name in empty if name in needed])
 
 
-def _request(row: Mapping[str, Any], question: Question, missing: Sequence[str]) -> QuestionRequest:
+def _identify(
+    row: Mapping[str, Any], question: Question, missing: Sequence[str]
+) -> QuestionRequest:
     """Give a question its id, a hash that is the same for all tasks and records.
 
     A question that is skipped because fields are missing belongs to its task alone.

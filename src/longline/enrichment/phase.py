@@ -168,7 +168,7 @@ class Phase:
         """
         self._remaining = inf if limit is None else limit
         try:
-            await self._reclaim()
+            await self._reclaim_questions()
             await self._run_workers()
         finally:
             # Questions that were cut off are not answered, so another run may ask them now.
@@ -240,14 +240,14 @@ class Phase:
         return self._reason is None
 
     async def _ask_and_commit(self, question: Question) -> None:
-        outcome = await self._ask(question)
+        outcome = await self._ask_once(question)
         if outcome.state in OPEN_QUESTIONS:
             self._remaining += 1
         self._tokens += outcome.tokens
         # A cancellation here must not lose an answer.
         await asyncio.shield(self._questions.complete(outcome))
 
-    async def _ask(self, question: Question) -> QuestionOutcome:
+    async def _ask_once(self, question: Question) -> QuestionOutcome:
         """Ask once, and decide what follows."""
         try:
             answer = await self._enricher.ask(question)
@@ -331,7 +331,7 @@ class Phase:
             await self._clock.sleep(_HEARTBEAT)
             until = self._clock.now() + _LEASE
             await self._questions.renew(self._task.enrich, self._owner, until)
-            await self._reclaim()
+            await self._reclaim_questions()
 
     async def _report_progress(self) -> None:
         """Report progress, apart from the heartbeat because counting may take long."""
@@ -339,7 +339,7 @@ class Phase:
             self._on_progress(await self.progress())
             await self._clock.sleep(_HEARTBEAT)
 
-    async def _reclaim(self) -> None:
+    async def _reclaim_questions(self) -> None:
         """Reclaim the leases of dead runs."""
         name = self._task.enrich
         dead = self._dead_among(await self._questions.owners(name))

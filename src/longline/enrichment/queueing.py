@@ -96,7 +96,7 @@ async def queue_records(
     gone = await questions.open_links(task.enrich)
     seen = asking = new = 0
     for query in queries:
-        async for rows in _batches(records.stream(query)):
+        async for rows in _read_batches(records.stream(query)):
             requests = {row["id"]: make_question(row) for row in rows}
             known = await questions.linked(task.enrich, list(requests))
             fresh = [
@@ -115,7 +115,7 @@ async def queue_records(
     return Queued(seen, asking, new, dropped, tuple(warnings))
 
 
-async def _batches(rows: Iterator[Row]) -> AsyncIterator[list[Row]]:
+async def _read_batches(rows: Iterator[Row]) -> AsyncIterator[list[Row]]:
     # The stream reads in the calling thread, which must not be that of the loop.
     while page := await asyncio.to_thread(lambda: list(islice(rows, _BATCH))):
         yield page

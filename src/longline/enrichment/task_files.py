@@ -46,7 +46,7 @@ class ModelServer(StrictModel):
     """Seconds without any response after which the run is paused."""
 
     @model_validator(mode="after")
-    def _check_url(self) -> Self:
+    def _check_server_url(self) -> Self:
         is_open = self.key is None or self.allow_http
         check_secret_url("url", self.url, allow_http=is_open)
         return self
@@ -161,7 +161,7 @@ class EnrichTask(_Task):
 
     @field_validator("answer")
     @classmethod
-    def _check_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
+    def _check_answer_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
         try:
             Draft202012Validator.check_schema(schema)
         except SchemaError as error:

@@ -316,22 +316,22 @@ class PostgresBackend(Backend):
         return connection.scalar(_CHANGE_TOKEN)
 
     def is_gone(self, error: DBAPIError) -> bool:
-        state = _state(error)
+        state = _sqlstate(error)
         # Without a SQLSTATE the server was not reached, or the connection broke.
         is_lost = isinstance(error, OperationalError) and state is None
         return is_lost or error.connection_invalidated or state in _GONE
 
     def is_conflict(self, error: DBAPIError) -> bool:
-        return _state(error) in _CONFLICTS
+        return _sqlstate(error) in _CONFLICTS
 
     def translate(self, error: DBAPIError) -> LonglineError | DBAPIError:
         if isinstance(error, DataError):
             return error
-        if _state(error) == _DISK_FULL:
+        if _sqlstate(error) == _DISK_FULL:
             return StoreFull(self.address)
-        if _state(error) == _LOCK_TIMEOUT:
+        if _sqlstate(error) == _LOCK_TIMEOUT:
             return StoreBusy(self.address, self.timeout)
-        return StoreUnreachable(self.address, explain_failure(str(error.orig), _state(error)))
+        return StoreUnreachable(self.address, explain_failure(str(error.orig), _sqlstate(error)))
 
     def _engine(self, size: int, **options: Any) -> Engine:
         try:
@@ -370,6 +370,6 @@ def _replace_nul(
     return statement, rows if is_many else rows[0]
 
 
-def _state(error: DBAPIError) -> str | None:
+def _sqlstate(error: DBAPIError) -> str | None:
     state: str | None = getattr(error.orig, "sqlstate", None)
     return state

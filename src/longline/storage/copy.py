@@ -162,7 +162,7 @@ class DatabaseCopy:
             if self._stopped.is_set():
                 raise self._refused("it was interrupted")
             if writing.dialect.name != "sqlite":
-                _replace_nul(table, batch)
+                _replace_nul_in(table, batch)
             insertion.run(writing, batch)
             read.add(batch)
             self._on_step(table.name, read.rows)
@@ -245,7 +245,7 @@ class _TableChecksum:
             self.rows += 1
 
 
-def _replace_nul(table: Table, rows: Iterable[Row]) -> None:
+def _replace_nul_in(table: Table, rows: Iterable[Row]) -> None:
     """Replace NUL characters, which PostgreSQL cannot store, by U+FFFD, as the store does."""
     for row in rows:
         for name, value in row.items():
@@ -290,7 +290,7 @@ class SharedValuesFile:
         """
         if not self._path.exists():
             return []
-        with self._open() as connection, transaction(connection, "BEGIN"):
+        with self._open_file() as connection, transaction(connection, "BEGIN"):
             found = [row for room in ROOMS for row in connection.execute(_READ, (room,))]
         return [{"room": room, "name": name, "state": state} for room, name, state in found]
 
@@ -302,11 +302,11 @@ class SharedValuesFile:
         """
         lasting = [(one["room"], one["name"], one["state"]) for one in rows if one["room"] in ROOMS]
         if lasting:
-            with self._open() as connection, transaction(connection):
+            with self._open_file() as connection, transaction(connection):
                 connection.executemany(_WRITE, lasting)
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
+    def _open_file(self) -> Iterator[sqlite3.Connection]:
         async def prepare() -> None:
             """Let the owner of the file create its table, or refuse a file that is not its own."""
             file = SqliteStateFile(self._path, SystemClock())

@@ -363,7 +363,7 @@ class Transactor:
             StoreError: it could not be committed; nothing of it was.
         """
         self._unknown = None
-        return self._retry.run(lambda: self._attempt(work))
+        return self._retry.run(lambda: self._transact_once(work))
 
     def close(self) -> None:
         """Close the connection."""
@@ -371,7 +371,7 @@ class Transactor:
             self._connection.close()
         self._engine.dispose()
 
-    def _attempt(self, work: Callable[[Connection], Any]) -> Any:
+    def _transact_once(self, work: Callable[[Connection], Any]) -> Any:
         mark: str | None = None
         result: Any = None
         try:
@@ -423,7 +423,9 @@ class Writer(Executor):
         self._transact = transact
         self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._is_open = True
-        self._thread = threading.Thread(target=self._serve, name="longline-writer", daemon=True)
+        self._thread = threading.Thread(
+            target=self._write_groups, name="longline-writer", daemon=True
+        )
         self._thread.start()
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -446,7 +448,7 @@ class Writer(Executor):
         """Return whether the thread ends within this many seconds; None waits until it has."""
         return have_ended([self._thread], within)
 
-    def _serve(self) -> None:
+    def _write_groups(self) -> None:
         is_open = True
         while is_open:
             group = [self._queue.get()]
@@ -457,9 +459,9 @@ class Writer(Executor):
             # A caller that was cancelled before its turn does not get its write.
             works = [work for work in group if work and work[0].set_running_or_notify_cancel()]
             if works:
-                self._commit(works)
+                self._commit_group(works)
 
-    def _commit(self, works: list[_Work]) -> None:
+    def _commit_group(self, works: list[_Work]) -> None:
         try:
             results = self._transact(
                 lambda connection: [function(connection) for _, function in works]
@@ -469,7 +471,7 @@ class Writer(Executor):
             # a server that timed out fails all of them: they would time out one by one.
             if len(works) > 1 and not isinstance(error, (StoreBusy, StoreGone)):
                 for work in works:
-                    self._commit([work])
+                    self._commit_group([work])
                 return
             for future, _ in works:
                 future.set_exception(error)

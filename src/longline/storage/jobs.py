@@ -230,7 +230,7 @@ class Jobs(Repository):
         """Pause a job unless other processes work on it or it has ended."""
         leased = exists().where(items.c.job_id == job, items.c.state == ItemState.LEASED)
         if not connection.scalar(select(leased)):
-            _end_job(connection, job, at, JobState.PAUSED, reason)
+            _set_end_state(connection, job, at, JobState.PAUSED, reason)
 
     @writes
     def halt(self, connection: Connection, job: str, at: float, reason: str) -> bool:
@@ -238,17 +238,17 @@ class Jobs(Repository):
         query = select(jobs.c.state).where(jobs.c.id == job).with_for_update(key_share=True)
         if connection.scalar(query) not in (JobState.PENDING, JobState.RUNNING):
             return False
-        return _end_job(connection, job, at, JobState.PAUSED, reason)
+        return _set_end_state(connection, job, at, JobState.PAUSED, reason)
 
     @writes
     def cancel(self, connection: Connection, job: str, at: float, reason: str) -> bool:
         """End a job before its work is done; False when it has ended already."""
-        return _end_job(connection, job, at, JobState.CANCELLED, reason)
+        return _set_end_state(connection, job, at, JobState.CANCELLED, reason)
 
     @writes
     def fail(self, connection: Connection, job: str, at: float, reason: str) -> None:
         """End a job that could not do its work."""
-        _end_job(connection, job, at, JobState.FAILED, reason)
+        _set_end_state(connection, job, at, JobState.FAILED, reason)
 
     @writes
     def finish(
@@ -377,7 +377,7 @@ def finish_job(
         *_first_few(warnings, _MAX_NAMED),
     ]
     caveats = replace(caveats, cuts=tuple(cuts), warnings=_first_few(warnings, _MAX_CAVEATS))
-    _end_job(connection, job, at, state, "; ".join(reasons) or None, caveats=caveats)
+    _set_end_state(connection, job, at, state, "; ".join(reasons) or None, caveats=caveats)
     if state is JobState.COMPLETE and row.engine == "celery" and row.settings.get("limit") is None:
         # The process that ends it may be killed before it notifies the source; a task survives.
         place_task(connection, Task(job, TaskKind.FINISHED, at))
@@ -415,7 +415,7 @@ def _create(connection: Connection, new: NewJob) -> Job:
     return _job_of(connection.execute(select(*_JOB_COLUMNS).where(jobs.c.id == name)).one())
 
 
-def _end_job(
+def _set_end_state(
     connection: Connection,
     job: str,
     at: float,
@@ -517,10 +517,10 @@ def _compare_items(connection: Connection, pair: RunPair) -> Iterator[ItemCompar
             query = query.where(other.c.id.is_(None))
         with connection.execute(query.execution_options(yield_per=500)) as result:
             for rows in result.mappings().partitions():
-                yield from _compare_rows(connection, pair, rows)
+                yield from _compare_items_of(connection, pair, rows)
 
 
-def _compare_rows(
+def _compare_items_of(
     connection: Connection, pair: RunPair, rows: Sequence[Any]
 ) -> Iterator[ItemComparison]:
     seen_at: dict[str, float] = {}  # when the older run was done with each item

@@ -110,7 +110,7 @@ def parse_condition(text: str) -> Condition:
     if not found:
         raise BadOption("where", f"{text!r} is not a condition, such as price>100 or title~hat")
     field, test, written = found.groups()
-    _check_field(field, "where")
+    _check_query_field(field, "where")
     if test == "?":
         if written:
             raise BadOption("where", f"{text!r}: nothing may follow the ?")
@@ -140,7 +140,7 @@ def parse_order(text: str) -> Order:
     field = field.removeprefix("-").strip()
     if not all(part.strip() for part in field.split(",")):
         raise BadOption("order", f"{text!r} is not a field, such as price or -@score")
-    _check_field(field, "order")
+    _check_query_field(field, "order")
     return Order(field, is_descending)
 
 
@@ -156,7 +156,7 @@ def select_records(query: RecordQuery) -> Select[Any]:
         if condition.test not in get_args(Operator):
             known = " ".join(get_args(Operator))
             raise BadOption("where", f"{condition.test!r} is none of {known}")
-        _check_field(condition.field, "where")
+        _check_query_field(condition.field, "where")
         is_own = condition.field.startswith("@")
         conditions.append((_own_clause if is_own else _field_clause)(columns, condition))
     keys = [key for order in query.order for key in _sort_keys(columns, order)]
@@ -212,8 +212,10 @@ def _basic_conditions(query: RecordQuery, columns: Any) -> list[ColumnElement[bo
     if query.text:
         text = _stored_text(query.text)
         escaped = orjson.dumps(text).decode()[1:-1]  # as it is in the data
-        in_data = _contains(cast(columns.data, Text), escaped)
-        conditions.append(or_(in_data, _contains(columns.url, text), _contains(columns.key, text)))
+        in_data = _text_contains(cast(columns.data, Text), escaped)
+        conditions.append(
+            or_(in_data, _text_contains(columns.url, text), _text_contains(columns.key, text))
+        )
     return conditions
 
 
@@ -223,7 +225,7 @@ def _field_clause(columns: Any, condition: Condition) -> ColumnElement[bool]:
     if test == "?":
         return field.is_filled if value else not_(field.is_filled)
     if test == "~":
-        return _contains(field.written, _stored_text(str(value)))
+        return _text_contains(field.written, _stored_text(str(value)))
     if test != "!=":
         return _compare_field(field, test, value)
     # Never NULL, so that it can be negated.
@@ -255,7 +257,7 @@ def _own_clause(columns: Any, condition: Condition) -> ColumnElement[bool]:
         is_empty = (test == "?" and not value) or (test == "=" and value is None)
         clause = column.is_(None) if is_empty else column.is_not(None)
     elif test == "~":
-        clause = _contains(cast(column, Text), _stored_text(str(value)))
+        clause = _text_contains(cast(column, Text), _stored_text(str(value)))
     elif isinstance(column.type, Text):
         is_sorted = test not in {"=", "!="}  # for equality there is an index
         clause = _COMPARE[test](_ByCode(column) if is_sorted else column, _stored_text(str(value)))
@@ -270,7 +272,7 @@ def _own_clause(columns: Any, condition: Condition) -> ColumnElement[bool]:
 
 
 def _sort_keys(columns: Any, order: Order) -> list[ColumnElement[Any]]:
-    _check_field(order.field, "order")
+    _check_query_field(order.field, "order")
     values: list[ColumnElement[Any]]
     if order.field.startswith("@"):
         column = columns[order.field[1:]]
@@ -284,7 +286,7 @@ def _sort_keys(columns: Any, order: Order) -> list[ColumnElement[Any]]:
     return [rank, *(value.desc() if order.is_descending else value.asc() for value in values)]
 
 
-def _check_field(field: str, option: str) -> None:
+def _check_query_field(field: str, option: str) -> None:
     if not field.startswith("@"):
         path_of(field)
     elif field[1:] not in OWN_FIELDS:
@@ -297,7 +299,7 @@ def _stored_text(text: str) -> str:
     return sanitize_text(text).replace("\x00", "\ufffd")
 
 
-def _contains(place: ColumnElement[Any], text: str) -> ColumnElement[bool]:
+def _text_contains(place: ColumnElement[Any], text: str) -> ColumnElement[bool]:
     return place.icontains(text, autoescape=True)
 
 

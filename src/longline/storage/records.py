@@ -182,7 +182,7 @@ def store_records(connection: Connection, batch: Sequence[RecordWrite]) -> list[
     keys = [(record.source, sanitize_key(record.key)) for record, _, _ in batch]
     if len(set(keys)) < len(keys):  # the same record twice: the second must see the first
         return [changed for one in batch for changed in store_records(connection, [one])]
-    known = _known_records(connection, keys)
+    known = _stored_records(connection, keys)
     new, altered, same, is_changed = [], [], [], []
     for key, (record, job, at) in zip(keys, batch, strict=True):
         found = known.get(key)
@@ -234,7 +234,7 @@ _KNOWN = {
 _CREATE = BulkInsert(records, [column.name for column in records.columns if not column.primary_key])
 
 
-def _known_records(
+def _stored_records(
     connection: Connection, keys: list[tuple[str, str]]
 ) -> dict[tuple[str, str], RowMapping]:
     by_source: dict[str, list[str]] = {}

@@ -126,7 +126,7 @@ class DatabaseStateBackend(StateBackend[State]):
         offset = self._clock.now() - loop.time()
 
         def apply(connection: Connection) -> Result:
-            value = self._read(connection, name, is_locked=True)
+            value = self._read_state(connection, name, is_locked=True)
             changed, result = step(value, loop.time() + offset)
             if changed is None or changed == value:
                 return result
@@ -141,7 +141,7 @@ class DatabaseStateBackend(StateBackend[State]):
         return await self._database.write(apply)
 
     async def read(self, name: str) -> tuple[State | None, float]:
-        found = await self._database.read(lambda connection: self._read(connection, name))
+        found = await self._database.read(lambda connection: self._read_state(connection, name))
         return found, self._clock.now()
 
     async def all(self) -> dict[str, State]:
@@ -162,7 +162,9 @@ class DatabaseStateBackend(StateBackend[State]):
     def _is(self, name: str) -> ColumnElement[bool]:
         return and_(cells.c.room == self._room, cells.c.name == name)
 
-    def _read(self, connection: Connection, name: str, *, is_locked: bool = False) -> State | None:
+    def _read_state(
+        self, connection: Connection, name: str, *, is_locked: bool = False
+    ) -> State | None:
         query = select(cells.c.state).where(self._is(name))
         state = connection.scalar(query.with_for_update() if is_locked else query)
         return None if state is None else self._kind(**state)
