@@ -72,7 +72,7 @@ def _failed_condition(condition: Condition, data: Mapping[str, Any]) -> str | No
     return f"{condition.field} {_WORDS[test]} {wanted if test != 'one_of' else list(wanted)}"
 
 
-def _contains(value: Any, wanted: str) -> bool:
+def _contains_text(value: Any, wanted: str) -> bool:
     if isinstance(value, list):
         return wanted in value
     return wanted.casefold() in str(value).casefold()
@@ -86,6 +86,6 @@ _TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
     "below": operator.lt,
     "at_least": operator.ge,
     "at_most": operator.le,
-    "contains": _contains,
+    "contains": _contains_text,
     "matches": lambda value, wanted: user_pattern(wanted).search(str(value)) is not None,
 }

@@ -238,7 +238,7 @@ class Incremental(StrictModel):
         return time.isoformat().replace("+00:00", "Z")
 
     @model_validator(mode="after")
-    def _check_start(self) -> Self:
+    def _check_first_start(self) -> Self:
         try:
             if self.start is not None:
                 self.parse(self.start)

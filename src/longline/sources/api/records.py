@@ -61,7 +61,7 @@ class ApiField(StrictModel):
     """What a value leaves out: the format of a date, a currency, a unit."""
 
     @model_validator(mode="after")
-    def _check_form(self) -> Self:
+    def _check_form_of_type(self) -> Self:
         check_form(self.type, self.form)
         return self
 

@@ -210,9 +210,9 @@ class EndpointClient:
         expired: int | None = None
         while True:
             with visit.usage.waiting:
-                await self._wait_for_turn(name, visit.clock)
+                await self._wait_for_slot(name, visit.clock)
             renewals = self._renewals
-            page = await self._send(visit, name, request, expired)
+            page = await self._send_request(visit, name, request, expired)
             await off_loop(len(page.body), _parse_large, page)
             handler = handler_for(endpoint.handlers, page)
             if handler is None or handler.do == "accept":
@@ -226,7 +226,7 @@ class EndpointClient:
                 reason = f"{reason_for(handler, page)}, also after authenticating again"
                 raise Rejected(page.url, reason)
 
-    async def _send(
+    async def _send_request(
         self, visit: Visit, name: str, request: ApiRequest, expired: int | None
     ) -> Page:
         """Send a request; if the credentials of renewal `expired` were refused, with new ones."""
@@ -248,7 +248,7 @@ class EndpointClient:
                 return page
         return await fetch()
 
-    async def _wait_for_turn(self, name: str, clock: Clock) -> None:
+    async def _wait_for_slot(self, name: str, clock: Clock) -> None:
         while (pause := self._paused_until - clock.now()) > 0:
             await clock.sleep(pause)
         if name in self._rates:

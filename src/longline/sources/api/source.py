@@ -160,14 +160,14 @@ class ApiDiscovery:
     async def _request_all(self, visit: Visit, batch: list[ListTask]) -> list[_ListPage]:
         try:
             async with asyncio.TaskGroup() as group:
-                running = [group.create_task(self._request(visit, task)) for task in batch]
+                running = [group.create_task(self._request_page(visit, task)) for task in batch]
         except ExceptionGroup as several:
             # The engine handles single errors, not groups: the first one represents all.
             first = several.exceptions[0]
             raise first from first.__cause__
         return [one.result() for one in running]
 
-    async def _request(self, visit: Visit, task: ListTask) -> _ListPage:
+    async def _request_page(self, visit: Visit, task: ListTask) -> _ListPage:
         endpoint = self._endpoints[task.endpoint]
         extra = page_parameters(endpoint.pagination, task.place)
         since = endpoint.incremental.parameter if endpoint.incremental else None
@@ -176,7 +176,7 @@ class ApiDiscovery:
         try:
             request = self._builder.build(task.endpoint, task.scope, extra)
             page, body = await self._client.request(visit, task.endpoint, request)
-            return await off_loop(len(page.body), self._read, visit, task, page, body)
+            return await off_loop(len(page.body), self._read_page, visit, task, page, body)
         except SkipItem as error:
             problem = str(error)
         except FetchError as error:
@@ -189,7 +189,7 @@ class ApiDiscovery:
             visit.cut(f"{task.endpoint}: the list ended after {task.place.pages} pages: {problem}")
         return _ListPage(task)
 
-    def _read(self, visit: Visit, task: ListTask, page: Page, body: Any) -> _ListPage:
+    def _read_page(self, visit: Visit, task: ListTask, page: Page, body: Any) -> _ListPage:
         endpoint = self._endpoints[task.endpoint]
         records = select_records(endpoint.records, body, page.url)
         keys = []
@@ -435,7 +435,7 @@ class ApiSource(Source):
         scope = child_scope(data["record"], data.get("above"))
         found: dict[str, Any] = {}
         if endpoint.detail == part:
-            page, body = await self._request(visit, part, scope)
+            page, body = await self._request_endpoint(visit, part, scope)
             record = select_record(own.records, body, page.url)
             found |= read_fields(own.fields, record, scope, visit.note)
             visit.origins.update(field_origins(own.fields, found, f"ask_{part} {page.url}"))
@@ -443,7 +443,7 @@ class ApiSource(Source):
             found[name] = await self._embedded(visit, part, name, scope)
         return found
 
-    async def _request(
+    async def _request_endpoint(
         self,
         visit: Visit,
         part: str,
@@ -469,7 +469,7 @@ class ApiSource(Source):
         while True:
             extra = page_parameters(endpoint.pagination, position)
             try:
-                page, body = await self._request(visit, part, scope, extra)
+                page, body = await self._request_endpoint(visit, part, scope, extra)
             except SkipItem as error:
                 visit.note(field, str(error))
                 return None

@@ -102,7 +102,7 @@ class IndexDiscovery:
         """Yield items as they are found, and a cursor after each index page."""
         pages = self._manifest.pages
         for url in islice(start_urls(self._manifest, self._parameters), self._start, None):
-            if not self._pending and self._is_new(url):
+            if not self._pending and self._add_known(url):
                 self._pending.append((url, 0))
             while self._pending:
                 if isinstance(pages, ClickPages):
@@ -227,7 +227,7 @@ class IndexDiscovery:
             # Numbered pages end with a page that does not exist; a linked page should exist.
             pages = self._manifest.pages
             if step.count == 1 and depth > 0:
-                self._note_once(str(error))  # a dead link of the site: it leads to no list
+                self._add_note(str(error))  # a dead link of the site: it leads to no list
             elif pages is None or pages.kind == "next" or step.count == 1:
                 self._visit.cut(f"an index page is missing: {error}")
             elif missing := self._pager.missing_pages(step, is_read=False):
@@ -305,14 +305,15 @@ class IndexDiscovery:
             urls = (url for _, url in links.find(scope) if urlsplit(url).netloc == host)
             for url in filter(match.search, urls):
                 if depth < rule.depth:
-                    if self._is_new(url):
+                    if self._add_known(url):
                         self._pending.append((url, depth + 1))
                 elif "depth" not in rule.model_fields_set and _url_hash(url) not in self._known:
                     reason = f"there are links to more index pages beyond a depth of {rule.depth}"
                     self._visit.cut(f"{reason}; set `depth` in `follow`")
                     break
 
-    def _is_new(self, url: str) -> bool:
+    def _add_known(self, url: str) -> bool:
+        """Remember an index page; return whether it was unknown."""
         if not self._follow_links:
             return True
         mark = _url_hash(url)
@@ -347,22 +348,22 @@ class IndexDiscovery:
 
     def _report(self, found: FoundItems, url: str) -> None:
         if found.without_key:
-            self._note_once(f"{found.without_key} items on {url} have no value for their key")
+            self._add_note(f"{found.without_key} items on {url} have no value for their key")
         if found.without_link:
-            self._note_once(f"{found.without_link} elements on {url} have no link and are left out")
+            self._add_note(f"{found.without_link} elements on {url} have no link and are left out")
             self._visit.warn("elements without a link to their page were left out")
         if self._keys.duplicate_links:
-            self._note_once(
+            self._add_note(
                 f"{self._keys.duplicate_links} links on {url} have the key of another link and are "
                 "treated as the same item; the key may be too short"
             )
             self._visit.warn("different links have the same key, and only one of each was kept")
             self._keys.duplicate_links = 0
         if self._keys.renamed:
-            self._note_once(f"{self._keys.renamed} elements on {url} share a key with others")
+            self._add_note(f"{self._keys.renamed} elements on {url} share a key with others")
             self._keys.renamed = 0
 
-    def _note_once(self, text: str) -> None:
+    def _add_note(self, text: str) -> None:
         if all(note.text != text for note in self._visit.notes):
             self._visit.note("discovery", text)
 
@@ -453,11 +454,11 @@ class HtmlSource(Source):
         item = visit.item
         carried = Reading.from_item_data(item.data) if "fields" in item.data else None
         if carried is not None and self.manifest.items and self.manifest.items.are_elements:
-            return _checked_fields(carried, visit)
-        reading = await self._read(visit)
+            return _fields_for_record(carried, visit)
+        reading = await self._read_item_page(visit)
         if carried is None:
-            return _checked_fields(reading, visit)
-        return {**_checked_fields(carried, visit), **_checked_fields(reading, visit)}
+            return _fields_for_record(reading, visit)
+        return {**_fields_for_record(carried, visit), **_fields_for_record(reading, visit)}
 
     def identity_of(self, item: Item) -> str | None:
         identity: str | None = item.data.get(ELEMENT)
@@ -467,7 +468,7 @@ class HtmlSource(Source):
         """Return the fields of a page."""
         return read_fields(self._readers, whole_page(page))
 
-    async def _read(self, visit: Visit) -> Reading:
+    async def _read_item_page(self, visit: Visit) -> Reading:
         if self.transport != "browser":
             reading = self.read(await visit.fetch(visit.item.url))
             # Scripts may add what the page itself lacks: a required field, or else all fields.
@@ -485,7 +486,7 @@ class HtmlSource(Source):
         return self.read(page)
 
 
-def _checked_fields(reading: Reading, visit: Visit) -> Mapping[str, Any]:
+def _fields_for_record(reading: Reading, visit: Visit) -> Mapping[str, Any]:
     reading.add_to(visit)
     if reading.problem is not None:
         raise UnexpectedShape(visit.address or visit.item.url, reading.problem)

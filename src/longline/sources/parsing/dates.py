@@ -136,7 +136,7 @@ _SAMPLE = datetime(2023, 11, 27, 13, 14, tzinfo=UTC)
 def read_date(value: Any, locale: str | None, form: str | None) -> str:
     """Return a day as 2024-05-31; `form` is a format of strptime."""
     if isinstance(value, int | float) and not form:
-        return _timestamp(value).date().isoformat()
+        return _time_of_number(value).date().isoformat()
     text = _number_text(value)
     if form:
         check_format(form, is_day=True)
@@ -148,7 +148,7 @@ def read_date(value: Any, locale: str | None, form: str | None) -> str:
 def read_datetime(value: Any, locale: str | None, form: str | None) -> str:
     """Return a time in ISO 8601, with an offset if the text has one; `form` is as for dates."""
     if isinstance(value, int | float) and not form:
-        found = _timestamp(value)
+        found = _time_of_number(value)
         if found.tzinfo is None:
             raise ValueError("there is no time of day in it")
         return found.isoformat()
@@ -178,7 +178,7 @@ def _number_text(value: Any) -> str:
     return plain(str(int(value) if is_whole else value))
 
 
-def _timestamp(value: float) -> datetime:
+def _time_of_number(value: float) -> datetime:
     """Return the time of a timestamp, in UTC; or the day of 20240531, without a zone."""
     text = _number_text(value)
     if len(text) == len("20240531"):
