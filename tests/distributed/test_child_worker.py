@@ -84,7 +84,7 @@ async def test_messages_about_a_job_that_is_gone_do_nothing(
         await store.chunks.status("gone")
 
 
-async def test_an_error_in_the_work_on_a_job_gives_back_all_of_it_that_was_in_hand(
+async def test_an_error_in_the_work_on_a_job_releases_its_items(
     working: ChildWorker,
     store: Store,
     half_open_site: GatedSite,

@@ -52,7 +52,7 @@ async def test_a_clock_is_set_while_something_is_done_for_long() -> None:
     assert database.asked > 100
 
 
-async def test_nobody_is_asked_the_time_when_the_work_is_done() -> None:
+async def test_the_clock_is_not_read_after_the_work() -> None:
     clock, database = SharedClock(), Database()
 
     async with in_background(clock.keep_following(database)):

@@ -93,7 +93,7 @@ async def test_an_item_whose_code_exits_comes_to_an_end_and_the_others_are_store
     assert datum in rows["1"]["reason"]
 
 
-async def test_what_was_in_hand_at_an_error_is_given_back_at_once_as_suspect(
+async def test_items_in_flight_at_an_error_are_released_as_suspects(
     home: Home, tmp_path: Path
 ) -> None:
     path = tmp_path / "breaking_off.py"

@@ -101,9 +101,7 @@ async def test_the_end_of_a_job_is_heard_of(home: Home, sites: Sites, redis: Red
     assert ended[job.id].state is JobState.CANCELLED
 
 
-async def test_word_of_an_end_that_is_not_so_ends_no_wait(
-    home: Home, sites: Sites, redis: Redis
-) -> None:
+async def test_a_wrong_event_does_not_end_the_wait(home: Home, sites: Sites, redis: Redis) -> None:
     job = await begun(home)
     waiting = asyncio.create_task(sites.wait([job.id], seconds=0.5))
 

@@ -98,9 +98,7 @@ async def test_a_redis_that_forgets_everything_costs_nothing_but_time(
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_redis_that_is_started_anew_is_used_again(
-    home: Home, gated_site: GatedSite
-) -> None:
+async def test_a_restarted_redis_is_used_again(home: Home, gated_site: GatedSite) -> None:
     job = await home.start_job(gated_site.url, 200)
     await gated_site.is_in_the_middle()
 

@@ -47,7 +47,7 @@ def home(tmp_path: Path, redis: RedisServer, postgres: PostgresServer) -> Iterat
         home.close()
 
 
-async def test_a_worker_whose_servers_are_gone_ends_when_told(
+async def test_a_worker_without_servers_ends_on_a_signal(
     home: Home, postgres: PostgresServer, gated_site: GatedSite
 ) -> None:
     worker = await _in_the_middle(home, gated_site)
@@ -80,7 +80,7 @@ async def test_a_worker_whose_redis_is_gone_ends_and_leaves_all_to_the_next(
     assert await home.counts(job) == {ItemState.STORED: 200}
 
 
-async def test_a_worker_whose_items_wait_for_a_redis_that_is_gone_ends_when_told(
+async def test_a_worker_whose_items_wait_for_redis_ends_on_a_signal(
     home: Home, gated_site: GatedSite
 ) -> None:
     worker = await _in_the_middle(home, gated_site, rate=30)  # which is asked for on Redis

@@ -110,7 +110,7 @@ async def suspect(store: Store, clock: VirtualClock) -> Job:
 
 
 @pytest.mark.usefixtures("suspect")
-async def test_whoever_only_discovers_takes_a_suspect_that_nobody_has_come_for(
+async def test_a_process_that_only_discovers_claims_an_old_suspect(
     crew: Multiplexer, hands: Hands, clock: VirtualClock
 ) -> None:
     async with crew.multiplexing(has_limit=False, is_discovery=True):
@@ -123,7 +123,7 @@ async def test_whoever_only_discovers_takes_a_suspect_that_nobody_has_come_for(
 
 
 @pytest.mark.usefixtures("suspect")
-async def test_nothing_is_taken_beside_a_suspect(
+async def test_nothing_is_claimed_while_a_suspect_runs(
     crew: Multiplexer, hands: Hands, store: Store, clock: VirtualClock
 ) -> None:
     async with crew.multiplexing(has_limit=False, is_discovery=True):
@@ -138,7 +138,7 @@ async def test_nothing_is_taken_beside_a_suspect(
 
 
 @pytest.mark.usefixtures("suspect")
-async def test_whoever_has_other_work_in_hand_takes_no_suspect(
+async def test_a_process_with_other_work_claims_no_suspect(
     crew: Multiplexer, hands: Hands, clock: VirtualClock
 ) -> None:
     async with crew.multiplexing(has_limit=False):
@@ -148,7 +148,7 @@ async def test_whoever_has_other_work_in_hand_takes_no_suspect(
     assert meanwhile == []
 
 
-async def test_a_job_that_takes_long_to_end_holds_up_no_other(
+async def test_a_job_that_ends_slowly_delays_no_other(
     crew: Multiplexer, hands: Hands, store: Store, clock: VirtualClock
 ) -> None:
     slow = await store.jobs.create(NewJob("slow", {}, {}, clock.now()))

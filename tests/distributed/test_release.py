@@ -64,7 +64,7 @@ async def broken_off(store: Store, job: Job, clock: VirtualClock) -> bool:
     return taken.is_alone
 
 
-async def test_others_go_on_at_once_and_what_was_begun_is_tried_alone(
+async def test_begun_items_become_suspects_and_others_continue(
     store: Store, clock: VirtualClock
 ) -> None:
     job = await a_job(store, clock, 2)
@@ -118,7 +118,7 @@ async def test_a_discovery_that_breaks_off_three_times_pauses_the_job(
     assert "3" in (left.reason or "")
 
 
-async def test_a_discovery_with_items_in_hand_beside_it_is_not_blamed(
+async def test_a_discovery_with_items_in_flight_is_not_the_cause(
     store: Store, clock: VirtualClock
 ) -> None:
     job = await a_job(store, clock, 1)

@@ -49,7 +49,7 @@ def a_dead_child() -> str:
     return f"{host}:{child.pid}:{born:.2f}:{child.pid:x}:{os.getpid()}:{ours:.2f}"
 
 
-async def test_what_is_due_is_offered_and_told_of(
+async def test_due_items_are_published_with_messages(
     home: Home, sweeper: Sweeper, clock: VirtualClock
 ) -> None:
     job = await home.start_job("http://site.test", 25)
@@ -94,7 +94,7 @@ async def test_discovery_that_kills_its_worker_three_times_pauses_the_job(
     assert "3" in (ended.reason or "")
 
 
-async def test_a_worker_that_died_with_an_item_in_hand_did_not_die_of_discovery(
+async def test_a_death_with_an_item_in_flight_is_not_of_discovery(
     home: Home, sweeper: Sweeper, clock: VirtualClock
 ) -> None:
     job = await home.start_job("http://site.test", 25)
@@ -154,7 +154,7 @@ async def test_a_job_that_cannot_be_read_here_is_paused_and_the_others_go_on(
     assert swept.offered == 3
 
 
-async def test_an_order_that_nobody_holds_is_told_of_until_somebody_comes(
+async def test_a_free_task_gets_messages_until_it_is_claimed(
     home: Home, sweeper: Sweeper, clock: VirtualClock
 ) -> None:
     job = await home.start_job("http://site.test", 25)

@@ -63,7 +63,7 @@ async def test_the_same_on_postgresql(
     assert (sum(done for done, _ in ends), state, records) == (10, JobState.COMPLETE, 10)
 
 
-async def test_chunks_are_offered_while_more_is_found(begun: Begin, pages: ScriptedSite) -> None:
+async def test_chunks_are_published_during_discovery(begun: Begin, pages: ScriptedSite) -> None:
     pages.answers["/trouble"] = slow(15)
 
     async with begun(fails_at=8) as process:
@@ -86,7 +86,7 @@ async def test_what_is_found_on_the_way_is_collected_too(begun: Begin) -> None:
     assert state is JobState.COMPLETE
 
 
-async def test_an_item_that_has_to_wait_is_parked_and_taken_later(
+async def test_an_item_that_has_to_wait_is_deferred_and_leased_later(
     begun: Begin, pages: ScriptedSite
 ) -> None:
     statuses = [web.Response(status=503, headers={"retry-after": "120"}), web.Response(text="ok")]
@@ -162,7 +162,7 @@ async def test_what_is_in_flight_at_the_limit_has_time_to_end(
     assert counts == {ItemState.STORED: 2, ItemState.QUEUED: 2}
 
 
-async def test_a_process_that_is_to_end_hands_back_at_once(
+async def test_a_process_that_drains_releases_immediately(
     begun: Begin, pages: ScriptedSite
 ) -> None:
     for number in range(4):
@@ -243,7 +243,7 @@ async def test_a_database_that_takes_no_more_ends_the_chunk_and_loses_nothing(
     assert (ends, state) == ([(4, 0)], JobState.COMPLETE)
 
 
-async def test_a_second_finder_does_not_wait_for_the_first(
+async def test_a_second_discoverer_does_not_wait_for_the_first(
     begun: Begin, pages: ScriptedSite
 ) -> None:
     pages.answers["/trouble"] = slow(15)
@@ -261,7 +261,7 @@ async def test_a_second_finder_does_not_wait_for_the_first(
     assert total == 10
 
 
-async def test_a_finder_that_is_to_end_leaves_the_rest_to_the_next(
+async def test_a_discoverer_that_drains_leaves_the_rest_to_the_next(
     begun: Begin, pages: ScriptedSite
 ) -> None:
     pages.answers["/trouble"] = slow(15)
@@ -308,9 +308,7 @@ async def test_discovery_that_fails_on_the_way_pauses_the_job_when_the_rest_is_d
     assert told == str(failure)
 
 
-async def test_work_on_one_domain_shares_what_it_may_have_at_once(
-    begun: Begin, pages: ScriptedSite
-) -> None:
+async def test_work_on_one_domain_shares_its_concurrency(begun: Begin, pages: ScriptedSite) -> None:
     # The first chunk holds all that may be had; the second gets it as soon as the first is done.
     pages.answers |= {f"/item/{number}": slow(10) for number in range(10)}
     async with begun(count=8) as process:

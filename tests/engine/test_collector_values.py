@@ -118,7 +118,7 @@ async def test_what_was_no_data_is_none_in_a_replay_and_can_be_left_out_there(
     assert (await store.records.get("a"))["data"] == {"n": 1, "title": "Flat"}
 
 
-async def test_a_bug_beside_a_value_that_is_no_data_stays_the_reason(
+async def test_a_bug_stays_the_reason_next_to_a_value_that_is_not_data(
     longline: Orchestrator, tmp_path: Path
 ) -> None:
     row = await ended(longline, written(tmp_path, "return {'b': b'x'}", compose="1 / 0"))

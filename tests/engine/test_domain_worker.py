@@ -64,7 +64,7 @@ async def work(process: Process, taking: Taking, size: int) -> WorkEnd:
     ).run(LONG)
 
 
-async def test_a_quick_site_has_several_small_chunks_taken_at_a_time(
+async def test_a_fast_site_claims_several_small_chunks_at_a_time(
     begun: Begin, site: ScriptedSite
 ) -> None:
     site.answers |= {f"/item/{number}": slow(0.1) for number in range(ITEMS)}
@@ -79,7 +79,7 @@ async def test_a_quick_site_has_several_small_chunks_taken_at_a_time(
     assert end.seconds < 0.1 * ITEMS / WIDTH + 5
 
 
-async def test_a_slow_site_never_has_more_taken_than_it_needs(
+async def test_a_slow_site_never_claims_more_than_it_needs(
     begun: Begin, site: ScriptedSite
 ) -> None:
     site.answers |= {f"/item/{number}": slow(10) for number in range(20)}
@@ -94,7 +94,7 @@ async def test_a_slow_site_never_has_more_taken_than_it_needs(
     assert end.seconds == pytest.approx(10 * 20 / WIDTH, abs=2)
 
 
-async def test_a_chunk_that_is_done_is_told_of_though_nothing_more_is_needed(
+async def test_a_done_chunk_is_reported_although_no_more_is_needed(
     begun: Begin, site: ScriptedSite
 ) -> None:
     site.answers |= {f"/item/{number}": slow(2) for number in range(22)}
@@ -110,7 +110,9 @@ async def test_a_chunk_that_is_done_is_told_of_though_nothing_more_is_needed(
     assert 7 <= first <= 9.5
 
 
-async def test_a_domain_is_busy_while_more_of_it_is_taken(begun: Begin, site: ScriptedSite) -> None:
+async def test_a_domain_is_busy_while_more_of_it_is_leased(
+    begun: Begin, site: ScriptedSite
+) -> None:
     site.says("/item/0", "quick")
     async with begun(count=1) as process:
         await process.discover()

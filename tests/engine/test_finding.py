@@ -55,7 +55,7 @@ async def test_what_a_failing_source_had_found_is_handed_over_first() -> None:
     assert len(taker.keys) == 7
 
 
-async def test_a_full_store_is_told_as_itself() -> None:
+async def test_a_full_store_is_raised_as_itself() -> None:
     async def full(_batch: Batch) -> bool:
         raise StoreFull("somewhere")
 
@@ -63,7 +63,7 @@ async def test_a_full_store_is_told_as_itself() -> None:
         await discover_batches(stream(7), full)
 
 
-async def test_nobody_is_asked_for_more_than_is_wanted() -> None:
+async def test_no_more_items_are_read_than_wanted() -> None:
     taker = Taker(most=1)
 
     await discover_batches(stream(100_000), taker)

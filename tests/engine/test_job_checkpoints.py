@@ -31,7 +31,7 @@ def left_behind(folder: Path) -> list[str]:
     return [path.name for path in folder.rglob("*") if path.is_file() and path.suffix != ".json"]
 
 
-def test_two_who_write_in_the_same_second_do_not_trip_each_other(
+def test_two_writers_in_the_same_second_do_not_conflict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rename = Path.replace

@@ -50,7 +50,7 @@ async def test_a_job_whose_worker_was_not_heard_of_in_time_is_left_alone(store: 
     assert await is_left_alone(store, job, EPOCH + 3600)
 
 
-async def test_a_running_job_that_nobody_holds_anything_of_is_left_alone(store: Store) -> None:
+async def test_a_running_job_without_owners_is_abandoned(store: Store) -> None:
     assert await is_left_alone(store, await queued(store, "1"))
 
 
@@ -73,7 +73,7 @@ async def test_a_job_that_waits_for_parked_items_is_given_the_benefit_of_the_dou
 
 
 @pytest.mark.parametrize(("seconds", "is_dead"), [(0.0, False), (1.0, False), (60.0, True)])
-def test_a_clock_that_is_set_a_little_kills_nobody(seconds: float, *, is_dead: bool) -> None:
+def test_a_clock_that_is_set_a_little_changes_no_owner(seconds: float, *, is_dead: bool) -> None:
     host, pid, started, word = this_run().split(":")
     owner = f"{host}:{pid}:{float(started) + seconds:.2f}:{word}"
 

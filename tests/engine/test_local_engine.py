@@ -232,7 +232,7 @@ async def test_an_interruption_finishes_what_is_in_flight_and_a_second_run_the_r
     assert [pages.hits[f"/item/{number}"] for number in range(10)] == [1] * 10
 
 
-async def test_a_dead_process_leases_are_taken_over_at_once(
+async def test_leases_of_a_dead_process_are_reclaimed_immediately(
     opened: Open, pages: ScriptedSite, clock: VirtualClock
 ) -> None:
     async with opened(limit=10) as orchestrator:

@@ -69,7 +69,7 @@ async def test_one_that_waits_for_its_retries_goes_on_too(begun: Begin, site: Sc
     assert [kind for kind, _step, _tries in noted] == [FailureKind.OVERLOAD] * 3
 
 
-async def test_beside_one_that_waits_one_that_hangs_is_broken_off(
+async def test_an_attempt_that_hangs_is_cancelled_while_another_waits(
     begun: Begin, site: ScriptedSite
 ) -> None:
     site.says("/item/0", status=503, headers=_LATER)
@@ -118,7 +118,7 @@ async def test_requests_of_items_that_are_handed_back_are_counted(
 @pytest.mark.parametrize(
     ("kind", "first"), [("Stubborn", ItemState.STORED), ("Untidy", ItemState.FAILED)]
 )
-async def test_one_that_ends_in_spite_of_being_broken_off_has_come_to_its_end(
+async def test_an_attempt_that_ends_despite_its_cancellation_is_committed(
     begun: Begin, site: ScriptedSite, kind: str, first: ItemState
 ) -> None:
     site.says("/item/1", status=503, headers=_LATER)
@@ -174,7 +174,7 @@ async def test_chunks_that_are_done_meanwhile_are_not_held_to_be_lost(
     assert (chunks.completed, chunks.total) == (2, 2)
 
 
-async def test_work_that_has_nothing_in_hand_ends_though_others_wait(
+async def test_work_without_leases_ends_although_other_work_waits(
     begun: Begin, site: ScriptedSite
 ) -> None:
     for number in range(8):

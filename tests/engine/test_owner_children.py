@@ -57,7 +57,7 @@ def test_only_a_child_whose_parent_lives_on_was_killed(owner: str, *, is_killed:
     assert killed_among([owner]) == ([owner] if is_killed else [])
 
 
-def test_a_real_child_that_ended_is_told_from_a_living_one() -> None:
+def test_a_real_child_that_ended_differs_from_a_live_one() -> None:
     code = "from longline.engine.owner import this_child; print(this_child())"
     ended = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True

@@ -53,7 +53,7 @@ def test_a_living_worker_of_another_container_is_not_dead() -> None:
 
 
 @apart
-def test_a_container_does_not_take_a_worker_outside_for_dead() -> None:
+def test_a_worker_outside_a_container_is_not_dead() -> None:
     with living() as owner:
         judged = subprocess.run(
             [*APART, sys.executable, "-c", JUDGE, owner], capture_output=True, text=True, check=True

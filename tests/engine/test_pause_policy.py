@@ -77,7 +77,7 @@ async def test_a_ban_pauses_nothing_while_more_may_be_found(store: Store) -> Non
     assert await told(store, job) == "running: None"
 
 
-async def test_what_somebody_works_on_is_waited_for(store: Store) -> None:
+async def test_a_job_with_leased_items_is_not_paused(store: Store) -> None:
     job = await queued(store, "1", "2", is_last=True)
     await parked(store, job, until=EPOCH + 600, kind=FailureKind.BLOCKED)
     await leased(store, job)
@@ -130,7 +130,7 @@ async def test_failed_discovery_ends_a_job_when_nothing_is_left_to_do(
     assert (await told(store, job)).startswith(state)
 
 
-async def test_nobody_is_told_to_discover_again_what_has_failed_in_this_run(store: Store) -> None:
+async def test_a_discovery_that_failed_in_this_run_is_not_repeated(store: Store) -> None:
     job = await queued(store, "1")
     before = await store.chunks.status(job.id)
     event = event_row(job.id, EPOCH, DISCOVERY_FAILED, reason="no way", is_fatal=True)
@@ -142,7 +142,7 @@ async def test_nobody_is_told_to_discover_again_what_has_failed_in_this_run(stor
     assert [one.needs_discoverer(EPOCH) for one in (before, failed, resumed)] == [True, False, True]
 
 
-async def test_a_finder_that_is_dead_or_silent_is_replaced(store: Store) -> None:
+async def test_a_dead_or_silent_discoverer_is_replaced(store: Store) -> None:
     job = await queued(store, "1")
     await store.jobs.take_discovery(job.id, "me", at=EPOCH, until=EPOCH + 20, dead=[])
 

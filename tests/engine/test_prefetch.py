@@ -14,7 +14,7 @@ def taken_once(ahead: Prefetch, begun: int, *, is_dry: bool = False) -> None:
     ahead.learn()
 
 
-def test_at_first_there_are_as_many_as_can_be_begun_at_once() -> None:
+def test_at_first_the_prefetch_is_the_concurrency() -> None:
     assert Prefetch(8).wanted(0) == 16
     assert Prefetch(8).wanted(8) == 8
     assert Prefetch(8).wanted(9) == 0
@@ -44,7 +44,7 @@ def test_one_that_has_become_slow_holds_few_again() -> None:
     assert ahead.wanted(9) == 0
 
 
-def test_there_is_an_end_to_it_but_never_below_what_can_be_begun_at_once() -> None:
+def test_the_prefetch_is_limited_but_not_below_the_concurrency() -> None:
     quick, wide = Prefetch(8), Prefetch(500)
     taken_once(quick, begun=1000)
     taken_once(wide, begun=1000)

@@ -117,7 +117,7 @@ async def test_a_big_job_is_shown_as_it_was_until_it_is_counted_again(
     assert (first.completed_items, later.completed_items) == (0, 1)
 
 
-async def test_a_big_job_that_has_ended_is_counted_at_once(
+async def test_a_large_job_that_has_ended_is_counted_immediately(
     store: Store, clock: VirtualClock
 ) -> None:
     job = await queued(store, "a", is_last=True)

@@ -49,7 +49,7 @@ async def died(store: Store, job: Job, owner: str) -> None:
     await store.queue.reclaim(Reclaim(job.id, EPOCH, killed=[owner]))
 
 
-async def test_all_that_is_due_is_offered_and_nothing_twice(store: Store) -> None:
+async def test_all_due_items_are_published_once(store: Store) -> None:
     job = await queued(store, *TEN)
 
     offered = await store.chunks.publish(job.id, EPOCH, size=4)
@@ -58,7 +58,7 @@ async def test_all_that_is_due_is_offered_and_nothing_twice(store: Store) -> Non
     assert await store.chunks.publish(job.id, EPOCH, size=4) == []
 
 
-async def test_each_domain_is_offered_for_itself(store: Store) -> None:
+async def test_each_domain_has_chunks_of_its_own(store: Store) -> None:
     elsewhere = [Item(f"b{number}", f"https://b.test/{number}") for number in range(2)]
     job = await running(store, *map(item, "123"), *elsewhere)
 
@@ -79,7 +79,7 @@ async def test_no_more_than_the_most_are_open_and_half_of_them_gone_are_made_up_
     assert (len(first), len(second), len(third)) == (4, 0, 2)
 
 
-async def test_what_is_parked_is_offered_when_it_is_due(store: Store) -> None:
+async def test_deferred_items_are_published_when_due(store: Store) -> None:
     job = await queued(store, "1")
     (lease,) = await leased(store, job)
     await complete(store, ended(lease, OutcomeAction.DEFER, due=EPOCH + 60))
@@ -88,7 +88,7 @@ async def test_what_is_parked_is_offered_when_it_is_due(store: Store) -> None:
     assert len(await store.chunks.publish(job.id, EPOCH + 60, size=4)) == 1
 
 
-async def test_nothing_of_a_paused_job_is_offered_or_taken(store: Store) -> None:
+async def test_nothing_of_a_paused_job_is_published_or_claimed(store: Store) -> None:
     job = await queued(store, *TEN)
     chunk, *_ = await store.chunks.publish(job.id, EPOCH, size=4)
     await store.jobs.halt(job.id, EPOCH, "stopped")
@@ -98,7 +98,7 @@ async def test_nothing_of_a_paused_job_is_offered_or_taken(store: Store) -> None
     assert await store.chunks.unanswered(job.id, EPOCH + 60) == []
 
 
-async def test_a_resumed_job_is_offered_anew(store: Store) -> None:
+async def test_a_resumed_job_is_published_again(store: Store) -> None:
     job = await queued(store, *TEN)
     await store.chunks.publish(job.id, EPOCH, size=4)
     await store.jobs.halt(job.id, EPOCH, "stopped")
@@ -107,7 +107,7 @@ async def test_a_resumed_job_is_offered_anew(store: Store) -> None:
     assert len(await store.chunks.publish(job.id, EPOCH, size=4)) == 3
 
 
-async def test_a_message_that_nobody_answers_is_known(store: Store) -> None:
+async def test_an_unanswered_message_is_known(store: Store) -> None:
     job = await queued(store, *TEN)
     first, second, third = await store.chunks.publish(job.id, EPOCH, size=4)
     await store.chunks.sent([first, second], EPOCH + 1)
@@ -118,7 +118,7 @@ async def test_a_message_that_nobody_answers_is_known(store: Store) -> None:
     assert await store.chunks.unanswered(job.id, EPOCH + 10) == [first, second]
 
 
-async def test_the_items_of_the_highest_priority_are_taken_first(store: Store) -> None:
+async def test_the_items_of_the_highest_priority_are_leased_first(store: Store) -> None:
     job = await running(store, item("low"), item("high", 5), item("middle", 2))
     (chunk,) = await store.chunks.publish(job.id, EPOCH, size=4)
 
@@ -135,7 +135,7 @@ async def test_a_chunk_is_of_one_domain(store: Store) -> None:
     assert sorted(taken) == [["1", "2", "3"], ["b0", "b1", "b2"]]
 
 
-async def test_who_has_something_to_do_takes_more_of_other_domains_alone(store: Store) -> None:
+async def test_a_busy_process_claims_chunks_of_other_domains_only(store: Store) -> None:
     job = await running(store, item("1"), Item("b", "https://b.test/b"))
     await store.chunks.publish(job.id, EPOCH, size=4)
     wish = ChunkClaim(
@@ -146,7 +146,7 @@ async def test_who_has_something_to_do_takes_more_of_other_domains_alone(store: 
     assert await store.chunks.claim_any(replace(wish, owner="me again")) is None
 
 
-async def test_what_was_offered_only_just_now_is_left_to_the_idle(store: Store) -> None:
+async def test_a_new_chunk_is_left_to_idle_processes(store: Store) -> None:
     job = await running(store, item("1"))
     await store.chunks.publish(job.id, EPOCH, size=4)
 
@@ -155,7 +155,7 @@ async def test_what_was_offered_only_just_now_is_left_to_the_idle(store: Store) 
     assert await store.chunks.claim_any(wish) is None
 
 
-async def test_a_turn_ends_one_chunk_and_takes_the_next(store: Store) -> None:
+async def test_claim_next_completes_one_chunk_and_claims_the_next(store: Store) -> None:
     job = await queued(store, *TEN)
     first, *_ = await store.chunks.publish(job.id, EPOCH, size=4)
     await take(store, first, "me")
@@ -168,7 +168,7 @@ async def test_a_turn_ends_one_chunk_and_takes_the_next(store: Store) -> None:
     assert not await store.chunks.complete([(first, "me")], EPOCH)
 
 
-async def test_a_turn_takes_several_and_leaves_offered_what_has_no_items(store: Store) -> None:
+async def test_claim_next_claims_only_chunks_that_have_items(store: Store) -> None:
     job = await queued(store, *TEN)
     offered = await store.chunks.publish(job.id, EPOCH, size=2)
     then = ChunkClaim("me", EPOCH, EPOCH + 20, 4, before=EPOCH)
@@ -182,7 +182,7 @@ async def test_a_turn_takes_several_and_leaves_offered_what_has_no_items(store: 
     assert (await store.chunks.progress(job.id)).offered == 2
 
 
-async def test_a_chunk_is_taken_once(store: Store, other: Store) -> None:
+async def test_a_chunk_is_claimed_once(store: Store, other: Store) -> None:
     job = await queued(store, *TEN)
     chunk, *_ = await store.chunks.publish(job.id, EPOCH, size=4)
 
@@ -191,7 +191,7 @@ async def test_a_chunk_is_taken_once(store: Store, other: Store) -> None:
     assert sorted(len(keys(one)) for one in both) == [0, 4]
 
 
-async def test_two_who_take_at_once_share_nothing(store: Store, other: Store) -> None:
+async def test_concurrent_claims_share_no_item(store: Store, other: Store) -> None:
     job = await queued(store, *TEN)
     first, second, third = await store.chunks.publish(job.id, EPOCH, size=4)
 
@@ -202,7 +202,7 @@ async def test_two_who_take_at_once_share_nothing(store: Store, other: Store) ->
     assert sorted(key for one in taken for key in keys(one)) == TEN
 
 
-async def test_two_who_offer_at_once_offer_once(store: Store, other: Store) -> None:
+async def test_concurrent_publishers_publish_once(store: Store, other: Store) -> None:
     job = await queued(store, *TEN)
 
     both = await asyncio.gather(
@@ -232,7 +232,7 @@ async def test_progress_counts_chunks_by_where_they_stand(store: Store) -> None:
     assert await store.chunks.progress(job.id) == ChunkProgress(3, 1, 1, 1)
 
 
-async def test_only_its_owner_ends_a_chunk_and_only_once(store: Store) -> None:
+async def test_only_its_owner_completes_a_chunk_and_only_once(store: Store) -> None:
     job = await queued(store, "1")
     (chunk,) = await store.chunks.publish(job.id, EPOCH, size=4)
     await take(store, chunk)
@@ -258,7 +258,7 @@ async def test_suspects_come_last_and_alone(store: Store) -> None:
     assert sorted(key for one in taken[2:] for key in keys(one)) == sorted(suspects)
 
 
-async def test_a_suspect_that_waits_for_long_is_taken_alone_by_whoever_says_so(
+async def test_an_old_suspect_is_claimed_alone_on_request(
     store: Store,
 ) -> None:
     job = await queued(store, "1")
@@ -294,7 +294,7 @@ async def test_suspects_wait_for_what_is_not_suspected(store: Store) -> None:
     assert not taken.is_alone
 
 
-async def test_a_parked_domain_waits_as_a_whole_but_nobody_shorter(store: Store) -> None:
+async def test_a_parked_domain_defers_all_its_items(store: Store) -> None:
     job = await queued(store, "1", "2", "3")
     (lease,) = await leased(store, job)
     await complete(store, ended(lease, OutcomeAction.DEFER, due=EPOCH + 900))
@@ -310,7 +310,7 @@ async def test_a_parked_domain_waits_as_a_whole_but_nobody_shorter(store: Store)
     assert set(keys(await take(store, chunk, at=EPOCH + 60))) == others
 
 
-async def test_two_who_finish_a_job_at_once_finish_it_once(store: Store, other: Store) -> None:
+async def test_concurrent_finishers_finish_a_job_once(store: Store, other: Store) -> None:
     job = await queued(store, "1", is_last=True)
     (lease,) = await leased(store, job)
     await complete(store, stored(lease))

@@ -71,7 +71,7 @@ async def test_priorities_count_within_a_domain(store: Store) -> None:
     assert [lease.item.key for lease in leases] == ["first", "a-0"]
 
 
-async def test_what_waits_is_told_by_domain_with_the_ban_that_holds_it(store: Store) -> None:
+async def test_waiting_items_are_counted_by_domain_with_their_ban(store: Store) -> None:
     job = await job_of(store, a=1, b=2)
     for lease in await store.queue.lease(claim(job, 1)):
         kind = FailureKind.BLOCKED

@@ -43,7 +43,7 @@ async def test_of_a_stale_lease_nothing_is_committed(store: Store) -> None:
     assert await everything(store, job) == before
 
 
-async def test_a_lease_that_was_taken_back_is_stale_before_anybody_has_it_again(
+async def test_a_reclaimed_lease_is_stale_before_the_next_lease(
     store: Store,
 ) -> None:
     job = await queued(store, "a")
@@ -56,7 +56,7 @@ async def test_a_lease_that_was_taken_back_is_stale_before_anybody_has_it_again(
     assert (await store.queue.counts(job.id))[ItemState.QUEUED] == 1
 
 
-async def test_a_stale_lease_does_not_disturb_the_valid_one_beside_it(store: Store) -> None:
+async def test_a_stale_lease_does_not_affect_a_valid_one(store: Store) -> None:
     job = await queued(store, "a", "b")
     stale, _ = await leased(store, job, 2, owner="slow")
     await store.queue.reclaim(Reclaim(job.id, EPOCH + 21))
@@ -117,7 +117,7 @@ async def test_a_released_lease_can_commit_nothing(store: Store) -> None:
         await complete(store, stored(lease))
 
 
-async def test_an_expired_lease_is_taken_back_and_a_living_one_is_not(store: Store) -> None:
+async def test_an_expired_lease_is_reclaimed_and_a_valid_one_is_not(store: Store) -> None:
     job = await queued(store, "a", "b")
     await leased(store, job, owner="early", at=EPOCH)
     await leased(store, job, owner="late", at=EPOCH + 10)
@@ -142,7 +142,7 @@ async def test_a_worker_that_renews_keeps_its_items(store: Store) -> None:
     assert await complete(store, stored(mine[0])) == ItemState.STORED
 
 
-async def test_what_a_dead_owner_held_is_taken_back_at_once(store: Store) -> None:
+async def test_leases_of_a_dead_owner_are_reclaimed_immediately(store: Store) -> None:
     job = await queued(store, "a", "b", "c")
     await leased(store, job, 2, owner="dead")
     await leased(store, job, 1, owner="alive")
@@ -161,7 +161,7 @@ async def test_taking_back_nothing_is_no_event(store: Store) -> None:
     assert await store.events.list(job.id, kind="leases.reclaimed") == []
 
 
-async def test_who_discovers_is_an_owner_too(store: Store) -> None:
+async def test_a_discoverer_is_an_owner_too(store: Store) -> None:
     job = await queued(store, "a")
     await store.jobs.take_discovery(job.id, "finder", at=EPOCH, until=EPOCH + 20, dead=[])
     await leased(store, job, owner="worker")

@@ -84,7 +84,7 @@ async def test_exactly_the_items_that_fit_are_queued_again(store: Store) -> None
     assert (await store.jobs.get(job.id)).state is JobState.PAUSED
 
 
-async def test_an_item_that_is_queued_again_begins_anew_but_keeps_its_past(store: Store) -> None:
+async def test_a_requeued_item_starts_again_but_keeps_its_failures(store: Store) -> None:
     job = await failed_by(store, FailureKind.TIMEOUT)
     await store.failures.requeue(FailureQuery(job.id), EPOCH + 3)
 

@@ -214,7 +214,7 @@ async def test_an_old_lease_cannot_commit_after_a_replay(
         await complete(store, attempt(lease, Outcome(OutcomeAction.FAIL, reason="late"), LATER))
 
 
-async def test_what_cannot_be_stored_takes_nobody_along(
+async def test_an_unstorable_item_does_not_affect_others(
     store: Store, quarantine: Quarantine
 ) -> None:
     job = await held_job(store, "a", "b")

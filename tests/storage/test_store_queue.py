@@ -81,7 +81,7 @@ async def test_more_items_than_a_statement_has_room_for_are_queued(
     assert total == 33_000
 
 
-async def test_a_cursor_is_kept_with_the_items_it_stands_behind(store: Store) -> None:
+async def test_a_cursor_is_stored_with_its_items(store: Store) -> None:
     job = await queued(store)
 
     await store.queue.add(Discovered(job.id, [item("a")], EPOCH, cursor={"page": 2}))
@@ -103,7 +103,7 @@ async def test_items_of_an_unknown_job_are_refused(store: Store) -> None:
         await store.queue.add(Discovered("nobody", [item("a")], EPOCH))
 
 
-async def test_the_highest_priority_goes_first_and_then_who_was_found_first(store: Store) -> None:
+async def test_items_are_leased_by_priority_and_then_by_discovery(store: Store) -> None:
     job = await store.jobs.create(new_job())
     found = [item("a"), item("b", 5), item("c", -1), item("d", 5)]
     await store.queue.add(Discovered(job.id, found, EPOCH))
@@ -232,7 +232,7 @@ async def test_counts_of_an_unknown_job_are_zero(store: Store) -> None:
     assert set((await store.queue.counts("nobody")).values()) == {0}
 
 
-async def test_finished_items_are_told_in_the_order_they_were_found(store: Store) -> None:
+async def test_finished_items_are_listed_in_the_order_of_discovery(store: Store) -> None:
     job = await queued(store, "a", "b", "c")
     first, second, _third = await leased(store, job, 3)
     await complete(store, ended(second, OutcomeAction.FAIL, reason="500"))

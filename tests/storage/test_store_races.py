@@ -27,14 +27,14 @@ def stores(address: str) -> Iterator[list[Store]]:
         yield [opened.enter_context(open_store(address)) for _ in range(10)]
 
 
-async def test_ten_who_ask_for_the_same_job_get_one(stores: list[Store]) -> None:
+async def test_ten_processes_find_or_create_one_job(stores: list[Store]) -> None:
     found = await asyncio.gather(*(store.jobs.find_or_create(new_job(a=1)) for store in stores))
 
     assert len({job.id for job, _ in found}) == 1
     assert [is_new for _, is_new in found].count(True) == 1
 
 
-async def test_ten_who_find_the_same_items_queue_each_once(stores: list[Store]) -> None:
+async def test_ten_processes_enqueue_the_same_items_once(stores: list[Store]) -> None:
     job = await queued(stores[0])
     found = Discovered(job.id, [item(key) for key in KEYS], EPOCH)
 
@@ -43,7 +43,7 @@ async def test_ten_who_find_the_same_items_queue_each_once(stores: list[Store]) 
     assert (await stores[0].queue.counts(job.id))[ItemState.QUEUED] == len(KEYS)
 
 
-async def test_ten_who_find_different_items_do_not_exceed_the_limit(stores: list[Store]) -> None:
+async def test_ten_processes_do_not_exceed_the_limit(stores: list[Store]) -> None:
     job = await queued(stores[0])
 
     totals = await asyncio.gather(
@@ -73,7 +73,7 @@ async def test_no_item_goes_to_two_of_ten_and_none_is_left(stores: list[Store]) 
     assert sorted(lease.item.key for leases in given for lease in leases) == sorted(KEYS)
 
 
-async def test_of_ten_who_finish_the_same_lease_one_does(stores: list[Store]) -> None:
+async def test_one_of_ten_processes_completes_a_lease(stores: list[Store]) -> None:
     job = await queued(stores[0], "a")
     (lease,) = await leased(stores[0], job)
 
@@ -84,7 +84,7 @@ async def test_of_ten_who_finish_the_same_lease_one_does(stores: list[Store]) ->
     assert len(await stores[0].events.list(job.id, kind="item.stored")) == 1
 
 
-async def test_of_ten_who_end_a_job_one_does(stores: list[Store]) -> None:
+async def test_one_of_ten_processes_finishes_a_job(stores: list[Store]) -> None:
     job = await queued(stores[0], "a", is_last=True)
     (lease,) = await leased(stores[0], job)
     await complete(stores[0], stored(lease))

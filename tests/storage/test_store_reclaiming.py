@@ -40,7 +40,7 @@ async def lethal(store: Store) -> Job:
 
 
 @pytest.mark.parametrize(("dead", "killed"), [(["me"], []), ([], ["me"])])
-async def test_what_a_dead_owner_held_is_queued_again_at_once(
+async def test_items_of_a_dead_owner_are_queued_again_immediately(
     store: Store, dead: list[str], killed: list[str]
 ) -> None:
     job = await queued(store, "1", "2", "3")
@@ -66,7 +66,7 @@ async def test_a_living_owner_keeps_what_it_has(store: Store) -> None:
     assert await store.chunks.complete([(taken.id, "you")], EPOCH)
 
 
-async def test_what_has_expired_is_taken_back_and_nobody_is_suspected(store: Store) -> None:
+async def test_expired_leases_are_reclaimed_without_suspects(store: Store) -> None:
     job = await queued(store, "1", "2")
     await given_to(store, job, "me")
 
@@ -98,7 +98,7 @@ async def test_a_chunk_whose_owner_died_after_its_last_item_is_lost_in_the_end(
     assert await store.queue.reclaim(Reclaim(job.id, EPOCH + 61)) == Reclaimed(chunks=1)
 
 
-async def test_the_third_death_with_an_item_in_hand_puts_it_into_quarantine(
+async def test_the_third_death_with_an_item_quarantines_it(
     store: Store,
 ) -> None:
     job = await lethal(store)

@@ -197,7 +197,7 @@ async def test_an_export_for_after_the_end_is_written_then(
     assert not was_there
 
 
-async def test_a_source_is_told_though_whoever_ended_its_job_was_killed(
+async def test_a_source_is_notified_although_the_finishing_process_was_killed(
     home: Home, tmp_path: Path
 ) -> None:
     home.living_worker()
@@ -211,7 +211,7 @@ async def test_a_source_is_told_though_whoever_ended_its_job_was_killed(
     assert await home.store.events.list(job.id, kind="source.finished.failed") == []
 
 
-async def test_a_worker_that_discovers_writes_exports_beside_it(
+async def test_a_worker_that_discovers_also_runs_exports(
     home: Home, collected: Job, endless_site: EndlessSite, tmp_path: Path
 ) -> None:
     # One process that serves everything, and is given no second message while it discovers.

@@ -32,7 +32,7 @@ async def kinds(store: Store, job: Job) -> list[str]:
     return [event.kind for event in await store.events.list(job.id)]
 
 
-async def test_an_order_has_one_owner(store: Store) -> None:
+async def test_a_task_has_one_owner(store: Store) -> None:
     order = an_export(await queued(store))
     await store.tasks.place(order)
 
@@ -41,7 +41,7 @@ async def test_an_order_has_one_owner(store: Store) -> None:
     assert [one is None for one in taken].count(False) == 1
 
 
-async def test_an_order_that_is_placed_twice_is_one(store: Store) -> None:
+async def test_equal_tasks_are_one(store: Store) -> None:
     order = an_export(await queued(store))
 
     await store.tasks.place(order)
@@ -50,7 +50,7 @@ async def test_an_order_that_is_placed_twice_is_one(store: Store) -> None:
     assert await store.tasks.ready(EPOCH + 1) == [replace(order, placed_at=EPOCH + 1)]
 
 
-async def test_an_order_that_is_done_is_gone_and_told_of(store: Store) -> None:
+async def test_a_completed_task_is_removed_with_an_event(store: Store) -> None:
     job = await queued(store)
     await store.tasks.place(an_export(job))
     taken = await claim(store, an_export(job))
@@ -62,7 +62,7 @@ async def test_an_order_that_is_done_is_gone_and_told_of(store: Store) -> None:
     assert (await kinds(store, job))[-1] == "export.written"
 
 
-async def test_whoever_lost_an_order_neither_drops_nor_keeps_it(store: Store) -> None:
+async def test_a_former_owner_neither_completes_nor_renews_a_task(store: Store) -> None:
     job = await queued(store)
     await store.tasks.place(an_export(job))
     first = await claim(store, an_export(job), "one")
@@ -77,7 +77,7 @@ async def test_whoever_lost_an_order_neither_drops_nor_keeps_it(store: Store) ->
     assert "export.written" not in await kinds(store, job)
 
 
-async def test_an_order_is_kept_by_signs_of_life(store: Store) -> None:
+async def test_a_renewed_task_stays_claimed(store: Store) -> None:
     order = an_export(await queued(store))
     await store.tasks.place(order)
     first = await claim(store, order, "one")
@@ -88,7 +88,7 @@ async def test_an_order_is_kept_by_signs_of_life(store: Store) -> None:
     assert await claim(store, order, "two", EPOCH + 21) is None
 
 
-async def test_an_order_of_a_dead_owner_is_taken_at_once(store: Store) -> None:
+async def test_a_task_of_a_dead_owner_is_claimed_immediately(store: Store) -> None:
     order = an_export(await queued(store))
     await store.tasks.place(order)
     await claim(store, order, "one")
@@ -99,7 +99,7 @@ async def test_an_order_of_a_dead_owner_is_taken_at_once(store: Store) -> None:
     assert (taken.owner, taken.deaths) == ("two", 0)
 
 
-async def test_an_order_that_kills_three_workers_is_given_up(store: Store) -> None:
+async def test_a_task_that_kills_three_workers_is_given_up(store: Store) -> None:
     job = await queued(store)
     order = an_export(job)
     await store.tasks.place(order)
@@ -116,7 +116,7 @@ async def test_an_order_that_kills_three_workers_is_given_up(store: Store) -> No
     assert "3 workers" in last.data["reason"]
 
 
-async def test_an_order_for_after_the_end_waits_for_it(store: Store) -> None:
+async def test_a_task_for_after_the_end_waits_for_it(store: Store) -> None:
     job = await queued(store, "1")
     await store.tasks.place(an_export(job, is_after_end=True))
     before = await store.tasks.ready(EPOCH + 100)
@@ -130,7 +130,9 @@ async def test_an_order_for_after_the_end_waits_for_it(store: Store) -> None:
     assert [one.job for one in await store.tasks.ready(EPOCH + 5)] == [job.id]
 
 
-async def test_the_end_of_a_clusters_job_leaves_the_order_to_tell_its_source(store: Store) -> None:
+async def test_the_end_of_a_cluster_job_enqueues_the_notification_of_its_source(
+    store: Store,
+) -> None:
     job = await _over(store, engine="celery")
 
     assert await store.jobs.finish(job.id, EPOCH) is JobState.COMPLETE
@@ -139,7 +141,7 @@ async def test_the_end_of_a_clusters_job_leaves_the_order_to_tell_its_source(sto
     assert (order.job, order.kind) == (job.id, TaskKind.FINISHED)
 
 
-async def test_whoever_runs_a_job_alone_or_with_a_limit_leaves_no_order(store: Store) -> None:
+async def test_a_local_or_limited_job_enqueues_no_task(store: Store) -> None:
     local = await _over(store, engine="local")
     limited = await _over(store, engine="celery", limit=5)
 
@@ -149,7 +151,7 @@ async def test_whoever_runs_a_job_alone_or_with_a_limit_leaves_no_order(store: S
     assert await store.tasks.ready(EPOCH) == []
 
 
-async def test_the_orders_of_a_job_are_told_whether_it_is_time_or_not(store: Store) -> None:
+async def test_all_tasks_of_a_job_are_listed(store: Store) -> None:
     job, other = await queued(store, "1"), await queued(store, "1")
     late = an_export(job, is_after_end=True)
     early = replace(an_export(job), placed_at=EPOCH - 1)
@@ -159,7 +161,7 @@ async def test_the_orders_of_a_job_are_told_whether_it_is_time_or_not(store: Sto
     assert await store.tasks.of_job(job.id) == [early, late]
 
 
-async def test_an_order_that_is_dropped_is_carried_out_by_nobody(store: Store) -> None:
+async def test_a_dropped_task_cannot_be_claimed(store: Store) -> None:
     job = await queued(store)
     await store.tasks.place(an_export(job))
 
@@ -170,7 +172,7 @@ async def test_an_order_that_is_dropped_is_carried_out_by_nobody(store: Store) -
     assert (last.kind, last.data) == ("export.dropped", {"output": "/tmp/a.csv"})  # noqa: S108
 
 
-async def test_an_order_that_somebody_is_at_is_not_dropped(store: Store) -> None:
+async def test_a_claimed_task_is_not_dropped(store: Store) -> None:
     job = await queued(store)
     await store.tasks.place(an_export(job))
     taken = await claim(store, an_export(job), "one")
@@ -181,7 +183,7 @@ async def test_an_order_that_somebody_is_at_is_not_dropped(store: Store) -> None
     assert "export.dropped" not in await kinds(store, job)
 
 
-async def test_an_order_of_a_dead_owner_can_be_dropped(store: Store) -> None:
+async def test_a_task_of_a_dead_owner_can_be_dropped(store: Store) -> None:
     job = await queued(store)
     await store.tasks.place(an_export(job))
     first = await claim(store, an_export(job), "one")
@@ -192,7 +194,7 @@ async def test_an_order_of_a_dead_owner_can_be_dropped(store: Store) -> None:
     assert not await store.tasks.complete(first, event_row(job.id, EPOCH, "export.written"))
 
 
-async def test_an_order_that_is_done_cannot_be_dropped(store: Store) -> None:
+async def test_a_completed_task_cannot_be_dropped(store: Store) -> None:
     job = await queued(store)
 
     assert not await store.tasks.drop(an_export(job), EPOCH, [])
@@ -200,7 +202,7 @@ async def test_an_order_that_is_done_cannot_be_dropped(store: Store) -> None:
     assert "export.dropped" not in await kinds(store, job)
 
 
-async def test_orders_move_with_a_home(store: Store, database: Database, tmp_path: Path) -> None:
+async def test_tasks_move_with_a_home(store: Store, database: Database, tmp_path: Path) -> None:
     order = an_export(await queued(store))
     await store.tasks.place(order)
     target = open_database(f"sqlite:///{tmp_path / 'target.sqlite'}")
