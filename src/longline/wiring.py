@@ -47,7 +47,7 @@ from longline.limits.rate_limit import BucketState, RateLimitBackend
 from longline.limits.retry import DEFAULT_RETRY, RetryHandler, RetryPolicy
 from longline.sources.api.source import Bookmark
 from longline.sources.base import Source
-from longline.sources.loader import check_needs, load_middlewares, load_source
+from longline.sources.loader import check_needs, load_listeners, load_middlewares, load_source
 from longline.storage.store import Store, open_store
 
 if TYPE_CHECKING:  # needs jsonschema, which a run does not
@@ -455,6 +455,7 @@ def usable(spec: JobSpec, chromium: str | None = None) -> tuple[type[Source], So
     client_identity(spec, kind)
     retry_policy(spec, kind)
     load_middlewares(kind)
+    load_listeners(kind)
     ssl_context(spec.ca_file or kind.ca_file)
     return kind, source
 

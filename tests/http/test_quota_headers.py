@@ -62,7 +62,12 @@ def headers(**values: str) -> CIMultiDictProxy[str]:
             },
             [Quota(100, 9, 2, 60)],
         ),
-        # older drafts
+        # the drafts before it
+        ({"RateLimit": "limit=100, remaining=50, reset=5"}, [Quota(100, 50, 5, None)]),
+        (
+            {"RateLimit": "limit=100, remaining=50, reset=5", "RateLimit_Policy": "100;w=60"},
+            [Quota(100, 50, 5, None), Quota(100, None, None, 60)],
+        ),
         (
             {"RateLimit_Limit": "100", "RateLimit_Remaining": "0", "RateLimit_Reset": "7"},
             [Quota(100, 0, 7, None)],

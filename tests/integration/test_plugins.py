@@ -1,4 +1,4 @@
-"""Plugins of an installed package in a whole run: a middleware, a stage and a backend."""
+"""Plugins of an installed package in a whole run."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ ENTRIES = """
 signed = plugged:Signed
 [longline.stages]
 loud = plugged:Loud
+[longline.listeners]
+heard = plugged:heard
 [longline.backends]
 shared = plugged:Shared
 """
@@ -50,6 +52,15 @@ class Shared:
 
     async def close(self):
         self.is_closed = True
+
+
+events = []
+
+
+def heard(event):
+    events.append(event)
+    if event.kind == "item.stored":
+        raise ValueError("a bug of the listener")
 
 
 class Signed:
@@ -148,6 +159,18 @@ async def test_records_pass_the_stage_of_a_plugin(
 
 
 @pytest.mark.usefixtures("package")
+async def test_a_listener_is_called_with_outcomes_and_the_end_of_the_job(
+    site: ScriptedSite, clock: VirtualClock, write: Write
+) -> None:
+    await collect(write("listeners: [heard]"), clock)
+
+    item, job = sys.modules["plugged"].events
+    assert (item.kind, item.source, item.url) == ("item.stored", "shop", f"{site.url}/p/1")
+    assert item.record.data == {"title": "rope"}
+    assert (job.kind, job.job, job.key) == ("job.complete", item.job, None)
+
+
+@pytest.mark.usefixtures("package")
 async def test_limits_are_kept_in_the_backend_of_a_plugin(
     site: ScriptedSite, clock: VirtualClock, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +201,12 @@ async def test_a_backend_that_is_not_installed_is_refused(
 @pytest.mark.usefixtures("package")
 @pytest.mark.parametrize(
     "more",
-    ["middlewares: [sigend]", "pipeline: [{stage: laud}]", "pipeline: [{stage: {a: {}, b: {}}}]"],
+    [
+        "middlewares: [sigend]",
+        "listeners: [herd]",
+        "pipeline: [{stage: laud}]",
+        "pipeline: [{stage: {a: {}, b: {}}}]",
+    ],
 )
 async def test_a_plugin_that_is_not_installed_is_refused(
     clock: VirtualClock, write: Write, more: str

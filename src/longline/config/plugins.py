@@ -16,7 +16,8 @@ STAGES = "longline.stages"
 ENRICHERS = "longline.enrichers"
 EXPORTERS = "longline.exporters"
 BACKENDS = "longline.backends"
-GROUPS = (SOURCES, MIDDLEWARES, STAGES, ENRICHERS, EXPORTERS, BACKENDS)
+LISTENERS = "longline.listeners"
+GROUPS = (SOURCES, MIDDLEWARES, STAGES, ENRICHERS, EXPORTERS, BACKENDS, LISTENERS)
 Check = Callable[[str, Any], object]
 """Receives the name and the loaded object; raises when it is not usable."""
 

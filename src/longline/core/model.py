@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -330,6 +330,27 @@ class Job:
     engine: str = "local"
     runs: int = 0
     """How often it was started."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """What a listener is called with, after it was committed: an outcome, or the end of a job.
+
+    `kind` is `item.` or `job.` and the new state, such as `item.stored` or `job.partial`. `key`,
+    `url` and `record` are those of the item.
+    """
+
+    kind: str
+    at: float
+    job: str
+    source: str
+    reason: str | None = None
+    key: str | None = None
+    url: str | None = None
+    record: Record | None = None
+
+
+Listener = Callable[[RunEvent], object]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
 from longline.core.errors import DiscoveryFailed, LonglineError
-from longline.core.model import ItemState, Job, JobState, Lease, Outcome
+from longline.core.model import ItemState, Job, JobState, Lease, Outcome, RunEvent
 from longline.drift.monitor import DriftMonitor
 from longline.engine.discovery import Discovery
 from longline.engine.extractor import Collector
@@ -27,8 +28,11 @@ from longline.engine.runtime import (
 )
 from longline.engine.worker import AttemptLog, DomainWorker, Feed, StopSignal, WorkEnd
 from longline.http.errors import RobotsDisallowed
+from longline.sources.loader import load_listeners
 from longline.storage.events import event_row
 from longline.storage.queue.chunks import DISCOVERY_FAILED
+
+_LOG = logging.getLogger(__name__)
 
 
 class JobEngine:
@@ -79,6 +83,7 @@ class JobEngine:
         self._drift = DriftMonitor(store, collector.source, clock)
         self._has_begun_drift = False
         self._listeners: list[OnCommit] = [self._drift.on_commit, *listeners]
+        self._source_listeners = load_listeners(type(collector.source))
         self._beating = Beating(job.id, self._owners, self._obey, on_beat)
 
     def beating(self) -> contextlib.AbstractContextManager[Beating]:
@@ -238,7 +243,13 @@ class JobEngine:
             return None
         await self.prepare()
         drift = await self._drift.result()
-        return await self._store.jobs.finish(self._job.id, self._clock.now(), drift)
+        state = await self._store.jobs.finish(self._job.id, self._clock.now(), drift)
+        if state is not None and self._source_listeners:
+            job = await self._store.jobs.get(self._job.id)
+            self._notify(
+                RunEvent(f"job.{state}", self._clock.now(), job.id, job.source, job.reason)
+            )
+        return state
 
     def _owners(self) -> list[str]:
         return [*self._discoverers, *(name for one in self._workers for name in one.owners())]
@@ -255,6 +266,25 @@ class JobEngine:
     def _call_listeners(self, lease: Lease, outcome: Outcome, state: ItemState | None) -> None:
         for listener in self._listeners:
             listener(lease, outcome, state)
+        if self._source_listeners and state is not None:
+            event = RunEvent(
+                f"item.{state}",
+                self._clock.now(),
+                self._job.id,
+                self._job.source,
+                outcome.reason,
+                lease.item.key,
+                lease.item.url,
+                outcome.record,
+            )
+            self._notify(event)
+
+    def _notify(self, event: RunEvent) -> None:
+        for listener in self._source_listeners:
+            try:
+                listener(event)
+            except Exception:  # noqa: BLE001  # of others; the edge of a listener
+                _LOG.exception("a listener of %s failed", self._job.source)
 
     @contextlib.asynccontextmanager
     async def _failing_with_heartbeat(self) -> AsyncIterator[None]:

@@ -16,7 +16,7 @@ from longline.config.validation_messages import describe_error
 from longline.core.clock import Clock
 from longline.core.errors import BadOption, UnexpectedShape
 from longline.core.json import plain, to_json
-from longline.core.model import CUT, WARNING, Cursor, Item, Note, Usage
+from longline.core.model import CUT, WARNING, Cursor, Item, Listener, Note, Usage
 from longline.http.messages import Clicks, Middleware, MiddlewareFactory, Page, Request, with_query
 from longline.pipeline.quality import QualityRules
 
@@ -267,6 +267,8 @@ class Source:
 
     Every attempt of a request passes them before robots.txt, cache and limits.
     """
+    listeners: ClassVar[tuple[str | Listener, ...]] = ()
+    """Functions that are called with each `RunEvent`, or plugins by name; they must not block."""
     pipeline: ClassVar[tuple[Any, ...]] = ()
     """Pipeline stages between `compose` and the record, in order."""
 

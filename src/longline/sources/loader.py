@@ -22,7 +22,7 @@ from pydantic_core import core_schema
 
 from longline.config.documents import Document, check, read_document
 from longline.config.job_spec import JobSpec, make_spec, read_spec
-from longline.config.plugins import MIDDLEWARES, SOURCES, load_plugin, plugin_names
+from longline.config.plugins import LISTENERS, MIDDLEWARES, SOURCES, load_plugin, plugin_names
 from longline.config.secrets import SecretRef, is_reference
 from longline.config.settings import Explained, Settings, file_model
 from longline.config.validation_messages import nearest
@@ -36,6 +36,7 @@ from longline.core.errors import (
     UnknownSecret,
 )
 from longline.core.json import diff_json
+from longline.core.model import Listener
 from longline.core.redaction import redact_url
 from longline.http.browser.manifest import check_browser
 from longline.http.messages import MiddlewareFactory
@@ -193,14 +194,24 @@ def _only_source(reference: str, module: ModuleType) -> type[Source]:
 
 def load_middlewares(source: type[Source]) -> tuple[MiddlewareFactory, ...]:
     """Return the middlewares of a source; raise BadSource if one does not exist."""
-    made: list[MiddlewareFactory] = []
-    for one in source.middlewares:
-        found = load_plugin(MIDDLEWARES, one) if isinstance(one, str) else one
+    return _load_named(source, MIDDLEWARES, source.middlewares)
+
+
+def load_listeners(source: type[Source]) -> tuple[Listener, ...]:
+    """Return the listeners of a source; raise BadSource if one does not exist."""
+    return _load_named(source, LISTENERS, source.listeners)
+
+
+def _load_named(source: type[Source], group: str, several: Iterable[Any]) -> tuple[Any, ...]:
+    """Return functions, and plugins given by name."""
+    loaded = []
+    for one in several:
+        found = load_plugin(group, one) if isinstance(one, str) else one
         if not callable(found):
-            known = ", ".join(plugin_names(MIDDLEWARES)) or "none"
-            raise BadSource(source.name, f"there is no middleware {one!r}; installed: {known}")
-        made.append(found)
-    return tuple(made)
+            known = ", ".join(plugin_names(group)) or "none"
+            raise BadSource(source.name, f"{group} has no plugin {one!r}; installed: {known}")
+        loaded.append(found)
+    return tuple(loaded)
 
 
 def check_needs(source: type[Source], chromium: str | None = None) -> None:

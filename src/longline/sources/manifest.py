@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import (
     AfterValidator,
     Field,
+    ValidationInfo,
     create_model,
     field_validator,
     model_validator,
@@ -24,7 +25,7 @@ from longline.config.documents import Document, check
 from longline.config.expressions import check_braces, fill_all, names_in
 from longline.config.identity import Cookies, Headers, PrivateHosts
 from longline.config.job_spec import RATE_PROBLEM, Rate, RetrySpec
-from longline.config.plugins import MIDDLEWARES, plugin_names
+from longline.config.plugins import plugin_names
 from longline.config.strict_model import StrictModel, invalid
 from longline.core.errors import BadFile, BadOption, DiscoveryFailed
 from longline.core.model import Cursor, Item
@@ -57,7 +58,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 """The type of a parameter, and the other types that its default may have."""
 _ATTRIBUTES = """
     name version burst max_in_flight retry headers auth cache ca_file private_hosts expects volatile
-    usually_empty transport middlewares pipeline
+    usually_empty transport middlewares listeners pipeline
 """
 
 
@@ -124,6 +125,8 @@ class Manifest(StrictModel):
     """How pages are fetched: `browser` runs scripts, `auto` only where fields are missing."""
     middlewares: tuple[str, ...] = ()
     """Middlewares of plugins that every request passes, the outermost first."""
+    listeners: tuple[str, ...] = ()
+    """Plugins that are called with each committed outcome and with the end of the job."""
     pipeline: Pipeline = ()
     """Stages between extraction and the record: map, filter, validate, enrich."""
 
@@ -134,14 +137,14 @@ class Manifest(StrictModel):
             raise invalid(RATE_PROBLEM)
         return rate
 
-    @field_validator("middlewares")
+    @field_validator("middlewares", "listeners")
     @classmethod
-    def _check_middlewares(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        known = plugin_names(MIDDLEWARES) if names else []
+    def _check_plugins(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        known = plugin_names(f"longline.{info.field_name}") if names else []
         for name in names:
             if name not in known:
                 listed = ", ".join(known) or "none"
-                raise invalid(f"there is no middleware {name!r}; installed: {listed}")
+                raise invalid(f"there is no plugin {name!r}; installed: {listed}")
         return names
 
     @field_validator("parameters", mode="before")

@@ -1,4 +1,4 @@
-"""Proposals for sites made from seeds: right items and fields, and never wrong without a warning."""
+"""Proposals for sites made from seeds: right, or with a warning."""
 
 from __future__ import annotations
 

@@ -315,7 +315,7 @@ def read_quotas(headers: Mapping[str, str], now: float) -> list[Quota]:
     """Return every quota that a response declares; invalid ones are left out."""
     names = [name for name in headers if "imit" in name.lower()]
     fields = {name.lower(): joined_header(headers, name) for name in names}
-    quotas = (*_draft_quotas(fields), *_family_quotas(fields, now))
+    quotas = (*_draft_quotas(fields), *_unnamed_quotas(fields, now), *_family_quotas(fields, now))
     return [quota for quota in dict.fromkeys(quotas) if quota != Quota()]
 
 
@@ -335,14 +335,33 @@ def _draft_quotas(fields: Mapping[str, str]) -> Iterator[Quota]:
         )
 
 
+def _unnamed_quotas(fields: Mapping[str, str], now: float) -> Iterator[Quota]:
+    """Read the drafts before: `limit=100, remaining=50, reset=5`, and the policy `100;w=60`."""
+    values = dict(map(_split_pair, fields.get("ratelimit", "").split(",")))
+    yield Quota(
+        limit=_parse_bounded(values.get("limit"), _LARGEST),
+        remaining=_parse_bounded(values.get("remaining"), _LARGEST),
+        reset_seconds=_parse_reset(values.get("reset"), now),
+    )
+    for member in fields.get("ratelimit-policy", "").split(","):
+        size, *parameters = member.split(";")
+        window = dict(map(_split_pair, parameters)).get("w")
+        if (limit := _parse_bounded(size, _LARGEST)) is not None:
+            yield Quota(limit=limit, window=_parse_bounded(window, _LONGEST_RESET))
+
+
 def _named_members(text: str) -> dict[str, dict[str, str]]:
     members = {}
     for member in text.split(","):
-        name, *parameters = (part.strip() for part in member.split(";"))
-        if name.startswith('"'):
-            pairs = (parameter.partition("=") for parameter in parameters)
-            members[name] = {key.strip().lower(): value.strip() for key, _, value in pairs}
+        name, *parameters = member.split(";")
+        if name.strip().startswith('"'):
+            members[name.strip()] = dict(map(_split_pair, parameters))
     return members
+
+
+def _split_pair(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name.strip().lower(), value.strip()
 
 
 def _family_quotas(fields: Mapping[str, str], now: float) -> Iterator[Quota]:
