@@ -51,7 +51,7 @@ from longline.storage.jobs import NewJob
 from longline.storage.query import RecordQuery
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.failures import FailureQuery
-from longline.storage.queue.queue import BY_HAND
+from longline.storage.queue.queue import PAUSED_BY_USER
 from longline.storage.store import Store, open_store
 from longline.wiring import SharedHttp, open_collector, open_shared_http, usable
 
@@ -404,7 +404,7 @@ class Orchestrator:
             NotResumable: it has ended.
         """
         found = await self._unfinished(job, "pause")
-        await self.store.jobs.halt(found.id, self._clock.now(), BY_HAND)
+        await self.store.jobs.pause(found.id, self._clock.now(), PAUSED_BY_USER)
         return await self.store.jobs.get(found.id)
 
     async def cancel(self, job: str) -> Job:
@@ -418,7 +418,7 @@ class Orchestrator:
         if found.state is JobState.CANCELLED:
             return found
         await self._unfinished(found.id, "cancel")
-        await self.store.jobs.cancel(found.id, self._clock.now(), "cancelled by hand")
+        await self.store.jobs.cancel(found.id, self._clock.now(), "cancelled by the user")
         return await self.store.jobs.get(found.id)
 
     async def jobs(self, limit: int = 20) -> Table[Job]:

@@ -198,7 +198,7 @@ class EngineOn:
         """Do what `longline breakers reset` does."""
         async with self._backends() as backends:
             await CircuitBreaker(backend=backends.breakers).reset(self.domain)
-        await self.orchestrator.store.queue.hurry(self.domain)
+        await self.orchestrator.store.queue.make_due(self.domain)
 
     async def finished(self, job: str) -> dict[str, dict[str, Any]]:
         """Return the finished items of a job, by key."""

@@ -39,7 +39,7 @@ async def test_the_records_of_a_run_are_written_where_it_was_said(
 async def test_as_many_requests_are_counted_as_the_site_has_seen(engine_on: EngineOn) -> None:
     report = await engine_on.run()
 
-    assert report.progress.figure("requests") == engine_on.site.hits.total()
+    assert report.progress.statistic("requests") == engine_on.site.hits.total()
 
 
 async def test_a_second_run_finds_all_unchanged(engine_on: EngineOn) -> None:

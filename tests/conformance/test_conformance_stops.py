@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from longline.core.model import JobState
-from longline.storage.queue.queue import BY_HAND
+from longline.storage.queue.queue import PAUSED_BY_USER
 from tests.conformance.grounds import AT_ONCE, EngineOn
 
 pytestmark = pytest.mark.real_time
@@ -78,7 +78,7 @@ async def test_a_job_that_is_paused_from_elsewhere_stops_and_goes_on_when_resume
     report = await engine_on.resume(job.id)
 
     assert (paused.state, paused.exit_code) == (JobState.PAUSED, 4)
-    assert paused.reason == BY_HAND
+    assert paused.reason == PAUSED_BY_USER
     assert len(committed) < _MANY
     assert report.state is JobState.COMPLETE
     assert engine_on.site.asked() == {f"item/{number}": 1 for number in range(_MANY)}

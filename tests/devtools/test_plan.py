@@ -56,7 +56,7 @@ async def run_of(home: Path, clock: Clock, source: str, **spec: Any) -> tuple[fl
     async with Orchestrator(home=home, clock=clock) as longline:
         report = await longline.execute(source, spec)
     assert report.state is JobState.COMPLETE
-    return report.seconds, int(report.progress.figure("requests"))
+    return report.seconds, int(report.progress.statistic("requests"))
 
 
 @pytest.mark.parametrize(

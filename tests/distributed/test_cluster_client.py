@@ -48,7 +48,7 @@ async def test_a_database_that_goes_away_is_reported_and_waited_for(
                 await until(is_told, "word of the database")
                 server.start()
                 await _is_back(store)
-                await store.jobs.halt(job.id, 1.0, "by hand")
+                await store.jobs.pause(job.id, 1.0, "by hand")
                 state = await watching
 
     assert state is JobState.PAUSED

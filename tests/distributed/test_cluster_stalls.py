@@ -118,7 +118,7 @@ async def test_items_that_are_due_and_that_no_worker_leases_are_reported(
 
 async def test_items_that_wait_until_later_are_no_stall(store: Store, clock: VirtualClock) -> None:
     job = await a_job(store, 2)
-    await store.queue.park(job.id, "site.test", 4e9, kind="blocked", reason="it rests")
+    await store.queue.defer_domain(job.id, "site.test", 4e9, kind="blocked", reason="it rests")
     stalls = Stalls(store, clock, job.id)
     await stalls.check()
     await clock.sleep(600)

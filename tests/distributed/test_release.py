@@ -54,7 +54,7 @@ async def in_hand(store: Store, job: Job, clock: VirtualClock, owner: str) -> Ch
 
 async def discovering(store: Store, job: Job, clock: VirtualClock) -> None:
     now = clock.now()
-    assert await store.jobs.take_discovery(job.id, this_child(), at=now, until=now + 20, dead=[])
+    assert await store.jobs.lease_discovery(job.id, this_child(), at=now, until=now + 20, dead=[])
 
 
 async def broken_off(store: Store, job: Job, clock: VirtualClock) -> bool:

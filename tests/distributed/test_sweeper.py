@@ -129,7 +129,7 @@ async def test_deaths_of_discovery_are_known_to_the_next_leader(
     job = await home.start_job("http://site.test", 25)
     await _die_discovering(home, job, sweeper, clock)
     await _die_discovering(home, job, sweeper, clock)
-    await sweeper.give_up()
+    await sweeper.release_leadership()
     following = Sweeper(home.store, home.messages, clock, home.settings, "second")
 
     await _die_discovering(home, job, following, clock)
@@ -185,7 +185,7 @@ async def test_one_leads_until_it_gives_up(
 
     assert (await sweeper.sweep()).is_leader
     assert not (await other.sweep()).is_leader
-    await sweeper.give_up()
+    await sweeper.release_leadership()
     assert (await other.sweep()).is_leader
 
 
@@ -201,7 +201,7 @@ async def _die_discovering(
     now, owner = clock.now(), a_dead_child()
     children = Children(os.getpid(), in_flight={process_of(owner) or 0: in_flight})
     before = await home.store.chunks.status(job.id)
-    await home.store.jobs.take_discovery(
+    await home.store.jobs.lease_discovery(
         job.id, owner, at=now, until=now + 20, dead=[before.discoverer or ""]
     )
     if leader is not None:

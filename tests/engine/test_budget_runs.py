@@ -66,7 +66,7 @@ async def test_not_one_request_goes_beyond_the_budget(
     async with opened(tmp_path, clock, pages, budget={"requests": 8}) as orchestrator:
         report = await orchestrator.execute()
 
-    assert sum(pages.hits.values()) == report.progress.figure("requests") == 8
+    assert sum(pages.hits.values()) == report.progress.statistic("requests") == 8
 
 
 async def test_time_that_is_up_ends_the_job(

@@ -181,7 +181,7 @@ async def test_a_process_that_drains_releases_immediately(
     assert (later.finished, later.handed_back) == (0, 2)
 
 
-@pytest.mark.parametrize("word", ["halt", "cancel"])
+@pytest.mark.parametrize("word", ["pause", "cancel"])
 async def test_a_job_that_a_person_stops_is_noticed_within_a_heartbeat(
     begun: Begin, pages: ScriptedSite, word: str
 ) -> None:

@@ -56,7 +56,7 @@ async def test_a_running_job_without_owners_is_abandoned(store: Store) -> None:
 
 async def test_a_paused_job_is_not_called_abandoned(store: Store) -> None:
     job = await queued(store, "1")
-    await store.jobs.pause(job.id, EPOCH, "interrupted")
+    await store.jobs.pause_if_idle(job.id, EPOCH, "interrupted")
 
     assert not await is_left_alone(store, job)
 

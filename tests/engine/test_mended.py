@@ -204,7 +204,7 @@ async def test_a_breaker_that_is_closed_by_hand_is_heard_of_by_a_running_job(
         domain = pages.url.removeprefix("http://")
         async with open_limit_backends(Settings(home=tmp_path), clock) as backends:
             await CircuitBreaker(clock=clock, backend=backends.breakers).reset(domain)
-        await orchestrator.store.queue.hurry(domain)
+        await orchestrator.store.queue.make_due(domain)
         report = await running
 
     assert (report.state, report.progress.successful) == (JobState.COMPLETE, 20)

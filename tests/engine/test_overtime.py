@@ -109,10 +109,10 @@ async def test_requests_of_items_that_are_handed_back_are_counted(
         await process.discover()
         asyncio.get_running_loop().call_later(10, process.engine.stop, "drained")
         end = await process.work_for(LIMIT)
-        figures = await process.store.events.statistics(process.job.id)
+        found = await process.store.events.statistics(process.job.id)
 
     assert end == (0, 1, 1)
-    assert figures["requests"] == site.hits.total() == 2
+    assert found["requests"] == site.hits.total() == 2
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ async def test_a_discovery_that_failed_in_this_run_is_not_repeated(store: Store)
 
 async def test_a_dead_or_silent_discoverer_is_replaced(store: Store) -> None:
     job = await queued(store, "1")
-    await store.jobs.take_discovery(job.id, "me", at=EPOCH, until=EPOCH + 20, dead=[])
+    await store.jobs.lease_discovery(job.id, "me", at=EPOCH, until=EPOCH + 20, dead=[])
 
     standing = await store.chunks.status(job.id)
 

@@ -131,7 +131,7 @@ async def test_requests_that_hang_stop_at_the_time_limit(
 
     assert clock.now() - begun < 10 + GRACE + SLACK
     assert report.progress.counts[ItemState.SKIPPED] == COUNT
-    assert report.progress.figure("requests") == sum(site.hits.values())
+    assert report.progress.statistic("requests") == sum(site.hits.values())
 
 
 async def test_discovery_that_hangs_stops_at_the_time_limit(
@@ -177,7 +177,7 @@ async def test_an_interruption_releases_what_takes_longer(
     assert seconds < GRACE + SLACK
     assert (report.state, report.exit_code) == (JobState.PAUSED, 130)
     assert counts[ItemState.QUEUED] == COUNT
-    assert report.progress.figure("requests") == sum(site.hits.values())
+    assert report.progress.statistic("requests") == sum(site.hits.values())
 
 
 async def test_what_is_answered_in_time_is_committed_after_an_interruption(

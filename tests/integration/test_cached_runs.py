@@ -26,8 +26,11 @@ async def test_an_unchanged_catalogue_with_validators_says_unchanged(
 
     assert first.progress.counts[ItemState.STORED] == 30
     assert second.progress.counts[ItemState.UNCHANGED] == 30
-    assert second.progress.figure("revalidated") == statuses[304] >= 30
-    assert second.progress.figure("received_bytes") < first.progress.figure("received_bytes") / 10
+    assert second.progress.statistic("revalidated") == statuses[304] >= 30
+    assert (
+        second.progress.statistic("received_bytes")
+        < first.progress.statistic("received_bytes") / 10
+    )
 
 
 async def test_a_fresh_answer_costs_neither_a_request_nor_a_token(
@@ -47,8 +50,8 @@ async def test_a_fresh_answer_costs_neither_a_request_nor_a_token(
         second = await longline.execute()
 
     assert sum(site.hits.values()) == asked
-    assert second.progress.figure("cached") == 10
-    assert second.progress.figure("requests") == 0
+    assert second.progress.statistic("cached") == 10
+    assert second.progress.statistic("requests") == 0
     assert clock.now() - started < 1
 
 

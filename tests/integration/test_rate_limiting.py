@@ -104,7 +104,7 @@ async def test_waits_are_monitored_for_each_domain(serve: Serve, collect: Collec
     pace = {status.domain: status for status in report.progress.pace}
     status = pace[web.url.removeprefix("http://")]
     assert (status.rate, status.capacity) == (2.0, 5)
-    assert status.requests == report.progress.figure("requests")
+    assert status.requests == report.progress.statistic("requests")
     assert status.waits > 0
     assert status.waited > 0
     assert status.tokens is not None

@@ -33,7 +33,7 @@ async def fill(store: Store) -> None:
     await _match(store)
     await _ask(store)
     await store.export_cursors.add("daily", [(1, 2), (2, 1)])
-    await store.leaders.take("sweeping", "me", 0.0, 9.0)  # long ago
+    await store.leaders.acquire("sweeping", "me", 0.0, 9.0)  # long ago
     limits = store.state_backend("limits", Learned, SystemClock())
     await limits.change("shop.test", lambda _old, _now: (Learned(rate=0.5), None))
 

@@ -151,7 +151,7 @@ async def test_leaders_of_workers_that_wait_there_already_do_not_count(
     source: Database, target: Database
 ) -> None:
     await fill(Store(source))
-    await Store(target).leaders.take("sweeping", "another", EPOCH, EPOCH + 9)
+    await Store(target).leaders.acquire("sweeping", "another", EPOCH, EPOCH + 9)
 
     await copy(source, target)
 
@@ -190,7 +190,7 @@ async def test_workers_that_wait_for_work_are_not_left_with_the_old_database(
     store = Store(source)
     await store.records.create(record("a"), at=EPOCH)
     now = await store.now()
-    await store.leaders.take("sweeper", owner, now, now + 60)
+    await store.leaders.acquire("sweeper", owner, now, now + 60)
 
     with pytest.raises(NotCopied) as refused:
         await copy(source, target)
@@ -205,7 +205,7 @@ async def test_workers_that_were_there_hold_nothing_up(source: Database, target:
     store = Store(source)
     now = await store.now()
     gone = this_run().replace(f":{this_run().split(':')[1]}:", ":999999999:")
-    await store.leaders.take("sweeper", gone, now, now + 60)
+    await store.leaders.acquire("sweeper", gone, now, now + 60)
 
     assert (await copy(source, target)).tables
 

@@ -86,7 +86,7 @@ async def test_a_failed_job_is_not_found_again(store: Store) -> None:
 async def test_a_paused_job_is_found_again(store: Store) -> None:
     first, _ = await store.jobs.find_or_create(new_job())
     await store.jobs.start(first.id, EPOCH)
-    await store.jobs.pause(first.id, EPOCH + 1, "interrupted")
+    await store.jobs.pause_if_idle(first.id, EPOCH + 1, "interrupted")
 
     found, is_new = await store.jobs.find_or_create(new_job())
 
@@ -138,7 +138,7 @@ async def test_a_job_that_goes_on_keeps_its_first_start_and_forgets_why_it_pause
 ) -> None:
     job = await store.jobs.create(new_job())
     await store.jobs.start(job.id, EPOCH + 1)
-    await store.jobs.pause(job.id, EPOCH + 2, "interrupted")
+    await store.jobs.pause_if_idle(job.id, EPOCH + 2, "interrupted")
 
     await store.jobs.start(job.id, EPOCH + 3, concurrency=4)
 
@@ -152,7 +152,7 @@ async def test_one_of_many_becomes_the_one_who_discovers(store: Store) -> None:
 
     taken = await asyncio.gather(
         *(
-            store.jobs.take_discovery(job.id, f"w{n}", at=EPOCH, until=EPOCH + 20, dead=[])
+            store.jobs.lease_discovery(job.id, f"w{n}", at=EPOCH, until=EPOCH + 20, dead=[])
             for n in range(9)
         )
     )
@@ -173,19 +173,19 @@ async def test_discovery_is_reclaimed_from_expired_and_dead_owners(
     store: Store, owner: str, at: float, dead: list[str], *, is_taken: bool
 ) -> None:
     job = await queued(store)
-    await store.jobs.take_discovery(job.id, "first", at=EPOCH, until=EPOCH + 20, dead=[])
+    await store.jobs.lease_discovery(job.id, "first", at=EPOCH, until=EPOCH + 20, dead=[])
 
     assert (
-        await store.jobs.take_discovery(job.id, owner, at=at, until=at + 20, dead=dead) is is_taken
+        await store.jobs.lease_discovery(job.id, owner, at=at, until=at + 20, dead=dead) is is_taken
     )
 
 
 async def test_a_renewed_discovery_stays_with_its_owner(store: Store) -> None:
     job = await queued(store)
-    await store.jobs.take_discovery(job.id, "first", at=EPOCH, until=EPOCH + 20, dead=[])
+    await store.jobs.lease_discovery(job.id, "first", at=EPOCH, until=EPOCH + 20, dead=[])
     await store.queue.renew([(job.id, "first")], EPOCH + 60)
 
-    assert not await store.jobs.take_discovery(
+    assert not await store.jobs.lease_discovery(
         job.id, "other", at=EPOCH + 30, until=EPOCH + 50, dead=[]
     )
 
@@ -194,7 +194,7 @@ async def test_a_finished_discovery_is_not_taken_again(store: Store) -> None:
     job = await queued(store, "a", is_last=True)
 
     assert (await store.jobs.get(job.id)).is_discovered
-    assert not await store.jobs.take_discovery(job.id, "me", at=EPOCH, until=EPOCH + 20, dead=[])
+    assert not await store.jobs.lease_discovery(job.id, "me", at=EPOCH, until=EPOCH + 20, dead=[])
 
 
 @pytest.mark.parametrize(
@@ -261,27 +261,29 @@ async def test_a_job_that_others_still_work_on_is_not_paused(store: Store) -> No
     job = await queued(store, "a", "b")
     await leased(store, job, owner="other")
 
-    await store.jobs.pause(job.id, EPOCH, "interrupted")
+    await store.jobs.pause_if_idle(job.id, EPOCH, "interrupted")
 
     assert (await store.jobs.get(job.id)).state == JobState.RUNNING
 
 
 async def test_a_paused_job_lets_go_of_its_discovery(store: Store) -> None:
     job = await queued(store)
-    await store.jobs.take_discovery(job.id, "me", at=EPOCH, until=EPOCH + 20, dead=[])
+    await store.jobs.lease_discovery(job.id, "me", at=EPOCH, until=EPOCH + 20, dead=[])
 
-    await store.jobs.pause(job.id, EPOCH + 1, "interrupted")
+    await store.jobs.pause_if_idle(job.id, EPOCH + 1, "interrupted")
 
     found = await store.jobs.get(job.id)
     assert (found.state, found.finished_at) == (JobState.PAUSED, None)
-    assert await store.jobs.take_discovery(job.id, "other", at=EPOCH + 2, until=EPOCH + 22, dead=[])
+    assert await store.jobs.lease_discovery(
+        job.id, "other", at=EPOCH + 2, until=EPOCH + 22, dead=[]
+    )
 
 
 async def test_an_ended_job_stays_as_it_ended(store: Store) -> None:
     job = await worked_off(store, "s")
     await store.jobs.finish(job.id, EPOCH + 5)
 
-    await store.jobs.pause(job.id, EPOCH + 6, "interrupted")
+    await store.jobs.pause_if_idle(job.id, EPOCH + 6, "interrupted")
     await store.jobs.fail(job.id, EPOCH + 7, "too late")
     await store.jobs.start(job.id, EPOCH + 8)
 

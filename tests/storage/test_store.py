@@ -15,40 +15,40 @@ from tests.virtual import EPOCH, VirtualClock
 async def test_only_one_process_leads(store: Store, address: str) -> None:
     with open_store(address) as other:
         both = await asyncio.gather(
-            store.leaders.take("sweeping", "me", EPOCH, EPOCH + 10),
-            other.leaders.take("sweeping", "you", EPOCH, EPOCH + 10),
+            store.leaders.acquire("sweeping", "me", EPOCH, EPOCH + 10),
+            other.leaders.acquire("sweeping", "you", EPOCH, EPOCH + 10),
         )
 
     assert sorted(both) == [False, True]
 
 
 async def test_a_leader_that_renews_stays_leader(store: Store) -> None:
-    await store.leaders.take("sweeping", "me", EPOCH, EPOCH + 10)
+    await store.leaders.acquire("sweeping", "me", EPOCH, EPOCH + 10)
 
-    assert await store.leaders.take("sweeping", "me", EPOCH + 9, EPOCH + 19)
-    assert not await store.leaders.take("sweeping", "you", EPOCH + 18, EPOCH + 28)
+    assert await store.leaders.acquire("sweeping", "me", EPOCH + 9, EPOCH + 19)
+    assert not await store.leaders.acquire("sweeping", "you", EPOCH + 18, EPOCH + 28)
 
 
 async def test_an_expired_leader_is_replaced(store: Store) -> None:
-    await store.leaders.take("sweeping", "me", EPOCH, EPOCH + 10)
+    await store.leaders.acquire("sweeping", "me", EPOCH, EPOCH + 10)
 
-    assert await store.leaders.take("sweeping", "you", EPOCH + 11, EPOCH + 21)
-    assert not await store.leaders.take("sweeping", "me", EPOCH + 12, EPOCH + 22)
+    assert await store.leaders.acquire("sweeping", "you", EPOCH + 11, EPOCH + 21)
+    assert not await store.leaders.acquire("sweeping", "me", EPOCH + 12, EPOCH + 22)
 
 
 async def test_each_name_has_its_own_leader(store: Store) -> None:
-    await store.leaders.take("sweeping", "me", EPOCH, EPOCH + 10)
+    await store.leaders.acquire("sweeping", "me", EPOCH, EPOCH + 10)
 
-    assert await store.leaders.take("scheduling", "you", EPOCH, EPOCH + 10)
+    assert await store.leaders.acquire("scheduling", "you", EPOCH, EPOCH + 10)
 
 
 async def test_a_released_name_can_be_taken_immediately(store: Store) -> None:
-    await store.leaders.take("sweeping", "me", EPOCH, EPOCH + 10)
+    await store.leaders.acquire("sweeping", "me", EPOCH, EPOCH + 10)
 
-    await store.leaders.give_up("sweeping", "you")
-    assert not await store.leaders.take("sweeping", "you", EPOCH, EPOCH + 10)
-    await store.leaders.give_up("sweeping", "me")
-    assert await store.leaders.take("sweeping", "you", EPOCH, EPOCH + 10)
+    await store.leaders.release("sweeping", "you")
+    assert not await store.leaders.acquire("sweeping", "you", EPOCH, EPOCH + 10)
+    await store.leaders.release("sweeping", "me")
+    assert await store.leaders.acquire("sweeping", "you", EPOCH, EPOCH + 10)
 
 
 # ---------------- Small values

@@ -91,7 +91,7 @@ async def test_deferred_items_are_published_when_due(store: Store) -> None:
 async def test_nothing_of_a_paused_job_is_published_or_claimed(store: Store) -> None:
     job = await queued(store, *TEN)
     chunk, *_ = await store.chunks.publish(job.id, EPOCH, size=4)
-    await store.jobs.halt(job.id, EPOCH, "stopped")
+    await store.jobs.pause(job.id, EPOCH, "stopped")
 
     assert await store.chunks.publish(job.id, EPOCH, size=4) == []
     assert await take(store, chunk) is None
@@ -101,7 +101,7 @@ async def test_nothing_of_a_paused_job_is_published_or_claimed(store: Store) -> 
 async def test_a_resumed_job_is_published_again(store: Store) -> None:
     job = await queued(store, *TEN)
     await store.chunks.publish(job.id, EPOCH, size=4)
-    await store.jobs.halt(job.id, EPOCH, "stopped")
+    await store.jobs.pause(job.id, EPOCH, "stopped")
     await store.jobs.start(job.id, EPOCH, engine="celery")
 
     assert len(await store.chunks.publish(job.id, EPOCH, size=4)) == 3
@@ -299,7 +299,7 @@ async def test_a_parked_domain_defers_all_its_items(store: Store) -> None:
     (lease,) = await leased(store, job)
     await complete(store, ended(lease, OutcomeAction.DEFER, due=EPOCH + 900))
 
-    parked = await store.queue.park(
+    parked = await store.queue.defer_domain(
         job.id, "shop.test", EPOCH + 60, kind="blocked", reason="shop.test blocks us"
     )
 
@@ -331,12 +331,12 @@ async def test_a_beating_worker_of_a_cluster_goes_on_with_no_paused_job(store: S
     job = await running(store, item("1"))
     await leased(store, job)
 
-    assert await store.jobs.halt(job.id, EPOCH, "stopped")
+    assert await store.jobs.pause(job.id, EPOCH, "stopped")
     await store.queue.renew([(job.id, "me")], EPOCH + 20)
 
     row = await store.jobs.get(job.id)
     assert (row.state, row.reason) == (JobState.PAUSED, "stopped")
-    assert not await store.jobs.halt(job.id, EPOCH, "another reason")
+    assert not await store.jobs.pause(job.id, EPOCH, "another reason")
 
 
 async def test_a_cancelled_job_is_over_and_stays_so(store: Store) -> None:

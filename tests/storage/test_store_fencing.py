@@ -163,7 +163,7 @@ async def test_taking_back_nothing_is_no_event(store: Store) -> None:
 
 async def test_a_discoverer_is_an_owner_too(store: Store) -> None:
     job = await queued(store, "a")
-    await store.jobs.take_discovery(job.id, "finder", at=EPOCH, until=EPOCH + 20, dead=[])
+    await store.jobs.lease_discovery(job.id, "finder", at=EPOCH, until=EPOCH + 20, dead=[])
     await leased(store, job, owner="worker")
 
     assert sorted(await store.queue.owners(job.id)) == ["finder", "worker"]

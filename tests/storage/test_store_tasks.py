@@ -120,7 +120,7 @@ async def test_a_task_for_after_the_end_waits_for_it(store: Store) -> None:
     job = await queued(store, "1")
     await store.tasks.place(an_export(job, is_after_end=True))
     before = await store.tasks.ready(EPOCH + 100)
-    await store.jobs.pause(job.id, EPOCH + 4, "enough for now")
+    await store.jobs.pause_if_idle(job.id, EPOCH + 4, "enough for now")
     paused = await store.tasks.ready(EPOCH + 100)
 
     await store.jobs.cancel(job.id, EPOCH + 5, "enough")

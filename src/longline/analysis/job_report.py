@@ -98,14 +98,14 @@ def _statistics(progress: Progress, findings: JobFindings) -> dict[str, Any]:
         "median_seconds": _quantile(findings.seconds, 0.5),
         "p95_seconds": _quantile(findings.seconds, 0.95),
         "slowest_seconds": findings.seconds[-1] if findings.seconds else None,
-        "requests": progress.figure("requests"),
-        "requests_per_item": round(progress.figure("requests") / processed, 2)
+        "requests": progress.statistic("requests"),
+        "requests_per_item": round(progress.statistic("requests") / processed, 2)
         if processed
         else None,
-        "retries": progress.figure("retries"),
-        "rate_limited": progress.figure("rate_limited"),
-        "received_bytes": progress.figure("received_bytes"),
-        "waited_seconds": round(progress.figures.get("waited", 0.0), 1),
+        "retries": progress.statistic("retries"),
+        "rate_limited": progress.statistic("rate_limited"),
+        "received_bytes": progress.statistic("received_bytes"),
+        "waited_seconds": round(progress.statistics.get("waited", 0.0), 1),
         "peak_memory_bytes": max(memory) if memory else None,
         "mean_score": round(sum(scores) / len(scores), 2) if scores else None,
         "grades": findings.grades,

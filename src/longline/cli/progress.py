@@ -204,13 +204,13 @@ def job_panel(progress: Progress) -> Group:
     states = [f"{counts[state]:,} {state.value}" for state in ItemState if counts[state]]
     per_item = "" if mean is None else f"  {mean:.2f} s per item"
     elapsed = duration_text(progress.elapsed)
-    retries, rate_limited = progress.figure("retries"), progress.figure("rate_limited")
+    retries, rate_limited = progress.statistic("retries"), progress.statistic("rate_limited")
     facts = [
         ("items", "  ".join(states) or "none yet"),
         ("speed", f"{progress.items_per_minute:,.0f} items/min{per_item}  {elapsed} elapsed"),
         (
             "requests",
-            f"{progress.figure('requests'):,}  retries {retries:,}  429s {rate_limited:,}",
+            f"{progress.statistic('requests'):,}  retries {retries:,}  429s {rate_limited:,}",
         ),
         *(("rate", rate_limit_text(one)) for one in progress.pace),
         ("checkpoint", f"{utc_datetime(at).astimezone():%H:%M:%S}" if at else "none yet"),
@@ -241,8 +241,8 @@ def progress_line(progress: Progress) -> str:
         f"{progress.failed} failed",
         *([] if rate is None else [f"{rate:.1%}"]),
         f"{progress.items_per_minute:.0f}/min",
-        f"{progress.figure('requests')} requests",
-        f"{progress.figure('rate_limited')} 429s",
+        f"{progress.statistic('requests')} requests",
+        f"{progress.statistic('rate_limited')} 429s",
         f"ETA {eta_text(progress)}",
     ]
     return f"{progress.source}: {', '.join(parts)}"

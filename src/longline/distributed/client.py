@@ -131,7 +131,7 @@ class ClusterEngine:
                 with suppress(StoreGone):  # the next check of the state reports it
                     await self._check_progress(stalls)
             await sleep_or_wake(_STATE_POLL, self._wake)
-        await self._store.jobs.halt(job.id, self._clock.now(), self._stop_reason)
+        await self._store.jobs.pause(job.id, self._clock.now(), self._stop_reason)
         await self._wait_for_leases(job.id)
         return (await self._store.jobs.get(job.id)).state
 

@@ -250,7 +250,7 @@ class Supervisor:
                 finally:
                     with contextlib.suppress(StoreError, TimeoutError):
                         async with asyncio.timeout(self._grace):
-                            await sweeper.give_up()
+                            await sweeper.release_leadership()
 
     async def _sweep(self, sweeper: Sweeper, store: Store) -> None:
         children = None

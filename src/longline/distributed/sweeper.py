@@ -111,7 +111,9 @@ class Sweeper:
             StoreError: the database is unavailable.
         """
         now = self._clock.now()
-        is_leader = await self._store.leaders.take(_LEADER, self._owner, now, now + _LEADER_LEASE)
+        is_leader = await self._store.leaders.acquire(
+            _LEADER, self._owner, now, now + _LEADER_LEASE
+        )
         swept = Swept(is_leader=is_leader)
         running = [
             job
@@ -128,9 +130,9 @@ class Sweeper:
             await self._call_on_job(running)
         return swept
 
-    async def give_up(self) -> None:
+    async def release_leadership(self) -> None:
         """Let another sweeper lead."""
-        await self._store.leaders.give_up(_LEADER, self._owner)
+        await self._store.leaders.release(_LEADER, self._owner)
 
     async def _reclaim_leases(self, job: str, swept: Swept, children: Children) -> None:
         owners = await self._store.chunks.owners(job)
@@ -162,7 +164,7 @@ class Sweeper:
         )
         if deaths >= MOST_DEATHS:
             reason = f"{deaths} workers died while they discovered: look at the source's discovery"
-            await self._store.jobs.halt(job, now, reason)
+            await self._store.jobs.pause(job, now, reason)
 
     async def _advance_job(self, job: Job, swept: Swept) -> None:
         """Send what a job needs next, and pause it if it is stuck."""
@@ -186,7 +188,7 @@ class Sweeper:
             raise
         except LonglineError as error:  # settings of a newer longline, for example
             reason = f"a worker could not look after it: {error}"
-            await self._store.jobs.halt(job.id, self._clock.now(), reason)
+            await self._store.jobs.pause(job.id, self._clock.now(), reason)
 
     async def _send_once(
         self,

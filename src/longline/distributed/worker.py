@@ -323,7 +323,7 @@ async def release_after_error(store: Store, at: float, begun: Collection[int]) -
             times = await store.chunks.release_dead_discoverer(job, owner, at, is_cause=is_cause)
             if times >= MOST_DEATHS:
                 reason = f"discovery broke off {times} times by an error: the worker's log shows it"
-                await store.jobs.halt(job, at, reason)
+                await store.jobs.pause(job, at, reason)
         await store.queue.reclaim(Reclaim(job, at, (), own, dict.fromkeys(own, begun)))
 
 
@@ -541,7 +541,7 @@ class ChildWorker:
         problem = str(error) if isinstance(error, LonglineError) else repr(error)
         _LOG.warning("%s cannot run on this worker: %s", job, problem)
         reason = f"a worker could not work on it: {problem}"
-        await self._store.jobs.halt(job, self._clock.now(), reason)
+        await self._store.jobs.pause(job, self._clock.now(), reason)
 
     async def _publish_or_finish(self, job: str) -> None:
         """Publish the remaining items of a job, or finish it."""

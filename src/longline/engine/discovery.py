@@ -157,7 +157,7 @@ class Discovery:
     async def _discover_once(self, job: str) -> bool:
         """Run the source's discovery from the cursor; True when it has to be run again."""
         now, dead = self._clock.now(), dead_among(await self._store.queue.owners(job))
-        if not await self._store.jobs.take_discovery(
+        if not await self._store.jobs.lease_discovery(
             job, self._owner, at=now, until=now + LEASE, dead=dead
         ):
             return False

@@ -226,7 +226,7 @@ class JobEngine:
                         host=host,
                     )
                     await self._store.events.append(event)
-                await self._store.jobs.leave_discovery(job, owner)
+                await self._store.jobs.release_discovery(job, owner)
         finally:
             self._discoverers.discard(owner)
         if self._is_shared:

@@ -23,7 +23,7 @@ from longline.engine.discovery import IDLE_POLL
 from longline.engine.extractor import Collector
 from longline.engine.job_engine import JobEngine
 from longline.engine.owner import dead_among, this_run
-from longline.engine.pause_policy import GRACE, Pause, give_up_at_budget, leave_open, pause_of
+from longline.engine.pause_policy import GRACE, Pause, leave_open, pause_of, skip_at_time_limit
 from longline.engine.runtime import HEARTBEAT, LEASE, RunOptions, Runtime, first_error
 from longline.http.errors import RobotsDisallowed
 from longline.storage.queue.queue import Claim
@@ -98,7 +98,7 @@ class LocalEngine:
             raise first_error(several) from several
         now, limit = self._clock.now(), self._options.seconds
         if self._is_time_up():
-            await give_up_at_budget(self._store, self._job, now, limit, now - self._started)
+            await skip_at_time_limit(self._store, self._job, now, limit, now - self._started)
         # The last commit may have come after the last check.
         if await self._engine.finish() is None:
             await self._engine.check_drift()

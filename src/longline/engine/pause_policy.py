@@ -46,14 +46,14 @@ class Pause:
     is_fatal: bool = False
 
 
-async def give_up_at_budget(
+async def skip_at_time_limit(
     store: Store, job: str, now: float, budget: float | None, spent: float
 ) -> bool:
     """Skip deferred items once the time budget, in seconds, is exhausted; return whether it is."""
     limit = exceeded_limit(BudgetSpec(seconds=budget), BudgetUsage(), spent)
     if limit is None:
         return False
-    await store.queue.give_up(job, FailureKind.BUDGET, str(BudgetSpent("", limit)), now)
+    await store.queue.skip_queued(job, FailureKind.BUDGET, str(BudgetSpent("", limit)), now)
     return True
 
 
@@ -62,7 +62,7 @@ async def leave_open(store: Store, job: str, now: float, pause: Pause) -> None:
     if pause.is_fatal and not sum((await store.queue.counts(job)).values()):
         await store.jobs.fail(job, now, pause.reason)
     else:
-        await store.jobs.pause(job, now, pause.reason)
+        await store.jobs.pause_if_idle(job, now, pause.reason)
 
 
 async def pause_of(store: Store, job: str, now: float, options: RunOptions) -> Pause | None:
@@ -80,7 +80,7 @@ async def pause_of(store: Store, job: str, now: float, options: RunOptions) -> P
     waiting = {} if is_due else await store.queue.waiting(job)
     if (is_due or waiting) and not status.is_discovering:
         spent = now - status.begun_at
-        if await give_up_at_budget(store, job, now, options.seconds, spent):
+        if await skip_at_time_limit(store, job, now, options.seconds, spent):
             is_due, waiting = False, {}
     reason = None
     if waiting:

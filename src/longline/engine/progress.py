@@ -41,7 +41,7 @@ class Progress:
     source: str
     state: JobState
     counts: Mapping[ItemState, int]
-    figures: Mapping[str, float]
+    statistics: Mapping[str, float]
     is_discovered: bool
     elapsed: float
     items_per_minute: float
@@ -82,9 +82,9 @@ class Progress:
         tried = self.successful + self.failed
         return self.successful / tried if tried else None
 
-    def figure(self, name: str) -> int:
+    def statistic(self, name: str) -> int:
         """Return a counter of the job, such as requests, retries or rate_limited."""
-        return int(self.figures.get(name, 0))
+        return int(self.statistics.get(name, 0))
 
     def as_dict(self) -> dict[str, Any]:
         """Return all fields and computed values for JSON."""
@@ -146,7 +146,7 @@ class ProgressTracker:
             source=found.source,
             state=found.state,
             counts=found.counts,
-            figures=found.statistics,
+            statistics=found.statistics,
             is_discovered=found.is_discovered,
             elapsed=elapsed,
             items_per_minute=speed * 60,

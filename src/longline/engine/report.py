@@ -83,9 +83,9 @@ class JobReport:
             "failed": counts[ItemState.FAILED],
             "quarantined": counts[ItemState.QUARANTINED],
             "remaining": progress.remaining,
-            "requests": progress.figure("requests"),
-            "retries": progress.figure("retries"),
-            "rate_limited": progress.figure("rate_limited"),
+            "requests": progress.statistic("requests"),
+            "retries": progress.statistic("retries"),
+            "rate_limited": progress.statistic("rate_limited"),
             "seconds": round(self.seconds, 3),
             "success_rate": None if rate is None else round(rate, 4),
             **self.caveats.as_dict(),
@@ -148,7 +148,7 @@ async def batch_result(store: Store, report: JobReport) -> BatchResult:
         failed=progress.failed,
         success_rate=progress.success_rate,
         results=tuple(results),
-        statistics=dict(progress.figures),
+        statistics=dict(progress.statistics),
         job=report.job,
     )
 

@@ -16,7 +16,7 @@ from longline.core.errors import LeaseLost, LonglineError, StoreError, Unexpecte
 from longline.core.model import ItemState, JobState, Lease, Outcome
 from longline.engine.owner import dead_among
 from longline.engine.watch import ProgressLoop
-from longline.storage.queue.queue import BY_HAND, Queue, Reclaim
+from longline.storage.queue.queue import PAUSED_BY_USER, Queue, Reclaim
 from longline.storage.store import Store
 
 HEARTBEAT = 5.0
@@ -349,7 +349,7 @@ def stop_reason(state: JobState | None, reason: str | None, *, is_shared: bool) 
         return None if state is JobState.RUNNING else f"the job is {state.value}"
     if state is JobState.CANCELLED:
         return "cancelled"
-    return BY_HAND if state is JobState.PAUSED and reason == BY_HAND else None
+    return PAUSED_BY_USER if state is JobState.PAUSED and reason == PAUSED_BY_USER else None
 
 
 class Runtime:

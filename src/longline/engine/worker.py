@@ -432,7 +432,9 @@ class DomainWorker:
         if rest is None or rest.due is None:
             return
         kind, reason = rest.kind or FailureKind.NETWORK, rest.reason or f"{self.domain} rests"
-        await self._store.queue.park(self._job, self.domain, rest.due, kind=kind, reason=reason)
+        await self._store.queue.defer_domain(
+            self._job, self.domain, rest.due, kind=kind, reason=reason
+        )
 
     # ------------------------------------------------------------ the items
 

@@ -189,7 +189,7 @@ class Jobs(Repository):
         append_events(connection, [event_row(job, at, kind, **data)])
 
     @writes
-    def take_discovery(
+    def lease_discovery(
         self,
         connection: Connection,
         job: str,
@@ -217,7 +217,7 @@ class Jobs(Repository):
         return leased.rowcount == 1
 
     @writes
-    def leave_discovery(self, connection: Connection, job: str, owner: str) -> None:
+    def release_discovery(self, connection: Connection, job: str, owner: str) -> None:
         """Release the discovery of a job if `owner` has it."""
         connection.execute(
             update(jobs)
@@ -226,14 +226,14 @@ class Jobs(Repository):
         )
 
     @writes
-    def pause(self, connection: Connection, job: str, at: float, reason: str) -> None:
+    def pause_if_idle(self, connection: Connection, job: str, at: float, reason: str) -> None:
         """Pause a job unless other processes work on it or it has ended."""
         leased = exists().where(items.c.job_id == job, items.c.state == ItemState.LEASED)
         if not connection.scalar(select(leased)):
             _set_end_state(connection, job, at, JobState.PAUSED, reason)
 
     @writes
-    def halt(self, connection: Connection, job: str, at: float, reason: str) -> bool:
+    def pause(self, connection: Connection, job: str, at: float, reason: str) -> bool:
         """Pause a job on all workers; False when it is not running."""
         query = select(jobs.c.state).where(jobs.c.id == job).with_for_update(key_share=True)
         if connection.scalar(query) not in (JobState.PENDING, JobState.RUNNING):

@@ -90,8 +90,10 @@ class Leaders(Repository):
     """Leader leases: only one process may hold a name, until it fails to renew it in time."""
 
     @writes
-    def take(self, connection: Connection, name: str, owner: str, at: float, until: float) -> bool:
-        """Become the leader, or stay it, until a time; False when another process is."""
+    def acquire(
+        self, connection: Connection, name: str, owner: str, at: float, until: float
+    ) -> bool:
+        """Acquire or renew the leader lease until a time; False when another process holds it."""
         statement = (
             upsert(connection, leaders)
             .values(name=name, owner=owner, until=until)
@@ -105,7 +107,7 @@ class Leaders(Repository):
         return connection.scalar(statement) is not None
 
     @writes
-    def give_up(self, connection: Connection, name: str, owner: str) -> None:
+    def release(self, connection: Connection, name: str, owner: str) -> None:
         """Release the name if `owner` holds it."""
         connection.execute(delete(leaders).where(leaders.c.name == name, leaders.c.owner == owner))
 

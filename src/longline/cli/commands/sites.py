@@ -175,7 +175,7 @@ def reset_breaker(domain: str) -> None:
         return await _breaker(backends.breakers, domain)
 
     row = _breaker_row(domain, _with_limit_backends(reset))
-    due = with_store(lambda store: store.queue.hurry(domain))
+    due = with_store(lambda store: store.queue.make_due(domain))
     text = f"the breaker of {domain} is {row['phase']}; {due} deferred items are due now"
     print_result({**row, "items": due}, lambda: click.echo(text))
 

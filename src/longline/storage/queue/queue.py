@@ -27,7 +27,7 @@ from longline.storage.queue.enqueue import Discovered, add
 from longline.storage.queue.failures import note_failures
 from longline.storage.schema import chunks, items, jobs, statistics
 
-BY_HAND = "paused by hand"
+PAUSED_BY_USER = "paused by the user"
 """The reason of a job that a person has paused: every process stops working on it."""
 MOST_DEATHS = 3
 """Workers that may die with an item, a discovery or a task before it is given up."""
@@ -303,7 +303,7 @@ class Queue(Repository):
         )
         # Another process may have paused the job when it was stopped, while this one continues. On
         # a cluster only a person or the sweeper pauses a job.
-        is_left = (jobs.c.state == JobState.PAUSED) & jobs.c.reason.is_distinct_from(BY_HAND)
+        is_left = (jobs.c.state == JobState.PAUSED) & jobs.c.reason.is_distinct_from(PAUSED_BY_USER)
         connection.execute(
             update(jobs)
             .where(jobs.c.id.in_(ids), is_left, jobs.c.engine == "local")
@@ -451,11 +451,11 @@ class Queue(Repository):
         }
 
     @writes
-    def park(
+    def defer_domain(
         self, connection: Connection, job: str, domain: str, until: float, *, kind: str, reason: str
     ) -> int:
         """Defer the queued items of a domain that are due earlier; return how many."""
-        parked = connection.execute(
+        deferred = connection.execute(
             update(items)
             .where(
                 items.c.job_id == job,
@@ -465,28 +465,28 @@ class Queue(Repository):
             )
             .values(due_at=until, kind=kind, reason=reason)
         )
-        return parked.rowcount
+        return deferred.rowcount
 
     @writes
-    def hurry(self, connection: Connection, domain: str) -> int:
+    def make_due(self, connection: Connection, domain: str) -> int:
         """Make the deferred items of a domain due now, in every job; return how many."""
         is_deferred = (items.c.state == ItemState.QUEUED) & (items.c.due_at > 0)
-        hurried = connection.execute(
+        changed = connection.execute(
             update(items).where(is_deferred, items.c.domain == domain).values(due_at=0.0)
         )
-        return hurried.rowcount
+        return changed.rowcount
 
     @writes
-    def give_up(
+    def skip_queued(
         self, connection: Connection, job: str, kind: FailureKind, reason: str, at: float
     ) -> int:
         """Skip all queued items; return how many."""
-        given_up = connection.execute(
+        skipped = connection.execute(
             update(items)
             .where(items.c.job_id == job, items.c.state == ItemState.QUEUED)
             .values(state=ItemState.SKIPPED, kind=kind, reason=reason, finished_at=at)
         )
-        return given_up.rowcount
+        return skipped.rowcount
 
     @writes
     def skip_before(self, connection: Connection, job: str, key: str, reason: str) -> int | None:
