@@ -45,7 +45,7 @@ class ServerEnricher(Enricher):
 
     async def is_up(self) -> bool:
         try:
-            return (await self._request_page("GET", self.health_path)).status == _OK
+            return (await self._send_to_server("GET", self.health_path)).status == _OK
         except FetchError:
             return False
 
@@ -55,7 +55,7 @@ class ServerEnricher(Enricher):
         Raises:
             FetchError: there is no response, or it cannot be used.
         """
-        page = await self._request_page("POST", path, orjson.dumps(body))
+        page = await self._send_to_server("POST", path, orjson.dumps(body))
         try:
             response = orjson.loads(page.body)
         except orjson.JSONDecodeError:
@@ -73,7 +73,7 @@ class ServerEnricher(Enricher):
             raise Rejected(page.url, problem, FailureKind.SERVER)
         return response
 
-    async def _request_page(self, method: str, path: str, body: bytes | None = None) -> Page:
+    async def _send_to_server(self, method: str, path: str, body: bytes | None = None) -> Page:
         headers = {"content-type": "application/json", "accept": "application/json"}
         if self._key:
             headers["authorization"] = f"Bearer {self._key}"

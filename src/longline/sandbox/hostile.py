@@ -7,20 +7,17 @@ import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from types import TracebackType
-from typing import Self
 
 from aiohttp import web
 
 from longline.core.clock import Clock, SystemClock
+from longline.sandbox.server import PracticeServer
 
 _BAN_AFTER = 30
 _OUTAGE = 20.0
 _DRIP = 1.0  # seconds between two bytes
 _DRIPS = 3600
 _BLOCK = 100_000_000  # bytes of zeros that are packed at a time
-_KEEP_ALIVE = 86_400.0
-_LAST_WORDS = 0.1
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -37,7 +34,7 @@ class Temper(StrEnum):
     BOMBING = "bombing"
 
 
-class HostileSite:
+class HostileSite(PracticeServer):
     """One site with one temper, at `/item/NUMBER` for any number.
 
     Banning: thirty good pages, then 403 and a page that says so. Failing: 500 for the first twenty
@@ -48,52 +45,35 @@ class HostileSite:
     def __init__(
         self, temper: Temper, *, clock: Clock | None = None, bomb_bytes: int = 10_000_000_000
     ) -> None:
+        super().__init__()
         self.temper = temper
         self.hits: Counter[int] = Counter()
         """Answers by status; those never ended are counted when they begin."""
         self.moments: list[float] = []
         """When each item was asked for."""
-        self.url = ""
         self._clock = clock or SystemClock()
         self._opened = self._clock.now()
         self._bomb_bytes = bomb_bytes
         self._bomb = b""
-        self._runner: web.AppRunner | None = None
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> None:
         if self.temper is Temper.BOMBING:
             self._bomb = await asyncio.get_running_loop().run_in_executor(
                 None, packed_zeros, self._bomb_bytes
             )
-        app = web.Application()
-        app.router.add_get("/item/{number}", self._answer)
-        app.router.add_get("/circle/{number}", self._circle)
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            handler_cancellation=True,
-            keepalive_timeout=_KEEP_ALIVE,
-            shutdown_timeout=_LAST_WORDS,
-        )
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        await super().start()
         self._opened = self._clock.now()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
 
     def reopen(self) -> None:
         """Begin the outage of a failing site, and the count of a banning one, anew."""
         self._opened = self._clock.now()
         self.moments.clear()
+
+    def _application(self) -> web.Application:
+        application = web.Application()
+        application.router.add_get("/item/{number}", self._answer)
+        application.router.add_get("/circle/{number}", self._circle)
+        return application
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.moments.append(self._clock.now())

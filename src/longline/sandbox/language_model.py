@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import orjson
 from aiohttp import web
 
 from longline.core.clock import Clock, SystemClock
 from longline.sandbox.seeded import Picks, chance, draw, stream
+from longline.sandbox.server import PracticeServer
 from longline.sandbox.templates import words
 from longline.sandbox.templates.routes import reply
 
@@ -94,8 +94,6 @@ class _Maker:
 
 # ---------------- A stand-in for a language model's server: Ollama's shapes and OpenAI's, with
 
-_KEEP_ALIVE = 86_400.0  # on virtual time an idle hour passes in no time: never hang up first
-_LAST_WORDS = 0.1
 _NONSENSE = "Certainly! Here is what I think about it: it depends."
 
 
@@ -158,7 +156,7 @@ class ModelTally:
         }
 
 
-class LanguageModel:
+class LanguageModel(PracticeServer):
     """Answers every question with JSON that fits its schema, unless a fault is on order.
 
     `script` holds faults for the next questions, None for a sound answer; when it is empty, the
@@ -173,19 +171,17 @@ class LanguageModel:
         script: Sequence[ModelFault | None] = (),
         port: int = 0,
     ) -> None:
+        super().__init__(port=port)
         self.options = options
         self.tally = ModelTally()
         self.script = deque(script)
         self.spoils: dict[str, ModelFault] = {}
-        self.url = ""
         self._clock = clock or SystemClock()
-        self._port = port
         self._dead_until = 0.0
-        self._runner: web.AppRunner | None = None
 
-    async def __aenter__(self) -> Self:
-        app = web.Application(client_max_size=2**24)
-        app.add_routes(
+    def _application(self) -> web.Application:
+        application = web.Application(client_max_size=2**24)
+        application.add_routes(
             [
                 web.get("/", self._root),
                 web.get("/api/version", self._version),
@@ -196,26 +192,7 @@ class LanguageModel:
                 web.get("/__practice__/tally", self._tallied),
             ]
         )
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            handler_cancellation=True,
-            keepalive_timeout=_KEEP_ALIVE,
-            shutdown_timeout=_LAST_WORDS,
-        )
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+        return application
 
     def die(self, seconds: float) -> None:
         """Hang up on everybody for so long."""

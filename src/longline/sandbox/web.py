@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from aiohttp import web
 
@@ -14,6 +12,7 @@ from longline.core.errors import BadOption
 from longline.sandbox.faults import FaultPlan
 from longline.sandbox.gate import FREE_PREFIX, Gate
 from longline.sandbox.limits import Limits
+from longline.sandbox.server import PracticeServer
 from longline.sandbox.sites.collection import Sites
 from longline.sandbox.tally import Tally
 from longline.sandbox.templates.catalogue import Catalogue
@@ -23,9 +22,6 @@ from longline.sandbox.templates.routes import Site, reply
 from longline.sandbox.templates.template import Shelf
 from longline.sandbox.youtube import PREFIX as YOUTUBE_PREFIX
 from longline.sandbox.youtube import YouTube
-
-_KEEP_ALIVE = 86_400.0  # on virtual time an idle hour passes in no time: never hang up first
-_LAST_WORDS = 0.1
 
 
 # Stands above its users, because the default options are made as this module loads.
@@ -78,7 +74,7 @@ class WebOptions:
         _require("latency", self.latency >= 0, "must not be negative")
 
 
-class PracticeWeb:
+class PracticeWeb(PracticeServer):
     """A web site of our own to try things on; port 0 takes a free one.
 
     Raises:
@@ -93,13 +89,12 @@ class PracticeWeb:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
+        super().__init__(host, port)
         self.options = options
         self.tally = Tally()
         self.catalogue = Catalogue(
             self._shelf(), options.seed, missing=options.missing, has_gaps=options.odd_shapes
         )
-        self._host = host
-        self._port = port
         self.sites = Sites(options.seed, clock or SystemClock(), site=lambda: self.url)
         self._gate = Gate(
             Limits(options.rate, options.burst),
@@ -109,12 +104,6 @@ class PracticeWeb:
             latency=options.latency,
             has_validators=options.validators,
         )
-        self._runner: web.AppRunner | None = None
-
-    @property
-    def url(self) -> str:
-        """The address of the site; the port is known once the server has started."""
-        return f"http://{self._host}:{self._port}"
 
     @property
     def site_url(self) -> str:
@@ -130,42 +119,6 @@ class PracticeWeb:
     def youtube_url(self) -> str:
         """The address that stands in for https://www.youtube.com."""
         return f"{self.url}{YOUTUBE_PREFIX}"
-
-    async def start(self) -> None:
-        """Begin to listen; calls before this one get no connection.
-
-        Raises:
-            OSError: the port is taken.
-        """
-        runner = web.AppRunner(
-            self._application(),
-            access_log=None,
-            handler_cancellation=True,
-            keepalive_timeout=_KEEP_ALIVE,
-            shutdown_timeout=_LAST_WORDS,
-        )
-        await runner.setup()
-        self._runner = runner
-        await web.TCPSite(runner, self._host, self._port).start()
-        self._port = runner.addresses[0][1]
-
-    async def stop(self) -> None:
-        """Close every connection and stop listening; answers under way are cut off."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     def _shelf(self) -> Shelf:
         if self.options.corpus is not None:

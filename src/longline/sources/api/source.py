@@ -160,14 +160,16 @@ class ApiDiscovery:
     async def _request_all(self, visit: Visit, batch: list[ListTask]) -> list[_ListPage]:
         try:
             async with asyncio.TaskGroup() as group:
-                running = [group.create_task(self._request_page(visit, task)) for task in batch]
+                running = [
+                    group.create_task(self._request_list_page(visit, task)) for task in batch
+                ]
         except ExceptionGroup as several:
             # The engine handles single errors, not groups: the first one represents all.
             first = several.exceptions[0]
             raise first from first.__cause__
         return [one.result() for one in running]
 
-    async def _request_page(self, visit: Visit, task: ListTask) -> _ListPage:
+    async def _request_list_page(self, visit: Visit, task: ListTask) -> _ListPage:
         endpoint = self._endpoints[task.endpoint]
         extra = page_parameters(endpoint.pagination, task.place)
         since = endpoint.incremental.parameter if endpoint.incremental else None

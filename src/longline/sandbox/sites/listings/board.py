@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from aiohttp import web
+
 from longline.core.errors import BadOption
-from longline.sandbox.sites.base import Rows
+from longline.sandbox.sites.base import PracticeSite, Rows, Truth, missing
 from longline.sandbox.sites.listings.rounds import ADS, PROPERTIES, Ad, Changes, changes, make_ads
 
 _ROUNDS = (1, 2)
@@ -72,3 +74,22 @@ class Board:
             for ad in make_ads(self._seed, self._properties, self._ads, self._round):
                 self._made.setdefault(ad.site, {})[ad.key] = ad
         return self._made
+
+
+class AdSite(PracticeSite):
+    """A site that shows its ads of a board."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def truth(self) -> Truth:
+        return {"ads": self._board.truth(self.name)}
+
+    async def serve_ad(self, request: web.Request) -> web.Response:
+        """Return the page of one ad."""
+        ad = self._board.find(self.name, request.match_info["key"])
+        return missing() if ad is None else self.show(ad, request.host)
+
+    def show(self, ad: Ad, host: str, /) -> web.Response:
+        """Return the page of an ad on a host."""
+        raise NotImplementedError

@@ -11,36 +11,30 @@ from urllib.parse import quote
 import orjson
 from aiohttp import web
 
-from longline.sandbox.sites.base import PracticeSite, Truth, document, missing, number
+from longline.sandbox.sites.base import document, missing, number
 from longline.sandbox.sites.listings import words
 from longline.sandbox.sites.listings.ads import HOMES, SQUARE_FOOT, Ad
-from longline.sandbox.sites.listings.board import Board
+from longline.sandbox.sites.listings.board import AdSite
 
 _A_PAGE = 24
 _SIGNS = {"EUR": "€", "GBP": "£"}
 _ENDINGS = {1: "st", 2: "nd", 3: "rd"}
 
 
-class Homes(PracticeSite):
+class Homes(AdSite):
     """Places in Latin letters with the local spelling behind, rooms only in JSON-LD."""
 
     name: ClassVar[str] = HOMES
     path: ClassVar[str] = "/homes/for-sale"
     about: ClassVar[str] = "property in English: ?page=2, square feet, JSON-LD, days first"
 
-    def __init__(self, board: Board) -> None:
-        self._board = board
-
     def routes(self) -> list[web.RouteDef]:
         return [
-            web.get("/homes/for-sale", self._list),
-            web.get(r"/homes/property/{key:\d+}", self._ad),
+            web.get("/homes/for-sale", self._list_ads),
+            web.get(r"/homes/property/{key:\d+}", self.serve_ad),
         ]
 
-    def truth(self) -> Truth:
-        return {"ads": self._board.truth(HOMES)}
-
-    async def _list(self, request: web.Request) -> web.Response:
+    async def _list_ads(self, request: web.Request) -> web.Response:
         page = number(request, "page", 1)
         ads = self._board.on(HOMES)
         shown = ads[(page - 1) * _A_PAGE : page * _A_PAGE]
@@ -51,26 +45,23 @@ class Homes(PracticeSite):
         cards = "".join(_card(ad, request.host) for ad in shown)
         return document("For sale", f'<main>{cards}</main><nav class="pages">{numbers}</nav>')
 
-    async def _ad(self, request: web.Request) -> web.Response:
-        ad = self._board.find(HOMES, request.match_info["key"])
-        if ad is None:
-            return missing()
-        return document(ad.values["title"], _page(ad.values), head=_json_ld(ad))
+    def show(self, ad: Ad, _host: str, /) -> web.Response:
+        return document(ad.values["title"], _page_in_english(ad.values), head=_json_ld(ad))
 
 
 def _card(ad: Ad, host: str) -> str:
     address = quote(f"http://{host}{ad.path}", safe=":/")
     return (
         f'<article class="card"><h2><a href="{ad.path}">{escape(ad.values["title"])}</a></h2>'
-        f'<p class="price">{_price(ad.values)}</p><a href="mailto:?body={address}">Mail</a> '
-        f'<a href="http://share.example/?u={address}">Share</a></article>\n'
+        f'<p class="price">{_price_in_english(ad.values)}</p>'
+        f'<a href="mailto:?body={address}">Mail</a> <a href="http://share.example/?u={address}">Share</a></article>\n'
     )
 
 
-def _page(values: Mapping[str, Any]) -> str:
+def _page_in_english(values: Mapping[str, Any]) -> str:
     facts = {
         "area": values["area_m2"] and f"{values['area_m2'] / SQUARE_FOOT:,.0f} sq ft",
-        "floor": _floor(values),
+        "floor": _floor_in_english(values),
         "built": values["year"],
         "structure": values["building_type"] and words.BUILDINGS["en"][values["building_type"]],
     }
@@ -78,8 +69,8 @@ def _page(values: Mapping[str, Any]) -> str:
         f'<li data-name="{name}">{text}</li>' for name, text in facts.items() if text is not None
     )
     return (
-        f'<h1>{escape(values["title"])}</h1><p class="where">{_places(values)}</p>'
-        f'<p class="price">{_price(values)}</p><ul class="facts">{items}</ul>{_footer(values)}'
+        f'<h1>{escape(values["title"])}</h1><p class="where">{_places(values)}</p><p class="price">'
+        f'{_price_in_english(values)}</p><ul class="facts">{items}</ul>{_footer(values)}'
     )
 
 
@@ -91,13 +82,13 @@ def _places(values: Mapping[str, Any]) -> str:
     )
 
 
-def _price(values: Mapping[str, Any]) -> str:
+def _price_in_english(values: Mapping[str, Any]) -> str:
     if values["price"] is None:
         return "Price on request"
     return f"{_SIGNS[values['currency']]}{values['price']:,.0f}"
 
 
-def _floor(values: Mapping[str, Any]) -> str | None:
+def _floor_in_english(values: Mapping[str, Any]) -> str | None:
     floor, floors = values["floor"], values["floors"]
     if floor is None:
         return None if floors is None else f"{floors} storeys"

@@ -11,38 +11,31 @@ from typing import Any, ClassVar
 from aiohttp import web
 
 from longline.sandbox.seeded import draw
-from longline.sandbox.sites.base import PracticeSite, Truth, missing
 from longline.sandbox.sites.formats import written_date
 from longline.sandbox.sites.listings import words
 from longline.sandbox.sites.listings.ads import IMOTI, LEVS, Ad
-from longline.sandbox.sites.listings.board import Board
+from longline.sandbox.sites.listings.board import AdSite
 
 _A_PAGE, _SIMILAR = 20, 3
 _CHARSET = "windows-1251"
 _ENDINGS = {1: "ви", 2: "ри", 7: "ми", 8: "ми"}
 
 
-class Imoti(PracticeSite):
+class Imoti(AdSite):
     """Prices in euros and levs, floors in words, and an ad that is pinned to every list."""
 
     name: ClassVar[str] = IMOTI
     path: ClassVar[str] = "/imoti/prodazhbi/"
     about: ClassVar[str] = "property in Bulgarian: windows-1251, /p-2, two currencies, share links"
 
-    def __init__(self, board: Board) -> None:
-        self._board = board
-
     def routes(self) -> list[web.RouteDef]:
         return [
-            web.get(r"/imoti/prodazhbi/{page:(p-\d+)?}", self._list),
-            web.get(r"/imoti/obiava-{key:[0-9a-z]+}-{slug}", self._ad),
+            web.get(r"/imoti/prodazhbi/{page:(p-\d+)?}", self._list_ads),
+            web.get(r"/imoti/obiava-{key:[0-9a-z]+}-{slug}", self.serve_ad),
             web.get("/imoti/spodeli", self._share),
         ]
 
-    def truth(self) -> Truth:
-        return {"ads": self._board.truth(IMOTI)}
-
-    async def _list(self, request: web.Request) -> web.Response:
+    async def _list_ads(self, request: web.Request) -> web.Response:
         number = int(request.match_info["page"].removeprefix("p-") or 1)
         ads = self._board.on(IMOTI)
         shown = ads[(number - 1) * _A_PAGE : number * _A_PAGE]
@@ -54,12 +47,9 @@ class Imoti(PracticeSite):
         following = f'<a class="pageNumbers" href="/imoti/prodazhbi/p-{number + 1}">Напред</a>'
         return _with_header(f'<table class="list">{rows}</table>{following}')
 
-    async def _ad(self, request: web.Request) -> web.Response:
-        ad = self._board.find(IMOTI, request.match_info["key"])
-        if ad is None:
-            return missing()
-        similar = "".join(_row(one, request.host) for one in self._board.on(IMOTI)[:_SIMILAR])
-        return _with_meta(f'{_page(ad)}<table class="similar">{similar}</table>')
+    def show(self, ad: Ad, host: str, /) -> web.Response:
+        similar = "".join(_row(one, host) for one in self._board.on(IMOTI)[:_SIMILAR])
+        return _with_meta(f'{_page_in_bulgarian(ad)}<table class="similar">{similar}</table>')
 
     async def _share(self, request: web.Request) -> web.Response:
         return _with_header(f"<h1>Сподели</h1><p>{escape(request.query_string)}</p>")
@@ -70,17 +60,17 @@ def _row(ad: Ad, host: str) -> str:
     return (
         f'<tr><td><a class="photo" href="//{host}{path}"><img alt="" src="/imoti/no.gif"></a></td>'
         f'<td><a class="lnk" href="//{host}{path}">{title}</a>'
-        f'<div class="price">{_price(ad.values)}</div>'
+        f'<div class="price">{_price_in_bulgarian(ad.values)}</div>'
         f'<a href="viber://forward?text=http://{host}{path}">Viber</a> '
         f'<a href="/imoti/spodeli?adres={path}">Сподели</a></td></tr>\n'
     )
 
 
-def _page(ad: Ad) -> str:
+def _page_in_bulgarian(ad: Ad) -> str:
     values = ad.values
     facts = {
         "Площ": values["area_m2"] and f"{values['area_m2']:.0f} кв.м",
-        "Етаж": _floor(ad),
+        "Етаж": _floor_in_bulgarian(ad),
         "Етажност": _floors(values),
         "Строителство": _building(values),
     }
@@ -89,8 +79,8 @@ def _page(ad: Ad) -> str:
     )
     return (
         f'<div class="advHeader"><h1>{escape(values["title"])}</h1>{_location(values)}'
-        f'<div id="cena">{_price(values)}</div></div><div class="adParams">{rows}</div>'
-        f"{_description(values)}{_agency(values)}{_date(values)}"
+        f'<div id="cena">{_price_in_bulgarian(values)}</div></div>'
+        f'<div class="adParams">{rows}</div>{_description(values)}{_agency(values)}{_date(values)}'
     )
 
 
@@ -100,7 +90,7 @@ def _location(values: Mapping[str, Any]) -> str:
     return f'<div class="location">{", ".join(parts)}</div>' if parts else ""
 
 
-def _price(values: Mapping[str, Any]) -> str:
+def _price_in_bulgarian(values: Mapping[str, Any]) -> str:
     if values["price"] is None:
         return "Цена при запитване"
     if values["currency"] == "BGN":
@@ -113,7 +103,7 @@ def _grouped(amount: float, decimals: int) -> str:
     return f"{amount:,.{decimals}f}".replace(",", " ")
 
 
-def _floor(ad: Ad) -> str | None:
+def _floor_in_bulgarian(ad: Ad) -> str | None:
     floor, floors = ad.values["floor"], ad.values["floors"]
     if floor is None:
         return None

@@ -9,34 +9,28 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
-from longline.sandbox.sites.base import PracticeSite, Truth, document, missing, number
+from longline.sandbox.sites.base import document, number
 from longline.sandbox.sites.listings import words
 from longline.sandbox.sites.listings.ads import WOHNEN, Ad
-from longline.sandbox.sites.listings.board import Board
+from longline.sandbox.sites.listings.board import AdSite
 from longline.sandbox.templates.routes import reply
 
 _A_PAGE = 16
 
 
-class Wohnen(PracticeSite):
+class Wohnen(AdSite):
     """Places as they are written locally, floors as EG and 3. OG."""
 
     name: ClassVar[str] = WOHNEN
     path: ClassVar[str] = "/wohnen/"
     about: ClassVar[str] = "property in German: load more, EG and 3. OG, 64,5 m²"
 
-    def __init__(self, board: Board) -> None:
-        self._board = board
-
     def routes(self) -> list[web.RouteDef]:
         return [
             web.get("/wohnen/", self._first),
             web.get("/wohnen/mehr", self._more),
-            web.get(r"/wohnen/{slug}-ID{key:\w+}.html", self._ad),
+            web.get(r"/wohnen/{slug}-ID{key:\w+}.html", self.serve_ad),
         ]
-
-    def truth(self) -> Truth:
-        return {"ads": self._board.truth(WOHNEN)}
 
     async def _first(self, request: web.Request) -> web.Response:
         cards = "".join(_card(ad, request.host) for ad in self._board.on(WOHNEN)[:_A_PAGE])
@@ -51,31 +45,28 @@ class Wohnen(PracticeSite):
         html = "".join(_card(ad, request.host) for ad in shown)
         return reply({"html": html, "mehr": page * _A_PAGE < len(ads)})
 
-    async def _ad(self, request: web.Request) -> web.Response:
-        ad = self._board.find(WOHNEN, request.match_info["key"])
-        if ad is None:
-            return missing()
-        return document(ad.values["title"], _page(ad.values), lang="de")
+    def show(self, ad: Ad, _host: str, /) -> web.Response:
+        return document(ad.values["title"], _page_in_german(ad.values), lang="de")
 
 
 def _card(ad: Ad, host: str) -> str:
     address = f"http://{host}{ad.path}"
     return (
         f'<div class="treffer"><a class="titel" href="{ad.path}">{escape(ad.values["title"])}</a>'
-        f"<span>{_price(ad.values)}</span>"
+        f"<span>{_price_in_german(ad.values)}</span>"
         f'<a class="teilen" href="whatsapp://send?text={address}">Teilen</a></div>\n'
     )
 
 
-def _page(values: Mapping[str, Any]) -> str:
+def _page_in_german(values: Mapping[str, Any]) -> str:
     kind, year = values["building_type"], values["year"]
     facts = {
         "Zimmer": values["rooms"],
         "Wohnfläche": values["area_m2"] and f"{values['area_m2']:.1f} m²".replace(".", ","),
-        "Etage": _floor(values),
+        "Etage": _floor_in_german(values),
         "Bauweise": kind and words.BUILDINGS["de"][kind],
         "Baujahr": year and (f"{year} (Erstbezug)" if kind == "new" else year),
-        "Kaufpreis": _price(values),
+        "Kaufpreis": _price_in_german(values),
         "Online seit": values["date"] and f"{date.fromisoformat(values['date']):%d.%m.%Y}",
     }
     rows = "".join(
@@ -100,13 +91,13 @@ def _text(name: str, text: str | None) -> str:
     return f'<div class="{name}"><p>{escape(text)}</p></div>' if text else ""
 
 
-def _price(values: Mapping[str, Any]) -> str:
+def _price_in_german(values: Mapping[str, Any]) -> str:
     if values["price"] is None:
         return "auf Anfrage"
     return f"{values['price']:,.0f} €".replace(",", ".")
 
 
-def _floor(values: Mapping[str, Any]) -> str | None:
+def _floor_in_german(values: Mapping[str, Any]) -> str | None:
     floor, floors = values["floor"], values["floors"]
     if floor is None:
         return None if floors is None else f"{floors} Etagen"
