@@ -322,7 +322,7 @@ class _SiteDetector:
 
     def add(self, shape: Shape, place: int) -> list[FieldDrift]:
         self._count += 1
-        self._last.append(shape)
+        self._last.append(shape.without_texts())
         found: list[FieldDrift] = []
         if self._may_have_drifted(shape):
             found += self._compare(_MIN_RECORDS, place)

@@ -11,7 +11,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp, lgamma
 from statistics import median
 from typing import Any, NamedTuple
@@ -52,6 +52,14 @@ class Shape:
     cells: dict[str, Cell | None] = field(default_factory=dict)
     is_valid: bool = True
     site: str = ""
+
+    def without_texts(self) -> Shape:
+        """Return the shape with hashes in place of texts: enough to compare, in less memory."""
+        cells = {
+            name: cell._replace(value=hash(cell.value)) if cell and cell.kind == "text" else cell
+            for name, cell in self.cells.items()
+        }
+        return replace(self, cells=cells)
 
 
 class RecordKinds:
