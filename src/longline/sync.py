@@ -35,7 +35,7 @@ class SyncOrchestrator:
     """Takes the arguments of `Orchestrator`, and has its methods; each call blocks.
 
     With the engine celery, `with` first starts what a cluster on this machine needs; what it has
-    started is stopped at the end, in reverse order. ctrl-c interrupts the run under way as it does
+    started is stopped at the end, in reverse order. Ctrl-C interrupts the run under way as it does
     on the command line.
     """
 

@@ -138,7 +138,7 @@ class LoopThread:
     ) -> T:
         """Run a coroutine on the loop and return its result.
 
-        ctrl-c calls `on_interrupt` on the loop and waits until the work has ended; a second one
+        Ctrl-C calls `on_interrupt` on the loop and waits until the work has ended; a second one
         cancels it. Without `on_interrupt`, the first one cancels it.
         """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)

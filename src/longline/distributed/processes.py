@@ -179,7 +179,7 @@ class CeleryProcess:
                 stdin=plan_reading,
                 stdout=sys.stderr,
                 pass_fds=[writing],
-                process_group=0,  # the supervisor handles the ctrl-c of a terminal
+                process_group=0,  # the supervisor handles the Ctrl-C of a terminal
             )
         finally:
             os.close(writing)

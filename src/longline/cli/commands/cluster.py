@@ -257,8 +257,8 @@ def copy(target: str, *, source: str | None, force: bool) -> None:
     """Copy all data including history to TARGET, which must be empty.
 
     TARGET is an address (postgresql://user@host/name, sqlite:////path/file), `postgres` for the
-    server that longline runs in this home, or `sqlite` for the file there. The copy is atomic: an
-    interrupted copy can be run again. The source is not changed.
+    server that longline runs in this home, or `sqlite` for the SQLite file of this home. The copy
+    is atomic: after an interruption TARGET is still empty. The source is not changed.
     """
     copied = asyncio.run(copy_home(settings_of(), target, source, force=force))
     state = {"is_in_use": copied.is_in_use, "is_behind": copied.is_behind}

@@ -87,7 +87,7 @@ def show_values(name: str | None) -> None:
 def validate_all(files: tuple[Path, ...], *, no_secrets: bool) -> None:
     """Validate FILEs, or all manifests and job files.
 
-    Exits with 2 if one is invalid.
+    Exits with 2 if any of them is invalid.
     """
     count, problems = validate_files(files, settings_of(), with_secrets=not no_secrets)
     if wants_json():
@@ -108,8 +108,8 @@ def validate_all(files: tuple[Path, ...], *, no_secrets: bool) -> None:
 def set_field(name: str, key: str, value: str) -> None:
     """Set KEY of NAME to VALUE; comments are kept.
 
-    NAME is the name or path of a manifest or job file, KEY is `rate` or
-    `fields.price.type`. The file is not changed if the result would be invalid.
+    NAME is the name or path of a manifest or job file. KEY is the path of a value, such as `rate`
+    or `fields.price.type`. The file is not changed if the result would be invalid.
     """
     document = find_entry(name, settings_of()).document
     edited = set_value(document, parse_location(key), value, parse_entry)

@@ -52,7 +52,7 @@ _WITH_DROP = ("drop", "job", "output", "home", "profile", "json")
     "--format",
     "form",
     metavar="FORMAT",
-    help=f"Output format: {', '.join(FORMATS)}, or that of a plugin.  [default: by file suffix]",
+    help=f"Output format: {', '.join(FORMATS)}, or a plugin's format.  [default: by file suffix]",
 )
 @click.option(
     "--columns",

@@ -272,7 +272,7 @@ def drift_command() -> None:
 @common_options
 @uses_store
 async def show_drift(store: Store, source: str | None) -> None:
-    """Show the fields of SOURCE in its last run and before.
+    """Compare the fields of SOURCE in its last run with earlier runs.
 
     Without SOURCE, list the last run of every source.
     """

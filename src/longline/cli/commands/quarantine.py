@@ -130,8 +130,8 @@ async def replay_items(
     again on the stored results of the layers, and items that a changed manifest would extract
     differently stay in quarantine.
 
-    Exits as a run of JOB would: 0 complete, 3 partial, 1 failed. With --dry-run, 3 if an item
-    would stay in quarantine.
+    Exits with the code of the new state of JOB: 0 complete, 3 partial, 1 failed. With --dry-run,
+    exits with 3 if an item would stay in quarantine.
     """
     found = await store.jobs.get(job)
     if source is None and (notice := copy_notice(found)):

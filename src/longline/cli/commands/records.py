@@ -236,8 +236,8 @@ async def versions(store: Store, key: str, *, source: str | None) -> None:
 
 @records_command.command("diff")
 @key_options
-@click.option("--from", "older", type=COUNT, metavar="VERSION", help="First version to compare.")
-@click.option("--to", "newer", type=COUNT, metavar="VERSION", help="Last version to compare.")
+@click.option("--from", "older", type=COUNT, metavar="VERSION", help="Earlier version.")
+@click.option("--to", "newer", type=COUNT, metavar="VERSION", help="Later version.")
 @common_options
 @uses_store
 async def diff(store: Store, key: str, *, source: str | None, **versions: int | None) -> None:

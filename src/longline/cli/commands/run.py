@@ -66,7 +66,7 @@ from longline.sources.loader import nothing_in
 @click.option(
     "--retries",
     type=number(int, 0, 99),
-    help="Retries of a failed request, besides the first attempt.",
+    help="Maximum retries of a failed request, not counting the first attempt.",
 )
 @click.option("--cache/--no-cache", default=None, help="Use the HTTP cache.")
 @click.option(
@@ -258,8 +258,8 @@ def plan_command(
     """Estimate the requests and the duration of a run of SOURCE.
 
     Sends a few requests to discover items (sitemap or first pages) and fetches a sample of them,
-    until the cost of an item is known to within 8% or half of the items were fetched. Stores
-    nothing.
+    until the cost of an item is known to within 8% or half of the items have been fetched.
+    Stores nothing.
     """
     values = {"set": dict(options), "params": typed_values(params)}
     spec = session_spec(source, {**given_values(given), **values})
@@ -323,8 +323,8 @@ def resume_command(job: str | None, **given: Any) -> None:
 def retry_command(job: str, **given: Any) -> None:
     """Requeue failed items of JOB and run it.
 
-    Without --kind, --state and --key, all failed and quarantined items are requeued, and those
-    that were skipped because of a failure.
+    Without --kind, --state and --key, all failed and quarantined items are requeued, as are
+    items that were skipped because of a failure.
     """
     orchestrator = Orchestrator(settings=settings_of())
     running = run_job(orchestrator, lambda hooks: orchestrator.retry(job, **given, **hooks))
@@ -337,8 +337,8 @@ def retry_command(job: str, **given: Any) -> None:
 def pause_command(job: str) -> None:
     """Pause JOB on all workers.
 
-    Requests in flight are finished and committed. On a cluster they have up to a minute; items
-    that take longer are attempted again. `longline resume JOB` continues the job.
+    Requests in flight finish and are committed. On a cluster, they have up to a minute; items that
+    take longer are attempted again. `longline resume JOB` continues the job.
     """
     stop_job(Orchestrator.pause, job)
 
@@ -364,8 +364,8 @@ def stop_job(stop: Callable[[Orchestrator, str], Awaitable[Job]], name: str) -> 
 def cancel_command(job: str) -> None:
     """Cancel JOB on all workers.
 
-    Records stay; items that are not finished are never collected. Requests in flight are finished
-    and committed; on a cluster they have up to a minute. A cancelled job cannot be resumed: the
-    same `longline run` starts a new one.
+    Records are kept; unfinished items are not collected. Requests in flight finish and are
+    committed; on a cluster, they have up to a minute. A cancelled job cannot be resumed: the same
+    `longline run` starts a new one.
     """
     stop_job(Orchestrator.cancel, job)

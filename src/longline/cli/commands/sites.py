@@ -60,7 +60,11 @@ def limits_command(context: click.Context) -> None:
 @click.argument("domain")
 @click.option("--rate", type=float, required=True, metavar="N", help="Maximum requests per second.")
 @click.option(
-    "--burst", type=int, default=1, metavar="N", help="Requests in a burst; raised at high rates."
+    "--burst",
+    type=int,
+    default=1,
+    metavar="N",
+    help="Requests in a burst; increased at high rates.",
 )
 @common_options
 def pin_limit(domain: str, *, rate: float, burst: int) -> None:

@@ -255,7 +255,7 @@ def _print_exchanges(exchanges: Sequence[Exchange]) -> None:
 
 @sources_command.command("test")
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--source", metavar="SOURCE", help="Use another source than the recorded one.")
+@click.option("--source", metavar="SOURCE", help="Use this source instead of the recorded one.")
 @json_option
 def replay_cases(*, folder: Path, source: str | None) -> None:
     """Replay the test cases in FOLDER.
@@ -317,7 +317,7 @@ _CANDIDATE_KINDS = {
 def propose_source(*, url: str, output: Path | None, yes: bool, **given: Any) -> None:
     """Propose a manifest for the list at URL.
 
-    It has the items, the pagination and the fields. Candidates for the items are ranked and
+    The manifest defines items, pagination and fields. Candidates for the items are ranked and
     explained. The manifest is tested on the second page of the list and on several items before it
     is written. Exits with 0 if it works, 3 if it works with warnings, 1 if no manifest was found.
     """

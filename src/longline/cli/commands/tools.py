@@ -61,8 +61,8 @@ def _share_option(name: str, default: float, what: str) -> Callable[[Command], C
 def demo_command(**web: Any) -> None:
     """Scrape 500 templates from a local practice web with faults.
 
-    The practice web runs on this machine, allows 50 requests per second, and fails as real sites
-    do. Data is stored in the folder `demo` of the home.
+    The practice web runs on this machine, allows 50 requests per second, and has the faults of
+    real sites. Data is stored in the folder `demo` of the home.
     """
     settings = settings_of()
     prepare_home(settings)
@@ -152,8 +152,8 @@ _COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.PROBLEM: "re
 def doctor_command(*, is_fixing: bool) -> None:
     """Check this installation and suggest fixes.
 
-    Starts nothing, and changes nothing without --fix. Exits with 1 if there is a problem, not for
-    warnings.
+    Starts nothing, and changes nothing without --fix. Exits with 1 if there is a problem;
+    warnings do not count.
     """
     given = settings_given()
     found = diagnose(given["home"], given["profile"], is_fixing=is_fixing)
@@ -190,7 +190,9 @@ def _print_findings(findings: Sequence[Finding]) -> None:
 @click.option(
     "--latency", type=number(float, 0), default=0.0, help="Delay of each response in seconds."
 )
-@click.option("--validators", is_flag=True, help="Send ETags, and 304 for known ones.")
+@click.option(
+    "--validators", is_flag=True, help="Send ETags, and 304 if the client's ETag matches."
+)
 @click.option("--disallow", is_flag=True, help="Disallow the API in robots.txt.")
 @_seed_option
 @click.option(

@@ -228,7 +228,7 @@ class Chromium:
                     executable_path=find_chromium(options.chromium),
                     args=[*_FLAGS, *(proxy.flags if proxy else ()), mark],
                     chromium_sandbox=os.geteuid() != 0,  # not available to root
-                    # The run handles signals: after the first ctrl-c, open pages are completed.
+                    # The run handles signals: after the first Ctrl-C, open pages are completed.
                     handle_sigint=False,
                     handle_sigterm=False,
                     handle_sighup=False,
