@@ -177,7 +177,7 @@ class JobRun:
         try:
             with (
                 log_context(job=job, source=self._job.source),
-                self._context.runtime.progress.following(watch),
+                self._context.runtime.progress.serving(watch),
             ):
                 _LOG.info("job started", extra={"engine": start["engine"]})
                 async with asyncio.TaskGroup() as group:

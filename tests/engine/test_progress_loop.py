@@ -72,7 +72,7 @@ async def moments_of_looks(
         on_progress=lambda _: moments.append(clock.now()),
     )
     async with Runtime(store, clock) as runtime:
-        with runtime.progress.following(watch):
+        with runtime.progress.serving(watch):
             await asyncio.sleep(30)
     return moments
 

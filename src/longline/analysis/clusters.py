@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from longline.analysis.match_rules import is_missing
 from longline.core.clock import utc_datetime
 from longline.core.errors import BadOption
-from longline.storage.matches import CONFIRMED, REJECTED, Link, Matches
+from longline.storage.matches import CONFIRMED, REJECTED, Link, Matches, join_groups
 
 Row = dict[str, Any]
 _BATCH = 200  # clusters whose records are read together
@@ -149,22 +149,12 @@ def group_links(links: Iterable[Link]) -> list[tuple[int, ...]]:
     rejected = _apart(link for link in best_first if link.decision == REJECTED)
     apart = _apart(link for link in best_first if not link.joins)
     group_of: dict[int, set[int]] = {}
-
-    def join(link: Link, unless: Mapping[int, set[int]]) -> None:
-        """Join two groups, unless a record of one must stay outside the other."""
-        both = (group_of.setdefault(one, {one}) for one in link.ends)
-        small, large = sorted(both, key=len)
-        if small is large or any(unless.get(one, set()) & large for one in small):
-            return
-        large |= small
-        group_of.update(dict.fromkeys(small, large))
-
     for link in best_first:
         if link.decision == CONFIRMED:
-            join(link, rejected)
+            join_groups(group_of, link, rejected)
     for link in best_first:
         if link.decision is None and link.joins:
-            join(link, apart)
+            join_groups(group_of, link, apart)
     distinct = {id(group): group for group in group_of.values()}
     return sorted(tuple(sorted(group)) for group in distinct.values() if len(group) > 1)
 

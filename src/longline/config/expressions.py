@@ -201,11 +201,7 @@ class UserPattern:
         """
         if len(text) <= self._max_length:
             return self._plain.search(text)
-        try:
-            found: re.Match[str] | None = self._timed.search(text, timeout=SECONDS)
-        except TimeoutError:
-            raise self._timed_out(text) from None
-        return found
+        return next(self.finditer(text), None)
 
     def finditer(self, text: str) -> Iterator[re.Match[str]]:
         """Yield all matches in a text.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from http import HTTPStatus
 from typing import Any
 
 from longline.core.clock import WaitTimer
@@ -238,6 +239,12 @@ class Usage:
         """
         while self.promises:
             await self.promises.pop()
+
+    def add_response(self, status: int, size_bytes: int) -> None:
+        """Count a response with its status and the size of its body."""
+        self.status = status
+        self.received_bytes += size_bytes
+        self.rate_limited += status == HTTPStatus.TOO_MANY_REQUESTS
 
     def add_event(self, kind: str, **data: Any) -> None:
         """Add an event of the job."""

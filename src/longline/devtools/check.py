@@ -15,6 +15,7 @@ import orjson
 from multidict import CIMultiDict
 
 from longline.analysis.reextract import ReplayClock, diff_stored
+from longline.config.documents import read_json_file
 from longline.config.job_spec import JobSpec
 from longline.core.clock import Clock
 from longline.core.errors import BadFile, DestinationUnwritable, DiscoveryFailed
@@ -428,12 +429,7 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = orjson.loads(path.read_bytes())
-    except OSError as error:
-        raise BadFile(str(path), error.strerror or str(error)) from error
-    except orjson.JSONDecodeError as error:
-        raise BadFile(str(path), f"it is not JSON: {error}") from error
+    value = read_json_file(path)
     if not isinstance(value, dict):
         raise BadFile(str(path), "it is not a recorded case")
     return value

@@ -88,7 +88,7 @@ class JobEngine:
 
     def beating(self) -> contextlib.AbstractContextManager[Beating]:
         """Return a block in which leases are renewed, and pauses and cancellations obeyed."""
-        return self._runtime.heartbeat.keeping(self._beating)
+        return self._runtime.heartbeat.serving(self._beating)
 
     def stop(self, reason: str, *, grace: float | None = None) -> None:
         """Begin nothing more, now and later; items in flight have the grace, and are committed.

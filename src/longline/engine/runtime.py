@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 from longline.config.job_spec import JobSpec
@@ -15,6 +15,7 @@ from longline.core.clock import Clock, sleep_or_wake
 from longline.core.errors import LeaseLost, LonglineError, StoreError, Unexpected
 from longline.core.model import ItemState, JobState, Lease, Outcome
 from longline.engine.owner import dead_among
+from longline.engine.process_loop import LoopMember, ProcessLoop
 from longline.engine.watch import ProgressLoop
 from longline.storage.queue.queue import PAUSED_BY_USER, Queue, Reclaim
 from longline.storage.store import Store
@@ -243,32 +244,20 @@ def handling_signals(
 
 
 @dataclass(slots=True, eq=False)
-class Beating:
+class Beating(LoopMember):
     """One piece of work whose leases are renewed.
 
     `owners` returns the owner names of its leases. `on_state` is called with the job's state and
-    its reason, both None when the job was deleted. `on_beat` is called after a renewal. `failure`
-    gets the error that ended the heartbeat.
+    its reason, both None when the job was deleted. `on_beat` is called after a renewal.
     """
 
     job: str
     owners: Callable[[], Iterable[str]]
     on_state: Callable[[JobState | None, str | None], None]
     on_beat: Callable[[], None] | None = None
-    failure: asyncio.Future[None] = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
-
-    async def wait_for_failure(self) -> None:
-        """Wait until the heartbeat fails.
-
-        Raises:
-            StoreError: the database cannot be written.
-        """
-        await asyncio.shield(self.failure)
 
 
-class Heartbeat:
+class Heartbeat(ProcessLoop[Beating]):
     """One read per second and one write per five seconds for all work of a process.
 
     With `reclaims`, leases of dead owners of the same jobs are reclaimed with each renewal; on a
@@ -276,25 +265,8 @@ class Heartbeat:
     """
 
     def __init__(self, store: Store, clock: Clock, *, reclaims: bool) -> None:
-        self._store = store
-        self._clock = clock
+        super().__init__(store, clock)
         self._reclaims = reclaims
-        self._members: set[Beating] = set()
-        self._has_members = asyncio.Event()
-
-    @contextlib.contextmanager
-    def keeping(self, work: Beating) -> Iterator[Beating]:
-        """Renew the leases of a piece of work while the block runs."""
-        self._members.add(work)
-        self._has_members.set()
-        try:
-            yield work
-        finally:
-            self._members.discard(work)
-            if not self._members:
-                self._has_members.clear()
-            if not work.failure.done():
-                work.failure.cancel()
 
     async def reclaim(self, jobs: Iterable[str]) -> None:
         """Reclaim leases of these jobs that are expired, or whose owners are dead."""
@@ -323,8 +295,7 @@ class Heartbeat:
                     member.on_state(*states.get(member.job, (None, None)))
             except Exception as error:  # noqa: BLE001  # every kind belongs to the jobs
                 for member in list(self._members):
-                    if not member.failure.done():
-                        member.failure.set_exception(error)
+                    member.fail(error)
 
     async def _renew_leases(self, members: list[Beating]) -> None:
         owners = [(member.job, owner) for member in members for owner in member.owners()]

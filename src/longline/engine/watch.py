@@ -7,7 +7,7 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ import orjson
 from longline.core.clock import Clock, utc_datetime
 from longline.core.errors import ConfigError, StoreFull, StoreGone
 from longline.core.files import make_private_file, make_private_folder
+from longline.engine.process_loop import LoopMember, ProcessLoop
 from longline.engine.progress import Progress, ProgressTracker, rest_after
 from longline.storage.events import EventLog, event_row
 from longline.storage.queue.queue import JobCounts
-from longline.storage.store import Store
 
 OnProgress = Callable[[Progress], None]
 
@@ -116,7 +116,7 @@ def _document(progress: Progress, at: float) -> dict[str, Any]:
     }
 
 
-class Watch:
+class Watch(LoopMember):
     """Shows the progress of one running job and writes its checkpoints."""
 
     def __init__(
@@ -128,6 +128,7 @@ class Watch:
         *,
         on_progress: OnProgress | None = None,
     ) -> None:
+        super().__init__()
         self._tracker = tracker
         self._checkpoints = checkpoints
         self._event_log = events
@@ -136,8 +137,6 @@ class Watch:
         self._is_checkpoint_due = False
         self._items = 0
         self._written = 0.0
-        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Gets the error that ended the watch, if there is one."""
 
     @property
     def job(self) -> str:
@@ -154,19 +153,6 @@ class Watch:
         self._items += 1
         if self._items % _CHECKPOINT_ITEMS == 0:
             self._is_checkpoint_due = True
-
-    async def wait_for_failure(self) -> None:
-        """Wait until the progress cannot be read or written; never returns otherwise.
-
-        Raises:
-            StoreError: the database cannot be used.
-        """
-        await self.failure
-
-    def fail(self, error: Exception) -> None:
-        """Let `wait_for_failure` raise an error."""
-        if not self.failure.done():
-            self.failure.set_exception(error)
 
     async def show(self, counts: JobCounts) -> None:
         """Show the progress, or write a checkpoint if one is due."""
@@ -206,39 +192,20 @@ class Watch:
         return progress
 
 
-class ProgressLoop:
+class ProgressLoop(ProcessLoop[Watch]):
     """Shows the progress of all jobs of a process twice per second, with one query.
 
     It polls less often when the query takes long.
     """
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-        self._watches: set[Watch] = set()
-        self._has_watches = asyncio.Event()
-
-    @contextlib.contextmanager
-    def following(self, watch: Watch) -> Iterator[None]:
-        """Show the progress of a job while the block runs."""
-        self._watches.add(watch)
-        self._has_watches.set()
-        try:
-            yield
-        finally:
-            self._watches.discard(watch)
-            if not self._watches:
-                self._has_watches.clear()
-            watch.failure.cancel()
-
     async def run(self) -> None:
         """Show the progress of jobs until cancelled; the jobs get the errors."""
         pause = _POLL
         while True:
-            await self._has_watches.wait()
+            await self._has_members.wait()
             await self._clock.sleep(pause)
             begun = self._clock.now()
-            due = [watch for watch in self._watches if watch.is_due]
+            due = [watch for watch in self._members if watch.is_due]
             try:
                 if due:
                     await self._show(due)
@@ -252,7 +219,7 @@ class ProgressLoop:
     async def _show(self, watches: list[Watch]) -> None:
         counts = await self._store.queue.progress([watch.job for watch in watches])
         for watch in watches:
-            if watch not in self._watches or watch.job not in counts:
+            if watch not in self._members or watch.job not in counts:
                 continue  # it has ended
             try:
                 await watch.show(counts[watch.job])

@@ -134,7 +134,6 @@ def _lookup(host: str, port: int, family: socket.AddressFamily) -> list[ResolveR
     ]
 
 
-_TOO_MANY = 429
 _LONGEST_PROBLEM = 200
 _DECODED = frozenset({"gzip", "deflate", "br", "zstd"})
 _ENCODINGS = _DECODED | {"x-gzip", "compress", "x-compress", "bzip2", "xz", "lzma"}
@@ -188,9 +187,7 @@ class HttpTransport(Middleware):
         except TimeoutError as error:
             raise TimedOut(request.url, seconds) from error
         self._answered.add(request.domain)
-        usage.received_bytes += len(page.body)
-        usage.status = page.status
-        usage.rate_limited += page.status == _TOO_MANY
+        usage.add_response(page.status, len(page.body))
         return page
 
     async def close(self) -> None:

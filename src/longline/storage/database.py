@@ -494,29 +494,28 @@ class Repository:
         self._database = database
 
 
-def reads(
-    method: Callable[Concatenate[R, Connection, P], T],
-) -> Callable[Concatenate[R, P], Coroutine[Any, Any, T]]:
+_Method = Callable[Concatenate[R, Connection, P], T]
+_Operation = Callable[Concatenate[R, P], Coroutine[Any, Any, T]]
+
+
+def reads(method: _Method[R, P, T]) -> _Operation[R, P, T]:
     """Run a method of a `Repository` on a snapshot of the database."""
-
-    @wraps(method)
-    async def run(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._database.read(
-            lambda connection: method(self, connection, *args, **kwargs)
-        )
-
-    return run
+    return _run_with(Database.read, method)
 
 
-def writes(
-    method: Callable[Concatenate[R, Connection, P], T],
-) -> Callable[Concatenate[R, P], Coroutine[Any, Any, T]]:
+def writes(method: _Method[R, P, T]) -> _Operation[R, P, T]:
     """Run a method of a `Repository` in a transaction; it returns once that is committed."""
+    return _run_with(Database.write, method)
 
+
+def _run_with(
+    access: Callable[[Database, Callable[[Connection], T]], Coroutine[Any, Any, T]],
+    method: _Method[R, P, T],
+) -> _Operation[R, P, T]:
     @wraps(method)
     async def run(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._database.write(
-            lambda connection: method(self, connection, *args, **kwargs)
+        return await access(
+            self._database, lambda connection: method(self, connection, *args, **kwargs)
         )
 
     return run

@@ -7,7 +7,7 @@ transaction: of two concurrent records, the one whose blocks are committed last 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -458,11 +458,18 @@ def _joined_groups(links: Iterable[Link]) -> list[set[int]]:
     groups: dict[int, set[int]] = {}
     for link in links:
         if link.joins:
-            one, other = (groups.setdefault(end, {end}) for end in link.ends)
-            small, large = sorted((one, other), key=len)
-            large |= small
-            groups |= dict.fromkeys(small, large)
+            join_groups(groups, link, {})
     return list({id(group): group for group in groups.values()}.values())
+
+
+def join_groups(groups: dict[int, set[int]], link: Link, apart: Mapping[int, set[int]]) -> None:
+    """Join the groups of two records, unless a record of one must stay outside the other."""
+    both = (groups.setdefault(one, {one}) for one in link.ends)
+    small, large = sorted(both, key=len)
+    if small is large or any(apart.get(one, set()) & large for one in small):
+        return
+    large |= small
+    groups.update(dict.fromkeys(small, large))
 
 
 def _drop_undecided(

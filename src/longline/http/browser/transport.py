@@ -25,7 +25,6 @@ from longline.limits.limiter import RateLimiter
 if TYPE_CHECKING:
     from longline.http.browser.chromium import Tabs
 
-_TOO_MANY = 429
 _SCHEMES = ("http://", "https://")
 
 
@@ -69,9 +68,7 @@ class BrowserTransport(Middleware):
             await self._options.addresses.check_host(request.url)
         usage.requests += 1
         page = await self._tabs.open(request, usage)
-        usage.received_bytes += len(page.body)
-        usage.status = page.status
-        usage.rate_limited += page.status == _TOO_MANY
+        usage.add_response(page.status, len(page.body))
         return page
 
     async def close(self) -> None:

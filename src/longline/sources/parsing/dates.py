@@ -135,31 +135,30 @@ _SAMPLE = datetime(2023, 11, 27, 13, 14, tzinfo=UTC)
 
 def read_date(value: Any, locale: str | None, form: str | None) -> str:
     """Return a day as 2024-05-31; `form` is a format of strptime."""
-    if isinstance(value, int | float) and not form:
-        return _time_of_number(value).date().isoformat()
-    text = _number_text(value)
-    if form:
-        check_format(form, is_day=True)
-        return _parse_format(text, form).date().isoformat()
-    exact = _iso_time(text)
-    return (exact.date() if exact else _day_in(text, locale)).isoformat()
+    exact = _exact_time(value, form, is_day=True)
+    return (exact.date() if exact else _day_in(_number_text(value), locale)).isoformat()
 
 
 def read_datetime(value: Any, locale: str | None, form: str | None) -> str:
     """Return a time in ISO 8601, with an offset if the text has one; `form` is as for dates."""
+    if exact := _exact_time(value, form, is_day=False):
+        return exact.isoformat()
+    text = _number_text(value)
+    return datetime.combine(_day_in(text, locale), _time_in(text)).isoformat()
+
+
+def _exact_time(value: Any, form: str | None, *, is_day: bool) -> datetime | None:
+    """Return the time of a number, or of a text in `form` or ISO 8601; None of other texts."""
     if isinstance(value, int | float) and not form:
         found = _time_of_number(value)
-        if found.tzinfo is None:
+        if found.tzinfo is None and not is_day:
             raise ValueError("there is no time of day in it")
-        return found.isoformat()
+        return found
     text = _number_text(value)
     if form:
-        check_format(form, is_day=False)
-        return _parse_format(text, form).isoformat()
-    exact = _iso_time(text)
-    if exact and (":" in text or "T" in text):
-        return exact.isoformat()
-    return datetime.combine(_day_in(text, locale), _time_in(text)).isoformat()
+        check_format(form, is_day=is_day)
+        return _parse_format(text, form)
+    return _iso_time(text) if is_day or ":" in text or "T" in text else None
 
 
 def _iso_time(text: str) -> datetime | None:
