@@ -8,7 +8,7 @@ from typing import Any
 from longline.config.job_spec import make_spec
 from longline.core.clock import Clock
 from longline.core.model import Job
-from longline.engine.extractor import Collector
+from longline.engine.collector import Collector
 from longline.engine.local import LocalEngine
 from longline.engine.runtime import RunOptions, Runtime
 from longline.http.archive.warc import Archive, ArchiveMiddleware

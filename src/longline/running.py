@@ -14,7 +14,7 @@ from longline.config.settings import Settings
 from longline.core.clock import Clock
 from longline.core.logging import log_context
 from longline.core.model import OPEN_STATES, Job, JobState
-from longline.engine.extractor import notify_finished
+from longline.engine.collector import notify_finished
 from longline.engine.local import LocalEngine
 from longline.engine.progress import ProgressTracker
 from longline.engine.report import JobReport

@@ -1,4 +1,4 @@
-"""Settings in, objects out: the one place that names a concrete backend."""
+"""Settings in, objects out: select the backends, transport and policies of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from longline.config.plugins import BACKENDS, load_plugin, plugin_names
 from longline.config.settings import Settings
 from longline.core.clock import Clock, SystemClock
 from longline.core.errors import BadOption, LayerFailed, MissingExtra
-from longline.engine.extractor import Collector, note_teardown, tear_down
+from longline.engine.collector import Collector, note_teardown, tear_down
 from longline.engine.owner import dead_among, this_run
 from longline.http.address_policy import AddressMiddleware, AddressPolicy, JobStart
 from longline.http.archive.warc import Archive, open_warc

@@ -14,7 +14,7 @@ from longline.config.job_spec import make_spec
 from longline.config.settings import Settings
 from longline.core.model import ItemState, Job, JobState
 from longline.distributed.worker import ChunkFeed, NextClaim
-from longline.engine.extractor import Collector
+from longline.engine.collector import Collector
 from longline.engine.job_engine import JobEngine
 from longline.engine.runtime import RunOptions, Runtime
 from longline.engine.worker import WorkEnd

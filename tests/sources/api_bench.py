@@ -14,7 +14,7 @@ from longline.config.auth import Auth
 from longline.config.documents import parse_document
 from longline.core.clock import Clock
 from longline.core.model import Cursor, Item, Outcome, Usage
-from longline.engine.extractor import Collector
+from longline.engine.collector import Collector
 from longline.http.chain import ClientIdentity, Policies, build_chain
 from longline.http.transport import HttpOptions, HttpTransport
 from longline.limits.backends.state import StateBackend

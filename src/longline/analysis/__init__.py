@@ -1,1 +1,1 @@
-"""What finished jobs are asked: changes, reports, statistics, re-extraction, duplicates."""
+"""Questions about finished jobs: changes, reports, re-extraction, duplicates."""

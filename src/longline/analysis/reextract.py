@@ -18,7 +18,7 @@ from longline.core.clock import Clock
 from longline.core.errors import ConfigError, LonglineError, StoreError
 from longline.core.json import FieldDiff, diff_json
 from longline.core.model import FINAL_STATES, Item, ItemState, Job, Outcome, OutcomeAction, Record
-from longline.engine.extractor import (
+from longline.engine.collector import (
     Collector,
     ends_process,
     no_stray_cancellation,

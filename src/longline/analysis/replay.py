@@ -27,7 +27,7 @@ from longline.core.clock import Clock
 from longline.core.errors import BadOption, ConfigError, LeaseLost
 from longline.core.model import ItemState, Job, JobState, Outcome, OutcomeAction, Usage
 from longline.drift.monitor import DriftMonitor
-from longline.engine.extractor import Collector, failed_outcome
+from longline.engine.collector import Collector, failed_outcome
 from longline.http.archive.warc import Archive
 from longline.http.errors import NotArchived
 from longline.http.messages import Page, Request

@@ -1,1 +1,1 @@
-"""Settings of an installation and what a user says about one run."""
+"""Settings of an installation and of one run."""

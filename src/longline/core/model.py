@@ -1,4 +1,4 @@
-"""The data model: item, record, outcome, job, event. No I/O, no behaviour."""
+"""The data model: item, record, outcome, job, event. No I/O."""
 
 from __future__ import annotations
 

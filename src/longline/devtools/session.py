@@ -32,7 +32,7 @@ from longline.core.errors import (
 from longline.core.model import Item, Usage
 from longline.core.redaction import SecretRedactor
 from longline.core.threads import LoopThread
-from longline.engine.extractor import Collector
+from longline.engine.collector import Collector
 from longline.http.messages import Middleware, Page, Request
 from longline.sources.base import Source, Visit
 from longline.sources.loader import check_needs, merge_spec

@@ -27,7 +27,7 @@ from longline.core.output import protected_output
 from longline.distributed.app import COLLECT, DISCOVER, EXPORT, FINISH, QUEUES, Messages, make_app
 from longline.distributed.processes import ENDED, Drain, Reports, WorkerPlan, die_with
 from longline.distributed.worker import ChildWorker
-from longline.engine.extractor import ends_process, no_stray_cancellation
+from longline.engine.collector import ends_process, no_stray_cancellation
 
 _LOG = logging.getLogger(__name__)
 

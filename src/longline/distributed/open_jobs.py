@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from longline.config.job_spec import make_spec
 from longline.config.settings import Settings
 from longline.core.model import OPEN_STATES, Job
-from longline.engine.extractor import Collector
+from longline.engine.collector import Collector
 from longline.engine.job_engine import JobEngine
 from longline.engine.runtime import Runtime, options_of
 from longline.engine.worker import AttemptLog

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from longline.core.clock import Clock
 from longline.core.errors import LonglineError, StoreError
 from longline.distributed.open_jobs import OpenJobs
-from longline.engine.extractor import (
+from longline.engine.collector import (
     describe_source_error,
     ends_process,
     no_stray_cancellation,

@@ -1,1 +1,1 @@
-"""What runs a job: it joins the other rooms and adds no rule of its own."""
+"""Run jobs: lease, collect, commit, finish."""

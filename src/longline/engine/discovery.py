@@ -22,7 +22,7 @@ from longline.core.errors import (
 )
 from longline.core.logging import log_context
 from longline.core.model import Cursor, Item
-from longline.engine.extractor import Collector, ends_process, no_stray_cancellation
+from longline.engine.collector import Collector, ends_process, no_stray_cancellation
 from longline.engine.owner import dead_among
 from longline.engine.pause_policy import TimeLimit
 from longline.engine.runtime import LEASE

@@ -15,8 +15,8 @@ from functools import partial
 from longline.core.errors import DiscoveryFailed, LonglineError
 from longline.core.model import ItemState, Job, JobState, Lease, Outcome, RunEvent
 from longline.drift.monitor import DriftMonitor
+from longline.engine.collector import Collector
 from longline.engine.discovery import Discovery
-from longline.engine.extractor import Collector
 from longline.engine.pause_policy import GRACE, TimeLimit, pause_if_stuck
 from longline.engine.runtime import (
     Beating,

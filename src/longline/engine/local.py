@@ -19,8 +19,8 @@ from operator import attrgetter
 from longline.core.clock import sleep_or_wake
 from longline.core.errors import DiscoveryFailed, LonglineError
 from longline.core.model import OPEN_STATES, ItemState, Job, JobState, Lease, Outcome
+from longline.engine.collector import Collector
 from longline.engine.discovery import IDLE_POLL
-from longline.engine.extractor import Collector
 from longline.engine.job_engine import JobEngine
 from longline.engine.owner import dead_among, this_run
 from longline.engine.pause_policy import GRACE, Pause, leave_open, pause_of, skip_at_time_limit

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from longline.core.errors import FailureKind, LonglineError
 from longline.core.logging import log_context
 from longline.core.model import OVERRAN, Failure, ItemState, Lease, Outcome, OutcomeAction, Usage
-from longline.engine.extractor import Collector
+from longline.engine.collector import Collector
 from longline.engine.runtime import CommitQueue, OnCommit, RunOptions, Runtime, first_error
 from longline.storage.queue.completion import cost_of
 

@@ -1,1 +1,1 @@
-"""Records as files, a file a format."""
+"""Export records to files, databases and object storage."""

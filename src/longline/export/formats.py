@@ -192,7 +192,7 @@ def parse_format(name: str, format_name: str | None = None, *, option: str = OUT
         remedy = "add --format" if option == OUTPUT else "end its name with a format"
         raise BadOption(option, f"{path.name} ends in none of {', '.join(FORMATS)}; {remedy}")
     if compression and found.name not in _COMPRESSIBLE:
-        raise BadOption(option, f"{found.name} is already compressed; omit .{compression}")
+        raise BadOption(option, f"{found.name} cannot be compressed; omit .{compression}")
     if found.name not in FORMATS and found.name not in plugin_names(EXPORTERS):
         raise _unknown_format(found.name)
     return found

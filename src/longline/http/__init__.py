@@ -1,1 +1,1 @@
-"""The request chain, a file a link; `chain.py` says in which order they stand."""
+"""The request chain; `chain.py` has its order."""

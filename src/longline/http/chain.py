@@ -1,8 +1,8 @@
 """The chain of middlewares that every request passes, and its order.
 
-retry → redirects → addresses → status → archive → robots → request log → authentication
-→ identity → cache → coalescing → budget check → breaker → concurrency → rate limit → budget
-→ bans → HTML guard → transport
+retry → (plugins and source) → redirects → addresses → status → archive → robots → request log
+→ authentication → identity → cache → coalescing → budget check → breaker → concurrency → rate limit
+→ budget → bans → HTML guard → transport
 
 - Retries and redirects are outermost: every attempt and every hop passes the rest again and takes
   its own slot of the rate limit.

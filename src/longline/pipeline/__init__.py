@@ -1,1 +1,1 @@
-"""What happens to the results of the layers before they are a record, a file a stage."""
+"""From the results of the layers to a record."""

@@ -1,1 +1,1 @@
-"""What is kept, by one schema: jobs, items and their leases, records, events, statistics."""
+"""The database: jobs, items and their leases, records, events, statistics."""

@@ -474,7 +474,7 @@ def _reported_caveats(connection: Connection, job: str, limit: int | None) -> Ca
 def _first_few(texts: Sequence[str], most: int) -> tuple[str, ...]:
     if len(texts) <= most:
         return tuple(texts)
-    return (*texts[:most], f"and {len(texts) - most} more of the kind")
+    return (*texts[:most], f"and {len(texts) - most} more")
 
 
 def _unexplained_nulls(connection: Connection, job: str) -> list[str]:

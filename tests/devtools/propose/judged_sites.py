@@ -13,7 +13,7 @@ from longline.core.errors import Gone, LonglineError
 from longline.core.model import Item, Usage
 from longline.devtools.propose.proposal import Proposal, manifest_text
 from longline.devtools.propose.proposer import Proposer
-from longline.engine.extractor import Collector
+from longline.engine.collector import Collector
 from longline.http.messages import Middleware, Page, Request
 from longline.sources.loader import load_source
 from tests.devtools.propose.generated_sites import HOST, MadeSite

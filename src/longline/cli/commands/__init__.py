@@ -1,1 +1,1 @@
-"""The commands, in a folder for each group of the help."""
+"""The commands, in modules of related ones; `cli/main.py` lists them."""

@@ -20,7 +20,7 @@ from longline.core.output import sanitize
 from longline.devtools.propose.fields import ProposedField
 from longline.devtools.propose.records import RecordList
 from longline.devtools.propose.structure import Group
-from longline.engine.extractor import Collector
+from longline.engine.collector import Collector
 from longline.http.messages import Middleware, Page, Request
 from longline.pipeline.quality import is_filled
 from longline.sources.loader import load_source

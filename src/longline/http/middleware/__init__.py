@@ -1,1 +1,1 @@
-"""The middlewares of the request chain, a file each; chain.py has their order."""
+"""Middlewares of the request chain; `http/chain.py` has their order."""

@@ -1,4 +1,4 @@
-"""Alembic's way in: it is handed an open connection and runs inside its transaction."""
+"""Alembic's entry point: it receives an open connection and runs inside its transaction."""
 
 from alembic import context
 

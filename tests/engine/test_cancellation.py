@@ -10,7 +10,7 @@ import pytest
 from longline.config.settings import Settings
 from longline.core.errors import FailureKind
 from longline.core.model import JobState
-from longline.engine.extractor import StrayCancellation, no_stray_cancellation
+from longline.engine.collector import StrayCancellation, no_stray_cancellation
 from longline.orchestrator import Orchestrator
 from tests.virtual import VirtualClock
 
