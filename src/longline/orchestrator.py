@@ -356,7 +356,7 @@ class Orchestrator:
         found = await self._unfinished(job)
         await self._check_engine(engine or found.engine)
         if from_key is not None:
-            reason = f"left out: resumed from {from_key}"
+            reason = f"skipped: the job was resumed from {from_key}"
             if await self.store.queue.skip_before(found.id, from_key, reason) is None:
                 raise BadOption("--from-key", f"job {found.id} has no item {from_key!r}")
         if on_start:
@@ -577,7 +577,7 @@ class Orchestrator:
 
     def _merged(self, source: str | None, params: Mapping[str, Any] | None) -> JobSpec:
         if self._source is None and source is None:
-            raise BadOption("source", "name one in the call, or when the Orchestrator is made")
+            raise BadOption("source", "pass one to the call or to the Orchestrator")
         own = self._source or source or ""
         known = merge_spec(make_spec({"source": own}), own, self._params)
         return merge_spec(known, source, params or {})

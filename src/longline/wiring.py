@@ -382,7 +382,7 @@ def client_identity(spec: JobSpec, source: type[Source]) -> ClientIdentity:
     if auth is not None:
         auth.check()
         if auth.kind == "login" and cookies is False:
-            raise BadOption("cookies", "a login needs them: leave out `cookies: false`")
+            raise BadOption("cookies", "a login needs cookies: remove `cookies: false`")
     return ClientIdentity(
         headers=merge_headers(own.headers, spec.headers),
         cookies=True if cookies is None else cookies,

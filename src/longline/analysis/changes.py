@@ -21,7 +21,7 @@ from longline.storage.store import Store
 
 _FINISHED = (JobState.COMPLETE, JobState.PARTIAL)
 _FEW_RECORDS = 20  # of so few, any number may disappear
-_MAX_LOST = 0.5  # share of the records of a run; beyond that, the list was more likely cut
+_MAX_LOST = 0.5  # share of the records of a run; beyond that, the list was probably cut short
 
 
 class ChangeKind(StrEnum):
@@ -220,8 +220,8 @@ def _caveats(older: Job | None, newer: Job, detector: _Detector) -> list[str]:
         one = shlex.quote(f"{newer.source}/{detector.first_missing}")
         found.append(
             f"{detector.missing:,} of {detector.had:,} records of {older.id} are missing; the "
-            f"list was more likely cut. Check how far the run came (longline jobs {newer.id}) and "
-            f"whether a missing record is still there (longline records show {one})"
+            f"list was probably cut short. Check how far the run got (longline jobs {newer.id}), "
+            f"and whether a missing record is still on the site (longline records show {one})"
         )
     return found
 
@@ -246,7 +246,7 @@ async def _choose_jobs(
             of = f" of {name}" if name else ""
             raise BadOption("changes", f"there is no finished run{of}")
         later = tuple(
-            f"{job.id} is later and not compared: its state is {job.state.value}"
+            f"{job.id} is more recent but is not compared: its state is {job.state.value}"
             for job in jobs
             if job.source == newer.source and job.created_at > newer.created_at
         )
@@ -268,7 +268,7 @@ def _check_comparable(older: Job | None, newer: Job, source: str) -> None:
     if older is not None and older.id == newer.id:
         raise BadOption("changes", f"{older.id} cannot be compared with itself")
     if older is not None and older.created_at > newer.created_at:
-        raise BadOption("changes", f"{older.id} began after {newer.id}; swap the two jobs")
+        raise BadOption("changes", f"{older.id} started after {newer.id}; swap the two jobs")
 
 
 # ---------------- What a run could not see

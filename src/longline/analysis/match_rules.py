@@ -76,7 +76,7 @@ class Normaliser(StrictModel):
         counts = Counter(one.casefold() for others in self.same.values() for one in others)
         for name, count in counts.items():
             if count > 1:
-                raise invalid(f"{name!r} is a spelling of two names; it can be one of only one")
+                raise invalid(f"{name!r} is a synonym of two names; list it under one of them")
         return self
 
 

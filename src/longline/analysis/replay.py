@@ -247,7 +247,7 @@ class _Replayer:
             if state in _HELD:
                 self.left[one.held.item.key] = "another replay has processed it meanwhile"
             elif state in _UNFINISHED:
-                self.left[one.held.item.key] = "it is collected again"
+                self.left[one.held.item.key] = "it is being collected again"
             else:
                 self.others += 1
 

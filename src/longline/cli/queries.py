@@ -81,7 +81,7 @@ _TIME = ParsedText("TIME", lambda text: parse_timestamp(text, option="TIME", now
 
 def _parse_order(text: str) -> Order:
     if not text.strip(" -"):
-        raise BadOption("order", f"{text!r:.60} names no field, such as price or -@score")
+        raise BadOption("order", f"{text!r:.60} is not a field, such as price or -@score")
     return parse_order(text)
 
 

@@ -89,7 +89,7 @@ class Threads(ThreadPoolExecutor):
 
         with self._lock:
             if not self._is_open:
-                message = "these threads have ended"
+                message = "the thread pool is closed"
                 raise RuntimeError(message)
             self._waiting.put(work)
             if not self._idle.acquire(blocking=False) and len(self._started) < self._count:

@@ -422,7 +422,7 @@ class PageShell:
             address = urljoin(last.url, url.strip()) if last is not None else url.strip()
             parts = urlsplit(address)
         except ValueError as error:
-            raise BadOption("URL", f"{url!r} is not an address: {error}") from error
+            raise BadOption("URL", f"{url!r} is not a URL: {error}") from error
         if parts.scheme.lower() not in {"http", "https"} or not parts.hostname:
             problem = f"must be a full URL like https://example.org/a, not {url!r}"
             raise BadOption("URL", problem)

@@ -87,7 +87,7 @@ class Child:
     def _handle(self, work: Callable[[ChildWorker], Awaitable[None]]) -> None:
         if self._drain.has_begun:
             # Back into the queue for another worker, which is faster than the next sweep.
-            raise Reject("the worker is to end", requeue=True)
+            raise Reject("the worker is shutting down", requeue=True)
         self._is_busy = True
         self._reports.message_started()
         try:

@@ -41,8 +41,8 @@ _DRAIN = 30.0  # seconds for workers to finish items in flight
 _STALLED_AFTER = 60.0  # seconds without progress, in a job that was not slower before
 _SLOWER = 2.0  # times the longest time that the job took so far between two steps
 _MAX_NAMED = 3
-_NO_WORKER = "no worker is there: start one with `longline up` or `longline worker`"
-_NO_ANSWER = "the database does not answer; waiting for it"
+_NO_WORKER = "no worker is running: start one with `longline up` or `longline worker`"
+_NO_ANSWER = "the database does not respond; waiting for it"
 _ACTIVE = (JobState.PENDING, JobState.RUNNING)
 
 
@@ -70,7 +70,7 @@ class Stalls:
             self._finished, self._since, self._sentence = finished, now, ""
         seconds = now - self._since
         if not self._sentence and seconds >= max(_STALLED_AFTER, _SLOWER * self._slowest):
-            self._sentence = f"nothing has ended for {seconds:.0f} s: {cause}"
+            self._sentence = f"no item has finished for {seconds:.0f} s: {cause}"
         return self._sentence
 
     async def _cause(self, counts: Mapping[ItemState, int]) -> str:
@@ -83,7 +83,7 @@ class Stalls:
         due = await self._store.queue.next_due(self._job)
         if due is None or due > await self._store.now():
             return ""
-        return f"{counts[ItemState.QUEUED]} items are queued, and no worker takes one"
+        return f"{counts[ItemState.QUEUED]} items are queued, and no worker leases them"
 
 
 class ClusterEngine:
@@ -113,7 +113,7 @@ class ClusterEngine:
         Raises:
             BrokerUnreachable: Redis cannot be used, and waiting would not change that.
         """
-        consequence = f"{job} is in the database, and begins as soon as a worker finds it"
+        consequence = f"{job} is in the database, and starts as soon as a worker finds it"
         await _wake_worker(self._messages.discover(job), self._warn, consequence)
 
     async def run(self, job: Job) -> JobState:
@@ -202,7 +202,7 @@ async def submit_export(settings: Settings, store: Store, task: Task) -> None:
     await check_cluster(settings)
     with contextlib.closing(Messages(settings)) as messages:
         await store.tasks.place(task)
-        consequence = "it is written as soon as a worker finds the order"
+        consequence = "a worker writes it as soon as it finds the task"
         await _wake_worker(messages.export(task.name), _LOG.warning, consequence)
 
 

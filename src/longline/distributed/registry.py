@@ -31,7 +31,7 @@ _LIFETIME = 15  # seconds until a worker without a sign of life expires
 _CHECK = "longline:check"  # a key that is written to check Redis
 _OLDEST = 6  # the first supported version of Redis
 _TIMEOUT = 3.0  # seconds for a response
-_BAD_ADDRESS = "must be an address of Redis, such as redis://127.0.0.1:6379/0"
+_BAD_ADDRESS = "must be a Redis URL, such as redis://127.0.0.1:6379/0"
 
 
 class NoRedis(BadOption):
@@ -148,8 +148,8 @@ class Presences:
             version = str((await self._redis.info("server"))["redis_version"])
         if int(version.partition(".")[0]) < _OLDEST:
             problem = (
-                f"it is version {version}, and {_OLDEST} is the oldest that will do; "
-                f"name a newer one in {self._setting}"
+                f"it has version {version}, and {_OLDEST} or newer is required; "
+                f"set {self._setting} to a newer server"
             )
             raise BrokerUnusable(self._address, problem, self._setting) from RedisError(problem)
         with self._converting_errors():  # a replica or a full server refuses to write

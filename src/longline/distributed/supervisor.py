@@ -171,7 +171,7 @@ class Supervisor:
                 self._outages.report("start", str(error))
                 await sleep_or_wake(_SWEEP_INTERVAL, self._stop)
                 continue
-            self._outages.end("start", "Redis and the database answer")
+            self._outages.end("start", "Redis and the database respond")
             return store
         return None
 
@@ -186,7 +186,7 @@ class Supervisor:
             # The items in flight of a hanging child have killed it, and become suspects.
             limit = self._settings.hard_limit
             for pid in celery.reports.silent(now, limit):
-                _LOG.warning(f"process {pid} hangs for {limit:g} s and is killed")
+                _LOG.warning(f"process {pid} has been blocked for {limit:g} s and is killed")
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             code = celery.exit_code()
@@ -194,7 +194,7 @@ class Supervisor:
                 cause = f"signal {-code}" if code < 0 else f"exit code {code}"
                 celery = await self._restart(celery, f"has ended ({cause})")
             elif celery.is_deaf(now, self._waiting):
-                celery = await self._restart(celery, "takes no more messages")
+                celery = await self._restart(celery, "does not take messages")
 
     def _start(self) -> CeleryProcess:
         self._celery = CeleryProcess(self._settings, self._options, self._clock.now())
@@ -203,7 +203,7 @@ class Supervisor:
     async def _restart(self, celery: CeleryProcess, reason: str) -> CeleryProcess:
         is_settled = self._clock.now() - celery.started_at > _SETTLED
         self._pause = 0.0 if is_settled else min(max(1.0, 2 * self._pause), _LONGEST_PAUSE)
-        _LOG.warning(f"the Celery worker {reason}; another begins in {self._pause:g} s")
+        _LOG.warning(f"the Celery worker {reason}; another one starts in {self._pause:g} s")
         self._chunks += celery.reports.chunks
         self._celery = None
         celery.close()
@@ -221,7 +221,9 @@ class Supervisor:
                 while celery.exit_code() is None:  # noqa: ASYNC110  # it is another process
                     await asyncio.sleep(_POLL / 4)
         except TimeoutError:
-            _LOG.warning(f"some work did not end in {_DRAIN:g} s; others will do it again")
+            _LOG.warning(
+                f"some items did not finish within {_DRAIN:g} s; other workers will retry them"
+            )
 
     # ------------------------------------------------------------ sweeping and presence
 
@@ -265,10 +267,10 @@ class Supervisor:
             swept = await sweeper.sweep(children)
             if swept.items or swept.quarantined or swept.resent:
                 _LOG.warning(
-                    f"took back {swept.items} items, quarantined {swept.quarantined}, "
+                    f"reclaimed {swept.items} items, quarantined {swept.quarantined}, "
                     f"sent {swept.resent} messages again"
                 )
-            self._outages.end("database", "the database answers again")
+            self._outages.end("database", "the database responds again")
         except StoreError as error:
             self._outages.report("database", str(error))
         except BrokerUnreachable as error:
@@ -294,7 +296,7 @@ class Supervisor:
             self._outages.report("redis", str(error))
             return
         self._waiting = sum(waiting[QUEUES[queue]] for queue in self._options.queues)
-        self._outages.end("redis", "Redis answers again")
+        self._outages.end("redis", "Redis responds again")
 
 
 async def run_worker(settings: Settings, options: WorkerOptions) -> int:

@@ -163,7 +163,7 @@ class Sweeper:
             job, killed, now, is_cause=is_cause
         )
         if deaths >= MOST_DEATHS:
-            reason = f"{deaths} workers died while they discovered: look at the source's discovery"
+            reason = f"{deaths} workers died during discovery: check the discovery of the source"
             await self._store.jobs.pause(job, now, reason)
 
     async def _advance_job(self, job: Job, swept: Swept) -> None:
@@ -187,7 +187,7 @@ class Sweeper:
         except (BrokerUnreachable, StoreError):
             raise
         except LonglineError as error:  # settings of a newer longline, for example
-            reason = f"a worker could not look after it: {error}"
+            reason = f"the sweeper could not process it: {error}"
             await self._store.jobs.pause(job.id, self._clock.now(), reason)
 
     async def _send_once(

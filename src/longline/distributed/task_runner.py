@@ -88,7 +88,7 @@ class TaskRunner:
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001  # an unreadable task stays unreadable
-            newer = "this worker cannot read the order, which a newer longline may have written"
+            newer = "this worker cannot read the task, which a newer longline may have written"
             problem = str(error) if isinstance(error, LonglineError) else f"{newer}: {error!r}"
             return ExportOutcome(str(task.what.get("output", "")), reason=problem)
         return await export_job(self._store, job, request, is_after_end=task.is_after_end)
@@ -109,7 +109,7 @@ class TaskRunner:
             except BaseException as error:  # whatever a source's own code raises
                 if ends_process(error):
                     raise
-                words = "the source could not be told that the job is complete"
+                words = "the source could not be notified that the job is complete"
                 problem = f"{words}: {describe_source_error(error)}"
                 failure = [task.event(self._clock.now(), "failed", reason=problem)]
             if problem:

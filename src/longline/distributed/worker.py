@@ -196,7 +196,7 @@ class Multiplexer:
             self._reports.send(ALIVE)
             if self._drain.has_begun:
                 for one in self._jobs.used():
-                    one.engine.stop("the worker is to end")
+                    one.engine.stop("the worker is shutting down")
             await asyncio.sleep(_POLL)
 
     async def _poll(self, until: float | None, is_enough: asyncio.Event) -> None:
@@ -322,7 +322,9 @@ async def release_after_error(store: Store, at: float, begun: Collection[int]) -
         if owner is not None and owner in own:
             times = await store.chunks.release_dead_discoverer(job, owner, at, is_cause=is_cause)
             if times >= MOST_DEATHS:
-                reason = f"discovery broke off {times} times by an error: the worker's log shows it"
+                reason = (
+                    f"discovery broke off {times} times with an error; see the log of the worker"
+                )
                 await store.jobs.pause(job, at, reason)
         await store.queue.reclaim(Reclaim(job, at, (), own, dict.fromkeys(own, begun)))
 
@@ -540,7 +542,7 @@ class ChildWorker:
     async def _halt(self, job: str, error: Exception) -> None:
         problem = str(error) if isinstance(error, LonglineError) else repr(error)
         _LOG.warning("%s cannot run on this worker: %s", job, problem)
-        reason = f"a worker could not work on it: {problem}"
+        reason = f"a worker could not run it: {problem}"
         await self._store.jobs.pause(job, self._clock.now(), reason)
 
     async def _publish_or_finish(self, job: str) -> None:

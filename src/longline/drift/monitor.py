@@ -263,7 +263,7 @@ class DriftMonitor:
         few = None if terms.is_cut or may_be_empty else far_fewer(terms.items, baseline.fewest)
         if problem := await self._no_records(assessment):
             if history.records and not may_be_empty:
-                drift["@records"] = f"{problem}, earlier runs had records"
+                drift["@records"] = f"{problem}; earlier runs had records"
             else:
                 warnings.insert(0, problem)
         elif few:
@@ -297,7 +297,7 @@ class DriftMonitor:
             self._problems.add(problem)
             event = event_row(self._job, self._clock.now(), UNJUDGED, error=problem)
             await self._store.events.append(event)
-        return f"drift could not be judged: {problem}"
+        return f"drift could not be checked: {problem}"
 
     async def _shapes(self, most: int) -> list[Shape]:
         return await self._store.profiles.committed(self._job, _shape_of_item, most=most)

@@ -50,7 +50,7 @@ _ACTIONS = {
 class NoFields(LayerFailed):
     """The code of a layer did not return fields by name; `problem` is the type it returned."""
 
-    message = "layer {layer} returned {problem}, not fields by name"
+    message = "layer {layer} returned {problem} instead of a mapping of fields"
 
 
 class StrayCancellation(LonglineError):
@@ -326,7 +326,9 @@ async def notify_finished(store: Store, collector: Collector, job: Job, clock: C
         raise error
     if error is None:
         return None
-    problem = f"the source could not note that the job is complete: {describe_source_error(error)}"
+    problem = (
+        f"the source could not be notified that the job is complete: {describe_source_error(error)}"
+    )
     event = event_row(job.id, clock.now(), "source.finished.failed", reason=problem)
     await store.events.append(event)
     return problem
@@ -340,7 +342,7 @@ async def tear_down(source: Source) -> str | None:
 
 async def note_teardown(store: Store, job: str, clock: Clock, *, source: str, raised: str) -> str:
     """Append an event that a source could not be torn down; return it as a sentence."""
-    problem = f"the source {source} could not be torn down: {raised}"
+    problem = f"teardown of the source {source} failed: {raised}"
     if job:
         event = event_row(job, clock.now(), "source.teardown.failed", reason=problem)
         with contextlib.suppress(StoreError):  # reported elsewhere

@@ -315,7 +315,7 @@ def stop_reason(state: JobState | None, reason: str | None, *, is_shared: bool) 
     every pause. A process on its own continues when another one, which was stopped, paused the job.
     """
     if state is None:
-        return "the job is gone"
+        return "the job was deleted"
     if is_shared:
         return None if state is JobState.RUNNING else f"the job is {state.value}"
     if state is JobState.CANCELLED:

@@ -128,13 +128,13 @@ class Attempt:
         """
         worked = self.worked()
         usage = self.usage.take()  # a thread that cannot be cancelled may still add to it
-        reason = f"it took longer than {limit:g} s, waits not counted"
+        reason = f"it took longer than {limit:g} s, not counting waits"
         action = OutcomeAction.DEFER
         if (before + 1) % _MAX_OVERRUNS == 0:
             action = OutcomeAction.FAIL
             reason = (
-                f"it took longer than {limit:g} s three times, waits not counted: "
-                "raise soft_limit, or make the source quicker"
+                f"it took longer than {limit:g} s three times, not counting waits: "
+                "raise soft_limit, or make the source faster"
             )
         usage.failures.append(
             Failure(
@@ -431,7 +431,7 @@ class DomainWorker:
         rest = self._rest
         if rest is None or rest.due is None:
             return
-        kind, reason = rest.kind or FailureKind.NETWORK, rest.reason or f"{self.domain} rests"
+        kind, reason = rest.kind or FailureKind.NETWORK, rest.reason or f"{self.domain} is deferred"
         await self._store.queue.defer_domain(
             self._job, self.domain, rest.due, kind=kind, reason=reason
         )
@@ -523,7 +523,7 @@ class DomainWorker:
             outcome = await self._collector.collect(lease.item, tries=lease.tries, usage=usage)
         if outcome.action is OutcomeAction.DEFER and outcome.is_for_domain:
             self._rest = self._rest or outcome
-            self._stop.say(outcome.reason or f"{lease.domain} rests")
+            self._stop.say(outcome.reason or f"{lease.domain} is deferred")
         with usage.waiting:
             await self._commits.hand_over(lease, outcome)
 

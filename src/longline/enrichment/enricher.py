@@ -29,10 +29,10 @@ _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
 _WHERE = "answer"
 _MAX_LENGTH = 300
 _MAX_REPEATED = 2_000  # characters of an invalid answer that are sent back to the model
-_SCHEMA_PROMPT = "Answer with JSON alone, without any other word, that fits this JSON Schema: "
+_SCHEMA_PROMPT = "Answer only with JSON that matches this JSON Schema, without any other text: "
 _RETRY_PROMPT = (
-    "That answer cannot be used: {problem}. Answer the same question again, with JSON alone "
-    "that fits the JSON Schema."
+    "That answer cannot be used: {problem}. Answer the same question again, only with "
+    "JSON that matches the JSON Schema."
 )
 
 

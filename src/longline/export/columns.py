@@ -260,7 +260,7 @@ def _parse_column(name: str, tasks: Sequence[str]) -> Column:
     if name.removeprefix("@") in own:
         return own_columns([name.removeprefix("@")])[0]
     if name.startswith("@"):
-        raise BadOption("--columns", f"{name!r} is none of @{', @'.join(own)}")
+        raise BadOption("--columns", f"{name!r} is not one of @{', @'.join(own)}")
     steps = tuple(name.removeprefix("data.").split("."))
     if not all(steps):
         raise BadOption("--columns", f"{name!r} is not a field, such as title or price.amount")
@@ -272,11 +272,11 @@ def _parse_column(name: str, tasks: Sequence[str]) -> Column:
 def _parse_enrichment(name: str, steps: Sequence[str], tasks: Sequence[str]) -> Column:
     if len(steps) <= 1 or steps[0] not in tasks:
         known = ", ".join(f"{ENRICHMENTS}.{task}.FIELD" for task in tasks)
-        raise BadOption("--columns", f"{name!r} is none of {known}")
+        raise BadOption("--columns", f"{name!r} is not one of {known}")
     task, *fields = steps
     if not fields[0].startswith("@"):
         return Column(name, (ENRICHMENTS, task, _ANSWER, *fields))
     for column in answer_metadata_columns(task):
         if column.name == name:
             return column
-    raise BadOption("--columns", f"{name!r} ends in none of @{', @'.join(_ANSWER_METADATA)}")
+    raise BadOption("--columns", f"{name!r} does not end in one of @{', @'.join(_ANSWER_METADATA)}")

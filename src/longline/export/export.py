@@ -112,7 +112,7 @@ def check_request(request: ExportRequest, *, option: str = OUTPUT) -> str:
             scheme = urlsplit(request.output).scheme
         except ValueError:
             shown = request.output.partition("://")[0]  # the rest may contain a password
-            raise BadOption(option, f"{shown}://… is not an address") from None
+            raise BadOption(option, f"{shown}://… is not a valid URL") from None
     if scheme not in ("", s3.SCHEME, *postgres.SCHEMES):
         raise BadOption(option, f"{scheme}://… is neither a file nor s3:// nor postgresql://")
     is_stdout = request.output == STDOUT

@@ -189,8 +189,10 @@ def parse_format(name: str, format_name: str | None = None, *, option: str = OUT
     word = format_name or suffix
     found = FileFormat(_ALIASES.get(word, word), compression)
     if format_name is None and found.name not in FORMATS:
-        remedy = "add --format" if option == OUTPUT else "end its name with a format"
-        raise BadOption(option, f"{path.name} ends in none of {', '.join(FORMATS)}; {remedy}")
+        remedy = "add --format" if option == OUTPUT else "add one of these suffixes"
+        raise BadOption(
+            option, f"{path.name} does not end in one of {', '.join(FORMATS)}; {remedy}"
+        )
     if compression and found.name not in _COMPRESSIBLE:
         raise BadOption(option, f"{found.name} cannot be compressed; omit .{compression}")
     if found.name not in FORMATS and found.name not in plugin_names(EXPORTERS):
@@ -248,7 +250,7 @@ def survey_notes(survey: FieldSurvey) -> tuple[str, ...]:
 
 def _unknown_format(name: str) -> BadOption:
     known = ", ".join([*FORMATS, *plugin_names(EXPORTERS)])
-    return BadOption("--format", f"{name!r} is none of {known}")
+    return BadOption("--format", f"{name!r} is not one of {known}")
 
 
 @contextmanager

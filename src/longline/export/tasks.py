@@ -48,7 +48,7 @@ def prepare_for_task(request: ExportRequest, *, option: str, by_worker: bool) ->
         DestinationUnwritable: the folder of a file on this machine does not exist.
     """
     if request.output == STDOUT:
-        raise BadOption(option, "standard output is not possible for a later export: name a file")
+        raise BadOption(option, "a worker cannot export to standard output: name a file")
     scheme = check_request(request, option=option)
     if scheme not in SCHEMES:
         name = Path(urlsplit(request.output).path if scheme else request.output).name

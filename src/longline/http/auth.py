@@ -437,7 +437,7 @@ class LoginScheme(ObtainedScheme):
                 problem = "the page still asks for the password"
         elif condition.status is not None:
             if responses[0].status != condition.status:
-                return f"the form was answered with status {responses[0].status}"
+                return f"the response to the form has status {responses[0].status}"
         elif condition.cookie is not None:
             if not any(_sets_cookie(one, condition.cookie) for one in responses):
                 problem = f"no cookie {condition.cookie} was set"

@@ -229,7 +229,7 @@ def _replaced_problem(encoding: _Encoding, body: bytes, text: str) -> str | None
     if bad <= 0:
         return None
     what = "1 sequence of bytes is" if bad == 1 else f"{bad:,} sequences of bytes are"
-    return f"{what} not {encoding.name} and became U+FFFD"
+    return f"{what} not valid {encoding.name} and became U+FFFD"
 
 
 def _decode_guessed(body: bytes, declared: _Encoding | None) -> Decoded:

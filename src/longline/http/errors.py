@@ -22,7 +22,7 @@ class UnknownHost(FetchError):
 
     kind = FailureKind.REFUSED
     problem: str
-    message = "there is no host {host}, for {url} ({problem})"
+    message = "the host {host} of {url} was not found ({problem})"
 
 
 class PrivateAddress(FetchError):
@@ -47,7 +47,7 @@ class BadCertificate(FetchError):
 class TimedOut(FetchError):
     kind = FailureKind.TIMEOUT
     seconds: float
-    message = "{url} did not respond in full within {seconds:g} s"
+    message = "{url} did not respond completely within {seconds:g} s"
 
 
 class NeverReady(FetchError):

@@ -322,7 +322,7 @@ class Rules:
         )
         rules = list({(one.field, one.value): one for one in reversed(rules)}.values())
         self.problem = (
-            f"it has {len(rules)} rules for us, and no more than {MOST_RULES} are checked"
+            f"it has {len(rules)} rules for our user agent; at most {MOST_RULES} are supported"
             if len(rules) > MOST_RULES
             else None
         )

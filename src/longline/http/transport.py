@@ -84,7 +84,7 @@ class BudgetedConnection(ResponseHandler):
             return
         request = self._request
         if request is not None and request.refusal is None and self.transport is not None:
-            cost = f"{self._received} bytes took {self._spent:.1f} s of processor time"
+            cost = f"{self._received} bytes took {self._spent:.1f} s of CPU time"
             request.refusal = BadAnswer(request.url, f"it takes too long to parse: {cost}")
             self.transport.abort()  # the waiting task gets the error
 
@@ -274,7 +274,7 @@ class HttpTransport(Middleware):
                     break  # leaving the response unread closes its connection
                 if size > self._options.largest_body:
                     limit = self._options.largest_body
-                    problem = f"its body is larger than {limit} bytes once unpacked"
+                    problem = f"its body is larger than {limit} bytes once decompressed"
                     raise BadAnswer(request.url, problem)
                 pieces.append(piece)
         except aiohttp.ClientPayloadError as error:
@@ -371,7 +371,7 @@ def ssl_context(ca_file: Path | None) -> ssl.SSLContext | bool:
     try:
         context.load_verify_locations(cafile=ca_file)
     except OSError as error:  # ssl.SSLError is one
-        problem = "it has no certificates (PEM)" if isinstance(error, ssl.SSLError) else error
+        problem = "it contains no certificates (PEM)" if isinstance(error, ssl.SSLError) else error
         raise BadOption("ca_file", f"{ca_file}: {problem}") from error
     return context
 

@@ -519,7 +519,7 @@ class CircuitBreaker:
             wait = admission.until - self._clock.now()
             if wait > _LONGEST_WAIT or not admission.is_ramping:
                 self._turned_away += 1
-                _LOG.debug("breaker turned away %s: %s", url or domain, admission.reason)
+                _LOG.debug("circuit breaker refused %s: %s", url or domain, admission.reason)
                 kind = FailureKind.BLOCKED if admission.is_ban else FailureKind.NETWORK
                 raise CircuitOpen(url or domain, admission.until, admission.reason, kind)
             await self._clock.sleep(wait + _SPARE)

@@ -212,7 +212,7 @@ class RateLimiter:
     async def penalise(self, domain: str, seconds: float) -> None:
         """Bar a domain for this many seconds, in every process that shares the backend."""
         check_range("penalty", seconds, "0 seconds or more", at_least=0)
-        _LOG.debug("%s is barred for %.3f s", domain, seconds)
+        _LOG.debug("%s is blocked for %.3f s", domain, seconds)
         known = self._domain(domain)
         known.barred_until = max(known.barred_until, self._clock.now() + seconds)
         known.state = await self._backend.penalise(domain, known.limit or _UNLIMITED, seconds)
@@ -337,7 +337,7 @@ class RateLimiter:
             penalty = slot.after.barred_until - (slot.at - slot.wait)
             if penalty > _LONGEST_PENALTY:
                 await self._backend.cancel(known.domain, slot)
-                problem = f"{known.domain} asked for a pause"
+                problem = f"{known.domain} asked for a delay"
                 until = self._clock.now() + penalty
                 raise Deferred(url, until, problem, FailureKind.OVERLOAD, is_for_domain=True)
             left: float | None = slot.wait

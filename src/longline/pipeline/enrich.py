@@ -110,7 +110,7 @@ class Currency(StrictModel):
             return _empty(target, f"{self.field} is not an amount", origin)
         code = code if isinstance(code, str) and code else self.assume
         if code is None:
-            return _empty(target, f"{self.field} names no currency", origin)
+            return _empty(target, f"{self.field} has no currency", origin)
         code = code.strip().upper()
         rate = 1 if code == self.to else self.rates.get(code)
         if rate is None:
@@ -294,7 +294,7 @@ class Language(StrictModel):
             raise MissingExtra("language", "language detection") from error
         identifier = _load_model(langid.LanguageIdentifier, langid.MODEL_FILE)
         if unknown := sorted(set(self.among) - set(identifier.labels)):
-            raise BadOption("among", f"{_LIBRARY} knows no language {unknown[0]!r}")
+            raise BadOption("among", f"{_LIBRARY} does not know the language {unknown[0]!r}")
         return identifier
 
     @cached_property
@@ -362,7 +362,7 @@ class Enrichers(StrictModel):
         others = set(values) - set(cls.model_fields) if isinstance(values, Mapping) else set()
         known = [*cls.model_fields, *(plugin_names(ENRICHERS) if others else ())]
         for name in sorted(others - set(known)):
-            raise invalid(f"there is no enricher {name!r}; known are {', '.join(known)}")
+            raise invalid(f"there is no enricher {name!r}; known: {', '.join(known)}")
         return values
 
     def options(self) -> dict[str, Any]:

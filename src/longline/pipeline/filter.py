@@ -16,7 +16,7 @@ _EMPTY: tuple[Any, ...] = (None, "", [], {})
 _WORDS = {
     "equals": "is not",
     "differs": "is",
-    "one_of": "is none of",
+    "one_of": "is not one of",
     "above": "is not above",
     "below": "is not below",
     "at_least": "is less than",

@@ -106,7 +106,7 @@ def _check_part(part: Mapping[str, Any], resolver: Any) -> None:
     wanted, names = part.get("format"), part.get("patternProperties")
     if isinstance(wanted, str) and wanted not in FORMATS.checkers:
         known = ", ".join(sorted(FORMATS.checkers))
-        raise BadOption("format", f"{wanted!r} cannot be checked here; known are {known}")
+        raise BadOption("format", f"{wanted!r} cannot be checked here; known: {known}")
     patterns = names if isinstance(names, Mapping) else ()
     for text in (one for one in (part.get("pattern"), *patterns) if isinstance(one, str)):
         try:
@@ -150,7 +150,7 @@ class SchemaCheck:
         try:
             found = sorted(self._validator.iter_errors(data), key=lambda error: error.json_path)
         except RecursionError:
-            return ("the schema refers to itself in an endless circle",)
+            return ("the schema refers to itself in an endless loop",)
         return tuple(dict.fromkeys(sentence for one in found for sentence in _describe_error(one)))
 
 

@@ -138,7 +138,9 @@ class Step(StrictModel):
     def _check_kind(self) -> Self:
         kinds = [name for name in type(self).model_fields if getattr(self, name) is not None]
         if len(kinds) != 1:
-            raise invalid(f"a stage is one of {', '.join(_KINDS)}; write the next with a new dash")
+            raise invalid(
+                f"a stage is one of {', '.join(_KINDS)}; begin each one with its own dash"
+            )
         if self.map is not None and self.map.get(REST, _KEEP_REST) != _KEEP_REST:
             raise invalid('"*" means all other fields; write "*": "*" to keep them')
         return self

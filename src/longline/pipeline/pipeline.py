@@ -149,6 +149,8 @@ def _from_step(step: Step) -> Stage:
     except TypeError as error:
         raise BadOption(f"stage {name}", str(error)) from error
     if not _is_stage(stage):
-        raise BadOption(f"stage {name}", "the plugin returned no stage: it is a callable with name")
+        raise BadOption(
+            f"stage {name}", "the plugin did not return a stage, which is a callable with a name"
+        )
     made: Stage = stage
     return made

@@ -69,7 +69,9 @@ class QualityRules:
     def __post_init__(self) -> None:
         weights = (*self.layers.values(), self.consistency)
         if min(weights) < 0 or sum(weights) <= 0:
-            message = "weights of quality rules are not negative, and one of them is positive"
+            message = (
+                "weights of quality rules must not be negative, and at least one must be positive"
+            )
             raise ValueError(message)
 
 

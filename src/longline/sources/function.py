@@ -121,7 +121,7 @@ class ThreadFetch:
         """Return the response; the options are those of `Visit.fetch`."""
         if self._is_stopped.is_set():
             # A thread cannot be cancelled, only kept from the network.
-            raise ConnectionError("the run is over; nothing more is sent")
+            raise ConnectionError("the run has ended; no more requests are sent")
         fetching = self._visit.fetch(url, **options)
         return asyncio.run_coroutine_threadsafe(fetching, self._loop).result()
 

@@ -283,7 +283,7 @@ def _item_as_json(item: Any, where: str) -> dict[str, Any]:
     try:
         data: dict[str, Any] = json.loads(ScrapyJSONEncoder().encode(item))
     except (TypeError, ValueError) as error:
-        raise UnexpectedShape(where, f"a scraped item cannot be kept: {error}") from error
+        raise UnexpectedShape(where, f"a scraped item cannot be stored: {error}") from error
     return data
 
 

@@ -139,8 +139,8 @@ class DatabaseCopy:
             _advance_sequences(writing)
         if is_untouched is not None and not is_untouched():
             raise self._refused(
-                f"another process has written to {source.database.address} meanwhile, which would "
-                "be missing. Find out which, and copy again, or use --force"
+                f"another process wrote to {source.database.address} during the copy, and its "
+                "changes would be missing. Stop it and copy again, or use --force"
             )
         if self._target.file is not None:
             self._target.file.write(values)
@@ -169,23 +169,23 @@ class DatabaseCopy:
         for batch in _table_rows(writing, table):
             written.add(batch)
         if (read.rows, read.checksum) != (written.rows, written.checksum):
-            problem = f"{read.rows} rows of {table.name} were read back as {written.rows} others"
+            problem = f"{read.rows} rows of {table.name} became {written.rows} different ones"
             raise self._refused(f"{problem}; please report this")
         return CopiedTable(table.name, read.rows, read.checksum)
 
     def _refuse_running(self, reading: Connection, now: float) -> None:
-        """Refuse while processes hold leases, or workers are there that know the old address."""
+        """Refuse while processes hold leases, or while workers use the old database."""
         address = self._source.database.address
         leases = select(items.c.lease_owner).where(items.c.lease_until > now)
         discoveries = select(jobs.c.discovery_owner).where(jobs.c.discovery_until > now)
         asking = select(questions.c.lease_owner).where(questions.c.lease_until > now)
         if living := self._living(reading, leases.union(discoveries, asking)):
             raise self._refused(
-                f"{len(living)} processes work on jobs of {address}, such as {living[0]}; what "
-                "they do next would be missing. Pause the jobs first, or use --force"
+                f"{len(living)} processes work on jobs of {address}, such as {living[0]}; their "
+                "next changes would be missing. Pause the jobs first, or use --force"
             )
         if living := self._living(reading, select(leaders.c.owner).where(leaders.c.until > now)):
-            raise self._refused(f"{living[0]} works on {address}; {STOP}")
+            raise self._refused(f"{living[0]} is working on {address}; {STOP}")
 
     def _living(self, reading: Connection, query: Any) -> list[str]:
         owners = [str(one) for one in reading.scalars(query) if one is not None]

@@ -155,7 +155,7 @@ def select_records(query: RecordQuery) -> Select[Any]:
     for condition in query.where:
         if condition.test not in get_args(Operator):
             known = " ".join(get_args(Operator))
-            raise BadOption("where", f"{condition.test!r} is none of {known}")
+            raise BadOption("where", f"{condition.test!r} is not one of {known}")
         _check_query_field(condition.field, "where")
         is_own = condition.field.startswith("@")
         conditions.append((_own_clause if is_own else _field_clause)(columns, condition))
@@ -236,7 +236,7 @@ def _field_clause(columns: Any, condition: Condition) -> ColumnElement[bool]:
 def _compare_field(field: Field, test: str, value: Any) -> ColumnElement[bool]:
     if value is None:
         if test != "=":
-            raise BadOption("where", f"{field.path[-1]}{test}null: only = and != go with null")
+            raise BadOption("where", f"{field.path[-1]}{test}null: only = and != work with null")
         return not_(field.is_filled)
     place: Any
     if isinstance(value, bool):
@@ -291,7 +291,7 @@ def _check_query_field(field: str, option: str) -> None:
         path_of(field)
     elif field[1:] not in OWN_FIELDS:
         known = ", ".join(f"@{name}" for name in OWN_FIELDS)
-        raise BadOption(option, f"there is no {field}; there are {known}")
+        raise BadOption(option, f"there is no {field}; known: {known}")
 
 
 def _stored_text(text: str) -> str:

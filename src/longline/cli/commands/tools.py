@@ -245,4 +245,4 @@ async def _serve(web: PracticeWeb) -> None:
     click.echo(f"Statistics: {web.url}/__practice__/tally   Press Ctrl-C to stop.")
     await stop.wait()
     await web.stop()
-    click.echo(f"{web.tally.requests} requests, {web.tally.rate_limited} answered with 429")
+    click.echo(f"{web.tally.requests} requests, {web.tally.rate_limited} responses with status 429")

@@ -173,7 +173,7 @@ def _html_lines(proposal: Proposal) -> Iterator[str]:
         yield from _item_lines(proposal)
         yield ""
         if proposal.pages is None:
-            yield "# No way to further pages was found. If there are any: pages: a.next"
+            yield "# No pagination was found. If there are more pages: pages: a.next"
         else:
             yield "pages:  # how the list continues"
             yield from (f"  {name}: {_scalar(value)}" for name, value in proposal.pages.items())
@@ -190,7 +190,7 @@ def _item_lines(proposal: Proposal) -> Iterator[str]:
     yield f"# {candidate.count} of them on the first page, such as: {sample}"
     yield "items:"
     if candidate.kind is ItemKind.SCRIPT and candidate.records is not None:
-        yield f"  script: {_scalar(candidate.records.script)}  # JSON that the page carries"
+        yield f"  script: {_scalar(candidate.records.script)}  # JSON in the page"
         if candidate.records.after:
             yield f"  after: {_scalar(candidate.records.after)}"
         yield f"  records: {_scalar(candidate.records.path)}"
@@ -200,7 +200,7 @@ def _item_lines(proposal: Proposal) -> Iterator[str]:
         yield f"  elements: {_scalar(candidate.selector)}"
         yield f"  link: {_scalar(f'{candidate.link}@href')}  # to the page of the item"
         if proposal.list_fields:
-            yield "  fields:  # what only the list says of an item"
+            yield "  fields:  # values that only the list has"
             for one in proposal.list_fields:
                 yield f"    {_field_line(one)}"
     else:
@@ -226,7 +226,7 @@ def _api_lines(proposal: Proposal) -> Iterator[str]:
     if pages:
         yield f"    pagination: {_flow(dict(pages))}"
     else:
-        yield "    # No way to further pages was found. If there are any: pagination: {kind: page}"
+        yield "    # No pagination was found. If there are more pages: pagination: {kind: page}"
     yield "    fields:"
     for one in proposal.fields:
         yield f"      {_field_line(one)}"
@@ -430,7 +430,7 @@ def _trial_warnings(proposal: Proposal, trial: Trial, page: Page) -> Iterator[Pr
         text = f"The items could not be listed: {trial.problem}"
         yield ProposalWarning("no_items", text, is_severe=True)
     elif found < 0.9 * candidate.count:
-        text = f"Only {found} of the {candidate.count} items of the first page are different."
+        text = f"Only {found} of the {candidate.count} items of the first page are distinct."
         yield ProposalWarning("repeated_items", text, is_severe=True)
     if found:
         yield from _page_warnings(proposal, trial, page)
@@ -448,9 +448,9 @@ def _page_warnings(proposal: Proposal, trial: Trial, page: Page) -> Iterator[Pro
         text = f"The second page could not be read: {trial.problem}"
         yield ProposalWarning("second_page", text)
     elif proposal.pages is not None and not trial.second and not states_pages:
-        yield ProposalWarning("second_page", "The second page of the list brought no new item.")
+        yield ProposalWarning("second_page", "The second page of the list has no new items.")
     elif proposal.pages is None and _has_pages(page):
-        text = "The page seems to have further pages, but no way to them was found."
+        text = "The list seems to have more pages, but no pagination was found."
         yield ProposalWarning("pages_unknown", text)
 
 
@@ -471,7 +471,7 @@ def _record_warnings(proposal: Proposal, trial: Trial) -> Iterator[ProposalWarni
     count = len(trial.records)
     if trial.failures:
         share = f"{len(trial.failures)} of {len(trial.failures) + count}"
-        text = f"{share} items that were tried gave no record: {trial.failures[0]}"
+        text = f"{share} items that were tried yielded no record: {trial.failures[0]}"
         yield ProposalWarning("failed_items", text, is_severe=count <= 1)
     if empty := sum(not any(map(is_filled, one.values())) for one in trial.records):
         text = f"{empty} of {count} items that were tried have no field at all."

@@ -279,7 +279,7 @@ def _draft(answer: Answer) -> _Draft:
 
 def _check_files(folder: Path, lost_answers: Mapping[str, int]) -> ArchiveCheck:
     """Read every record; `lost_answers` are those that the index knew, by file."""
-    problems = [f"{name}: answers missing: {count}" for name, count in lost_answers.items()]
+    problems = [f"{name}: responses missing: {count}" for name, count in lost_answers.items()]
     notes: list[str] = []
     bodies: set[str] = set()
     referred: dict[str, str] = {}  # digests that records refer to, and one of these records

@@ -180,7 +180,9 @@ class Stage:
                 return
             height = grown
         if action.most > 1:
-            self.cuts.append(f"it still grew after it was scrolled {action.most} times (most)")
+            self.cuts.append(
+                f"the page still grew after it was scrolled {action.most} times (most)"
+            )
 
     async def click(self, button: ElementHandle, name: str) -> None:
         """Click an element and wait until the page is idle.
@@ -289,7 +291,7 @@ class ClickThrough:
         if self._is_fresh:
             response = self._traffic.main
             if response is not None and response.status in _GONE:
-                return f"{response.url} answered {response.status}"
+                return f"{response.url} returned {response.status}"
             if response is not None and response.status >= FIRST_ERROR:
                 raise bad_status(response.url, response.status)
             await self._load.perform_steps(self._stage)
@@ -423,7 +425,9 @@ class Load:
         stage = Stage(self.page, request.url, self.traffic, self.clock)
         await self.perform_steps(stage)
         for cut in dict.fromkeys(stage.cuts):
-            self.traffic.usage.add_event(CUT, reason=f"{request.url} was not shown whole: {cut}")
+            self.traffic.usage.add_event(
+                CUT, reason=f"{request.url} was not rendered completely: {cut}"
+            )
         # A click may navigate: the response is that of the requested page.
         response, address = self.traffic.main, self.address()
         clicked = None
@@ -471,7 +475,9 @@ class Load:
             body = await response.body()
         limit = self.traffic.rules.largest_body
         if len(body) > limit:
-            raise BadAnswer(self.request.url, f"its body is larger than {limit} bytes once shown")
+            raise BadAnswer(
+                self.request.url, f"its body is larger than {limit} bytes once rendered"
+            )
         return BrowserPage(
             self.request.url,
             response.status,

@@ -57,7 +57,7 @@ class BrowserTransport(Middleware):
             problem = f"a browser opens pages with GET only, not {request.method}"
             raise BadAnswer(request.url, problem)
         if not request.url.startswith(_SCHEMES):
-            raise BadAnswer(request.url, "not a URL of http or https")
+            raise BadAnswer(request.url, "not an http or https URL")
         if self._tabs is None:
             try:
                 from longline.http.browser.chromium import Tabs  # noqa: PLC0415  # an extra

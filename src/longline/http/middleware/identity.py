@@ -40,7 +40,9 @@ def user_agent(version: str, contact: str | None = None, product: str | None = N
     us = f"longline/{version}"
     if product is not None:
         if not _PRODUCT.fullmatch(product):
-            raise BadOption("product", "must be a word, or a word and a version: acme-prices/2.0")
+            raise BadOption(
+                "product", "must be a product name, optionally with a version: acme-prices/2.0"
+            )
         us = f"{product} {us}"
     if contact is None:
         return f"{us} (no contact given)"

@@ -173,7 +173,7 @@ class RateLimitMiddleware(Middleware):
         if (is_alone or is_repeated) and status not in request.accept:
             factor = 1 if is_alone else min(count, _LONGEST_FACTOR)
             until = self._clock.now() + min(pause * factor, LONGEST_RETRY_AFTER)
-            problem = f"{url} answered {status} {count} times"
+            problem = f"{url} returned {status} {count} times"
             raise Deferred(url, until, problem, FailureKind.OVERLOAD)
 
     async def _bar_domain(

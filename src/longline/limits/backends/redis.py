@@ -138,7 +138,7 @@ class RedisConnection:
                 redis_connect_func=self._start_epoch,
             )
         except ValueError:  # whose text may contain the password
-            problem = "must be a URL of Redis, such as redis://127.0.0.1:6379/0"
+            problem = "must be a Redis URL, such as redis://127.0.0.1:6379/0"
             raise BadOption("redis_url", problem) from None
         self._redis = Redis.from_pool(pool)
         folder = files("longline.limits.backends") / "lua"

@@ -212,7 +212,7 @@ def broker(context: CheckContext) -> Iterator[Finding]:
 
 def _check_redis(about: str, address: str, variable: str) -> Iterator[Finding]:
     if urlsplit(address).scheme not in ("redis", "rediss", "unix"):
-        remedy = f"set it like {variable}=redis://127.0.0.1:6379/0"
+        remedy = f"set it, for example {variable}=redis://127.0.0.1:6379/0"
         yield problem(about, "the Redis URL is invalid", remedy)
         return
     connect, errors = _redis_library()
@@ -234,7 +234,7 @@ def _check_redis(about: str, address: str, variable: str) -> Iterator[Finding]:
     major = str(found.get("redis_version", "")).partition(".")[0]
     if not major.isdigit() or int(major) < _OLDEST_REDIS:
         sentence = f"Redis at {where} has version {version}; {_OLDEST_REDIS} or newer is required"
-        yield problem(about, sentence, f"upgrade it, or name another in {variable}")
+        yield problem(about, sentence, f"upgrade it, or set {variable} to another server")
         return
     if found.get("role") == "slave":
         sentence = f"Redis at {where} is a read-only replica"
@@ -415,7 +415,7 @@ def clocks(context: CheckContext) -> Iterator[Finding]:
         ahead = (before + context.now()) / 2 - there
         direction = "ahead of" if ahead > 0 else "behind"
         sentence = f"the clock of this machine is {abs(ahead):.1f} s {direction} that of {name}"
-        remedy = f"synchronise both by NTP; {use}, logs and records that of this machine"
+        remedy = f"synchronise both with NTP; {use}, logs and records use that of this machine"
         if abs(ahead) >= _PROBLEM_SKEW:
             yield problem("clocks", sentence, remedy)
         elif abs(ahead) >= _WARNING_SKEW:

@@ -238,7 +238,7 @@ def _shortfall(paging: Pagination, position: Position, response: PageResponse) -
     if paging.total is not None:
         total = _number_at(paging.total, response)
         if position.seen < total:
-            return f"the API announces {total:g} records and listed {position.seen}"
+            return f"the API announces {total:g} records but listed {position.seen}"
     is_announced = _announces_more(paging, response)
     if isinstance(paging, ByLink):
         is_announced = is_announced or linked_url(response.page.headers, paging.rel) is not None

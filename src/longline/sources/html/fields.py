@@ -73,7 +73,7 @@ class FieldSpec(Place):
         if not self.fields:
             raise invalid("an object needs fields, each with a name and a selector")
         if self.type is not None or self.match is not None or self.words is not None:
-            raise invalid("an object has no type, match or words; write them to its fields")
+            raise invalid("an object has no type, match or words; write them in its fields")
         others = (name for name in PLACES if name != "css" and getattr(self, name) is not None)
         if self.first or (other := next(others, None)):
             named = "first" if self.first else other
@@ -92,7 +92,9 @@ class FieldSpec(Place):
 def _check_field_names(fields: Any) -> Any:
     for name in fields if isinstance(fields, Mapping) else ():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise invalid(f"{name!r} cannot name a field: letters, digits, _ and -, no digit first")
+            raise invalid(
+                f"{name!r} is not a field name: use letters, digits, _ and -, and no digit first"
+            )
     return fields
 
 

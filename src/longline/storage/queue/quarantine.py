@@ -21,7 +21,7 @@ from longline.storage.queue.completion import LeasedOutcome, complete_all, quara
 from longline.storage.schema import items, jobs, records
 
 REPLAY_UNFINISHED = (
-    "a replay of its quarantined items has not ended; if it was cut off, run it again"
+    "a replay of its quarantined items has not ended; if it was interrupted, run it again"
 )
 """The reason of a job while its items are replayed, and after a replay was killed."""
 _ENDED = (JobState.COMPLETE, JobState.PARTIAL, JobState.FAILED)
@@ -160,11 +160,11 @@ class Quarantine(Repository):
         """Return one item.
 
         Raises:
-            BadOption: there is none of this key in quarantine.
+            BadOption: no item with this key is in quarantine.
         """
         found = await self.held(job, keys=[key])
         if not found:
-            raise BadOption("KEY", f"nothing called {key!r} is quarantined in job {job}")
+            raise BadOption("KEY", f"job {job} has no quarantined item {key!r}")
         return found[0]
 
     @reads

@@ -523,7 +523,7 @@ class Queue(Repository):
 
 def _quarantine_lethal(connection: Connection, reclaim: Reclaim, row: Any) -> None:
     deaths = row.deaths + 1
-    reason = f"{deaths} workers died with it in hand, the last of them with nothing else"
+    reason = f"{deaths} workers died while they processed it, the last one while it was alone"
     connection.execute(
         update(items)
         .where(items.c.id == row.id)
