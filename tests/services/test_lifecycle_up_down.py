@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import psutil
 import pytest
@@ -317,14 +318,11 @@ def test_a_dead_service_is_not_reported_as_stopped(home: Home) -> None:
 
 def test_down_stops_services_without_a_writable_state_file(home: Home) -> None:
     home.up(workers=1)
-    in_the_way = home.path / ".services.json.new"
-    in_the_way.mkdir()
     home.steps.clear()
 
-    with pytest.raises(HomeUnwritable):
+    with patch.object(Path, "replace", side_effect=PermissionError), pytest.raises(HomeUnwritable):
         home.down()
 
-    in_the_way.rmdir()
     assert {part for part, _ in home.steps} == {"worker-1", "redis"}
     assert working_for(home.path) == []
     assert home.down() == ()

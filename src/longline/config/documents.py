@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
@@ -18,6 +17,7 @@ from longline.config.secrets import is_reference
 from longline.config.validation_messages import select_problem
 from longline.config.yaml_tree import Location, Node, format_location, read_tree
 from longline.core.errors import BadFile, DestinationUnwritable
+from longline.core.files import replacing
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -235,14 +235,11 @@ def write_document(document: Document) -> None:
         DestinationUnwritable: it cannot be written; the old file is unchanged.
     """
     path = document.path.resolve()  # follow symbolic links
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        draft.write_text(document.text, "utf-8", newline="")
-        shutil.copymode(path, draft)
-        draft.replace(path)
+        with replacing(path) as draft:
+            draft.write_text(document.text, "utf-8", newline="")
+            shutil.copymode(path, draft)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            draft.unlink()
         raise DestinationUnwritable(str(document.path), error.strerror or str(error)) from error
 
 

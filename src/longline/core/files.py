@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +68,23 @@ def private_opener(path: str | os.PathLike[str], flags: int) -> int:
         with suppress(OSError):  # it belongs to another member
             os.fchmod(descriptor, _FILE | _GROUP_OF_FILE)
     return descriptor
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the name of a draft next to `path`, which replaces `path` unless the block fails.
+
+    Raises:
+        OSError: it cannot be written; the old file is unchanged.
+    """
+    # Several processes may write at the same time: each needs its own name.
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
+    try:
+        yield draft
+        draft.replace(path)
+    finally:
+        with suppress(OSError):  # it was renamed, or could not be created
+            draft.unlink()
 
 
 def _is_shared(folder: Path) -> bool:

@@ -34,6 +34,7 @@ from longline.core.redaction import SecretRedactor
 from longline.core.threads import LoopThread
 from longline.engine.collector import Collector
 from longline.http.messages import Middleware, Page, Request
+from longline.http.middleware.request_log import result_of
 from longline.sources.base import Source, Visit
 from longline.sources.loader import check_needs, merge_spec
 from longline.wiring import Fetching, client_identity, open_fetching, torn_down, usable
@@ -122,11 +123,7 @@ class ExchangeLog(Middleware):
             raise BudgetSpent(request.url, f"the budget of {self.max_requests} requests")
         requests, retries, waited = usage.requests, usage.retries, usage.waited
         started = self._clock.now()
-        result: Page | FetchError
-        try:
-            result = await self._inner(request, usage)
-        except FetchError as error:
-            result = error
+        result = await result_of(self._inner, request, usage)
         self.exchanges.append(
             Exchange(
                 request,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import os
-import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +14,7 @@ import orjson
 
 from longline.core.clock import Clock, utc_datetime
 from longline.core.errors import ConfigError, StoreFull, StoreGone
-from longline.core.files import make_private_file, make_private_folder
+from longline.core.files import make_private_file, make_private_folder, replacing
 from longline.engine.process_loop import LoopMember, ProcessLoop
 from longline.engine.progress import Progress, ProgressTracker, rest_after
 from longline.storage.events import EventLog, event_row
@@ -53,21 +51,16 @@ class Checkpoints:
         """
         document = _document(progress, at)
         path = self._folder / progress.job / f"{document['checkpoint_id']}.json"
-        # Processes that share a job may write in the same second: each needs its own name.
-        part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
         try:
             make_private_folder(self._folder)
             make_private_folder(path.parent)
-            make_private_file(part)
-            part.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-            part.replace(path)
+            with replacing(path) as draft:
+                make_private_file(draft)
+                draft.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 raise StoreFull(str(self._folder)) from error
             raise
-        finally:
-            with contextlib.suppress(OSError):  # it was renamed, or could not be created
-                part.unlink()
         for old in sorted(path.parent.glob("*.json"))[:-_MAX_DOCUMENTS]:
             old.unlink(missing_ok=True)
         return path

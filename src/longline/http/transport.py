@@ -43,6 +43,7 @@ from longline.http.messages import (
     with_query,
     without_userinfo_in,
 )
+from longline.limits.limiter import wait_for_turn
 
 # ---------------- A connection that limits the processor time of a response
 
@@ -424,12 +425,7 @@ class ConnectionLimit:
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(host, deque()).append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.release(host)  # granted at the same time as the cancellation
-            raise
+        await wait_for_turn(turn, lambda: self.release(host))
 
     def release(self, host: str) -> None:
         """Return a connection; the waiting host with the fewest connections is served first."""

@@ -529,7 +529,7 @@ class CircuitBreaker:
     async def record(self, domain: str, error: BaseException | None) -> BreakerChange | None:
         """Record the result of a request; None is a success, a cancellation says nothing.
 
-        Returns the effect; None when the backend was not called.
+        Returns the effect; None when the backend was not called, or a cancellation not recorded.
         """
         health = Health.UNKNOWN if isinstance(error, asyncio.CancelledError) else health_of(error)
         is_probe = domain in self._probes
@@ -558,7 +558,12 @@ class CircuitBreaker:
             is_same = after.history == before.history
             return after, BreakerChange(after, None if is_same else after.history[-1])
 
-        change = await self._backend.change(domain, update)
+        try:
+            change = await self._backend.change(domain, update)
+        except StoreError:
+            if isinstance(error, asyncio.CancelledError):
+                return None  # it goes through even when the backend is not reachable
+            raise
         self._remember(domain, change.after)
         if (moved := change.transition) is not None:
             _LOG.debug("breaker of %s: %s to %s: %s", domain, moved.old, moved.new, moved.reason)
@@ -574,12 +579,7 @@ class CircuitBreaker:
         await self.admit(domain, url)
         try:
             yield
-        except asyncio.CancelledError as error:
-            # The cancellation goes through even when the backend is not reachable.
-            with contextlib.suppress(StoreError):
-                await self.record(domain, error)
-            raise
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             await self.record(domain, error)
             raise
         await self.record(domain, None)

@@ -7,7 +7,7 @@ import contextlib
 import heapq
 import logging
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,6 +26,16 @@ from longline.limits.rate_limit import (
 
 _LOG = logging.getLogger(__name__)
 _PRIORITY_STEP = 1000  # later arrivals that one step of priority overtakes: no request starves
+
+
+async def wait_for_turn(turn: asyncio.Future[None], release: Callable[[], None]) -> None:
+    """Wait for a turn; one that is granted at the same time as a cancellation is released."""
+    try:
+        await turn
+    except asyncio.CancelledError:
+        if turn.done() and not turn.cancelled():
+            release()
+        raise
 
 
 class PriorityLock:
@@ -59,12 +69,7 @@ class PriorityLock:
         turn = asyncio.get_running_loop().create_future()
         place = self._arrivals - _PRIORITY_STEP * priority
         heapq.heappush(self._waiters, (place, self._arrivals, turn))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._release()  # acquired and cancelled at the same time: hand it on
-            raise
+        await wait_for_turn(turn, self._release)
 
     def _release(self) -> None:
         while self._waiters:

@@ -25,7 +25,7 @@ from sqlalchemy import make_url
 
 from longline.config.settings import SERVICES_FILE, Settings, home_error
 from longline.core.errors import BadFile, HomeUnwritable, MissingExtra
-from longline.core.files import make_private_folder, private_opener
+from longline.core.files import make_private_folder, private_opener, replacing
 from longline.core.redaction import redact_url
 from longline.core.sqlite_files import undecodable_is_damage
 from longline.services.errors import ServicesBusy, StartFailed, StopFailed
@@ -134,16 +134,12 @@ class StateFile:
             HomeUnwritable: there is no permission.
             StoreFull: the disk is full.
         """
-        new = self.path.with_name(f".{SERVICES_FILE}.new")
         try:
-            with open_private(new) as file:
+            with replacing(self.path) as draft, open_private(draft) as file:
                 file.write(_STATE.dump_json(state, indent=2) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
-            new.replace(self.path)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                new.unlink()
             raise home_error(self.path, error) from error
 
     def add(self, entry: ProcessEntry) -> None:

@@ -249,14 +249,11 @@ class _CommandSource(RecordSource):
             command = shlex.join(self._argv)
             raise BadSource(manifest.name, f"`{command}` cannot be started: {problem}")
 
-    async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
+    def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
         """Yield an item for each line; invalid lines are quarantined."""
-        stream = self._items_of_lines(visit)
-        if not self.manifest.may_be_empty:
-            stream = fail_if_empty(stream, self.name, "the command printed nothing")
-        async with aclosing(stream) as found:
-            async for one in found:
-                yield one
+        stream, may_be_empty = self._items_of_lines(visit), self.manifest.may_be_empty
+        advice = "the command printed nothing"
+        return fail_if_empty(stream, self.name, advice, may_be_empty=may_be_empty)
 
     async def _items_of_lines(self, visit: Visit) -> Discovered:
         manifest = self.manifest

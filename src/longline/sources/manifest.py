@@ -283,13 +283,15 @@ def options_model(parameters: Mapping[str, Parameter]) -> type[Options]:
     return model
 
 
-async def fail_if_empty(found: Discovered, source: str, advice: str) -> Discovered:
+async def fail_if_empty(
+    found: Discovered, source: str, advice: str, *, may_be_empty: bool
+) -> Discovered:
     """Yield what discovery finds; raise DiscoveryFailed with the advice if there is no item."""
     is_empty = True
     async with aclosing(found) as stream:
         async for one in stream:
             is_empty = is_empty and isinstance(one, Cursor)
             yield one
-    if is_empty:
+    if is_empty and not may_be_empty:
         problem = f"no items were found: {advice}, or write may_be_empty: true"
         raise DiscoveryFailed(source, problem)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from longline.core.clock import Clock
-from longline.core.errors import CircuitOpen, FailureKind, StoreError, bad_status
+from longline.core.errors import CircuitOpen, FailureKind, bad_status
 from longline.core.model import Usage
 from longline.http.messages import FIRST_ERROR, Middleware, Page, Request
 from longline.limits.breaker import CircuitBreaker, Health, Phase, health_of
@@ -34,9 +33,7 @@ class BreakerMiddleware(Middleware):
         try:
             page = await self._inner(request, usage)
         except asyncio.CancelledError as error:
-            # The cancellation goes through even when the backend is not reachable.
-            with contextlib.suppress(StoreError):
-                await self._breaker.record(domain, error)
+            await self._breaker.record(domain, error)
             raise
         except Exception as error:
             await self._record(request, usage, error)

@@ -17,6 +17,14 @@ def is_request_logged() -> bool:
     return _LOG.isEnabledFor(logging.INFO)
 
 
+async def result_of(chain: Middleware, request: Request, usage: Usage) -> Page | FetchError:
+    """Return the response to a request, or the error in place of one."""
+    try:
+        return await chain(request, usage)
+    except FetchError as error:
+        return error
+
+
 class RequestLogMiddleware(Middleware):
     """Logs each attempt, redirect and robots.txt; secrets are added further in and never seen."""
 
@@ -26,11 +34,7 @@ class RequestLogMiddleware(Middleware):
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
         started, waited = self._clock.now(), usage.waited
-        result: Page | FetchError
-        try:
-            result = await self._inner(request, usage)
-        except FetchError as error:
-            result = error
+        result = await result_of(self._inner, request, usage)
         page = result if isinstance(result, Page) else None
         _LOG.info(
             "%s %s",

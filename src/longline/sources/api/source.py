@@ -373,8 +373,8 @@ class ApiSource(Source):
                 may_be_empty = may_be_empty or is_later
             progress = self._discovery.start(since, visit.clock.now())
         stream = self._discovery.run(visit, progress)
-        if not may_be_empty:
-            stream = fail_if_empty(stream, self.name, "check records and query")
+        advice = "check records and query"
+        stream = fail_if_empty(stream, self.name, advice, may_be_empty=may_be_empty)
         async with aclosing(stream) as found:
             async for one in found:
                 yield one

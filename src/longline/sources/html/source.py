@@ -444,9 +444,8 @@ class HtmlSource(Source):
             stream = discover_sitemaps(visit, manifest, self._finder, parameters)
         else:
             stream = IndexDiscovery(visit, manifest, self._finder, parameters).run()
-        if visit.cursor or manifest.may_be_empty:
-            return stream
-        return fail_if_empty(stream, self.name, "check items")
+        may_be_empty = manifest.may_be_empty or bool(visit.cursor)
+        return fail_if_empty(stream, self.name, "check items", may_be_empty=may_be_empty)
 
     @layer()
     async def page(self, visit: Visit) -> Mapping[str, Any]:
