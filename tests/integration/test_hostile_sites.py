@@ -43,7 +43,7 @@ async def collected(home: Path, clock: VirtualClock, site: HostileSite) -> JobRe
 
 
 def span(site: HostileSite) -> float:
-    return site.moments[-1] - site.moments[0]
+    return site.times[-1] - site.times[0]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Which addresses misbehave, how, and for how long: decided by the seed, then forgotten."""
+"""Seeded faults: which URLs fail, how, and for how many requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MOST = 2  # a client that tries three times always gets through
 
 
 class FaultPlan:
-    """Tells for each request whether and how it goes wrong.
+    """Decides for each request whether and how it fails.
 
     A share of all addresses is faulty; such an address fails on its first one or two requests,
     each time in the same way, and is sound ever after.
@@ -48,7 +48,7 @@ class FaultPlan:
         self._left: dict[str, int] = {}
 
     def next(self, address: str, *, is_html: bool = False) -> Fault | None:
-        """Return what goes wrong with this request, if anything, and count it."""
+        """Return the fault of this request, if any, and count it."""
         fault = self.fault_of(address, is_html=is_html)
         if fault is None:
             return None
@@ -59,13 +59,13 @@ class FaultPlan:
         return fault
 
     def fault_of(self, address: str, *, is_html: bool = False) -> Fault | None:
-        """Return how this address misbehaves at first; None when it never does."""
+        """Return the fault of this URL; None when it has none."""
         if chance(self._seed, "faulty", address) >= self._share:
             return None
         return Picks(draw(self._seed, "fault", address)).of(_HTML_LOT if is_html else _LOT)
 
     def length_of(self, address: str) -> int:
-        """Return how many requests a faulty address spoils."""
+        """Return how many requests to a faulty URL fail."""
         return 1 + Picks(draw(self._seed, "failures", address)).below(_MOST)
 
 
@@ -92,7 +92,7 @@ def status_under(fault: Fault, answer: web.Response) -> int | None:
 async def spoil(
     fault: Fault, request: web.Request, answer: web.Response, clock: Clock
 ) -> web.StreamResponse:
-    """Send or return the answer with this fault in it."""
+    """Send or return the response with this fault."""
     if fault in _STATUSES:
         status, text = _STATUSES[fault]
         return web.Response(
@@ -105,11 +105,11 @@ async def spoil(
     if fault is Fault.DRIP:
         return await _drip(request, answer, clock)
     _hang_up(request)
-    return answer  # nobody is left to read it
+    return answer  # the client is gone
 
 
 def _in_wrong_charset(request: web.Request, answer: web.Response) -> web.Response:
-    # The header lies or is silent; the page itself tells the truth, as such sites mostly do.
+    # The header lies or is silent; the declaration in the page is correct, as on most such sites.
     page = (answer.text or "").replace('<meta charset="utf-8">', '<meta charset="windows-1251">')
     lies = len(request.path) % 2 == 0
     return web.Response(

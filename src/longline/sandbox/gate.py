@@ -1,4 +1,4 @@
-"""What every request passes on its way to the site: the count, the limit, the wait, the fault."""
+"""The middleware of the practice web: counters, rate limit, latency and faults."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Gate:
-    """Limits, delays and spoils requests, and counts them all.
+    """Limits and delays requests, injects faults, and counts them all.
 
     The bookkeeping pages pass free. YouTube is another site: it is counted apart, has no limit
     and fails in ways of its own.
@@ -87,7 +87,7 @@ class Gate:
 
 
 def validated(request: web.Request, answer: web.Response) -> web.Response:
-    """Give a good answer an ETag; it becomes 304 when the client has just that."""
+    """Add an ETag to a successful response; it becomes 304 when the client has it."""
     if answer.status != _OK or not isinstance(answer.body, bytes):
         return answer
     tag = f'"{hashlib.sha256(answer.body).hexdigest()[:16]}"'
@@ -100,5 +100,5 @@ def validated(request: web.Request, answer: web.Response) -> web.Response:
 async def _sound_answer(request: web.Request, handler: Handler) -> web.Response:
     try:
         return cast("web.Response", await handler(request))
-    except web.HTTPException as error:  # an address that nobody answers at
+    except web.HTTPException as error:  # an unknown URL
         return reply({"error": error.reason}, status=error.status)

@@ -1,4 +1,4 @@
-"""Sites that misbehave: banning, failing, dripping, challenging, circling, bombing; one healthy."""
+"""Hostile sites: bans, outages, slow bodies, challenges, redirect loops, gzip bombs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Temper(StrEnum):
-    """What a site is like."""
+    """The behaviour of a site."""
 
     HEALTHY = "healthy"
     BANNING = "banning"
@@ -48,9 +48,9 @@ class HostileSite(PracticeServer):
         super().__init__()
         self.temper = temper
         self.hits: Counter[int] = Counter()
-        """Answers by status; those never ended are counted when they begin."""
-        self.moments: list[float] = []
-        """When each item was asked for."""
+        """Responses by status; one that never ends is counted when it begins."""
+        self.times: list[float] = []
+        """The time of each request."""
         self._clock = clock or SystemClock()
         self._opened = self._clock.now()
         self._bomb_bytes = bomb_bytes
@@ -65,9 +65,9 @@ class HostileSite(PracticeServer):
         self._opened = self._clock.now()
 
     def reopen(self) -> None:
-        """Begin the outage of a failing site, and the count of a banning one, anew."""
+        """Restart the outage of a failing site and the count of a banning one."""
         self._opened = self._clock.now()
-        self.moments.clear()
+        self.times.clear()
 
     def _application(self) -> web.Application:
         application = web.Application()
@@ -76,7 +76,7 @@ class HostileSite(PracticeServer):
         return application
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        self.moments.append(self._clock.now())
+        self.times.append(self._clock.now())
         answer = getattr(self, f"_{self.temper.value}")
         return self._counted(await answer(request))
 
@@ -88,7 +88,7 @@ class HostileSite(PracticeServer):
         return _page(f"<h1>Thing {request.match_info['number']}</h1><p>All is well.</p>")
 
     async def _banning(self, request: web.Request) -> web.StreamResponse:
-        if len(self.moments) <= _BAN_AFTER:
+        if len(self.times) <= _BAN_AFTER:
             return await self._healthy(request)
         text = "<h1>Access denied</h1><p>Your address has been blocked for too many requests.</p>"
         return _page(text, title="Access denied", status=403)
@@ -127,7 +127,7 @@ class HostileSite(PracticeServer):
 
 
 def packed_zeros(size_bytes: int) -> bytes:
-    """Return so many zeros as gzip, a thousandth of their size."""
+    """Return this many zeros as gzip, a thousandth of their size."""
     zeros = bytes(min(_BLOCK, size_bytes))
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     pieces = [packer.compress(zeros) for _ in range(max(1, size_bytes // len(zeros)))]

@@ -1,4 +1,4 @@
-"""What the stand-in for a language model says: JSON of the shape that is wanted, from a seed."""
+"""A practice language model: seeded answers in JSON that match the schema."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ _LOT = tuple(fault for fault in ModelFault if fault is not ModelFault.NO_MODEL)
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """What the stand-in is like.
+    """Options of the practice model.
 
     `faults` is the share of texts whose first question or two go wrong. `slow` and `latency` are
     seconds, `retry_after` what a 429 asks for. With a `key`, others are refused.
@@ -140,7 +140,7 @@ class ModelOptions:
 
 @dataclass(slots=True)
 class ModelTally:
-    """What it was asked and what it said, by text; what nobody was there to hear is not said."""
+    """Questions and delivered answers, counted by text."""
 
     asked: Counter[str] = field(default_factory=Counter)
     answered: Counter[str] = field(default_factory=Counter)
@@ -148,7 +148,7 @@ class ModelTally:
     conversations: list[list[dict[str, str]]] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the figures as JSON knows them."""
+        """Return the counters for JSON."""
         return {
             "asked": dict(self.asked),
             "answered": dict(self.answered),
@@ -157,7 +157,7 @@ class ModelTally:
 
 
 class LanguageModel(PracticeServer):
-    """Answers every question with JSON that fits its schema, unless a fault is on order.
+    """Answers every question with JSON that matches its schema, unless a fault is requested.
 
     `script` holds faults for the next questions, None for a sound answer; when it is empty, the
     seed decides. `spoils` names texts that always go wrong.
@@ -195,10 +195,10 @@ class LanguageModel(PracticeServer):
         return application
 
     def die(self, seconds: float) -> None:
-        """Hang up on everybody for so long."""
+        """Drop all connections for this many seconds."""
         self._dead_until = self._clock.now() + seconds
 
-    # ------------------------------------------------------------ what stands at which address
+    # ------------------------------------------------------------ routes
 
     async def _root(self, request: web.Request) -> web.StreamResponse:
         return self._hang_up(request) or web.Response(text="Ollama is running")
@@ -342,5 +342,5 @@ class _Asked:
     def error(
         self, status: int, message: str, headers: dict[str, str] | None = None
     ) -> web.Response:
-        told: Any = message if self.is_own else {"message": message, "type": "practice"}
-        return reply({"error": told}, status=status, headers=headers)
+        error: Any = message if self.is_own else {"message": message, "type": "practice"}
+        return reply({"error": error}, status=status, headers=headers)

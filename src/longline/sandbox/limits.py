@@ -1,10 +1,10 @@
-"""How many requests the practice web takes from each client: an exact token bucket."""
+"""The rate limit of the practice web per client: an exact token bucket."""
 
 from __future__ import annotations
 
 
 class TokenBucket:
-    """Starts full, is refilled all the time, and never grants a token it does not have."""
+    """A token bucket that starts full and is refilled continuously."""
 
     def __init__(self, rate: float, burst: int, now: float) -> None:
         self._rate = rate
@@ -29,7 +29,7 @@ class TokenBucket:
 
 
 class Limits:
-    """A bucket for each client; `rate` is in requests a second, None lets everything pass."""
+    """A bucket for each client; `rate` is in requests per second, None is unlimited."""
 
     def __init__(self, rate: float | None, burst: int) -> None:
         self._rate = rate
@@ -37,7 +37,7 @@ class Limits:
         self._buckets: dict[str, TokenBucket] = {}
 
     def take(self, client: str, now: float) -> float:
-        """Let one request of this client pass and return 0, or return how long it must wait."""
+        """Admit one request of this client and return 0, or return its wait in seconds."""
         if self._rate is None:
             return 0.0
         bucket = self._buckets.get(client)

@@ -1,4 +1,4 @@
-"""Seeded choices: the same seed and subject always give the same answer, in any order."""
+"""Seeded choices: the same seed and subject always give the same result, in any order."""
 
 from __future__ import annotations
 

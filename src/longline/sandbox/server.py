@@ -12,7 +12,7 @@ _LAST_WORDS = 0.1
 
 
 class PracticeServer:
-    """An HTTP server for the time of an `async with`; port 0 takes a free one."""
+    """An HTTP server that runs during an `async with`; port 0 takes a free one."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         self._host = host
@@ -43,7 +43,7 @@ class PracticeServer:
         self._port = runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Close every connection and stop listening; answers under way are cut off."""
+        """Close every connection and stop listening; responses in flight are cut off."""
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None

@@ -1,4 +1,4 @@
-"""What the practice web saw: the other side of a client's own figures."""
+"""Counters of the requests that the practice web received."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Tally:
         self.hits[path] += 1
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the figures as JSON knows them."""
+        """Return the counters for JSON."""
         return {
             "requests": self.requests,
             "rate_limited": self.rate_limited,

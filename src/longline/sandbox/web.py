@@ -1,4 +1,4 @@
-"""The practice web: a real HTTP server with a catalogue, limits and faults of our choosing."""
+"""The practice web: a real HTTP server with a catalogue, rate limits and seeded faults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _require(option: str, holds: bool, problem: str) -> None:  # noqa: FBT001  #
 
 @dataclass(frozen=True, slots=True)
 class WebOptions:
-    """What the practice web is like.
+    """Options of the practice web.
 
     Args:
         items: how many templates there are; ignored with a corpus.
@@ -48,7 +48,7 @@ class WebOptions:
         validators: whether answers have an ETag, and are 304 for who knows it already.
 
     Raises:
-        BadOption: a figure is out of bounds.
+        BadOption: a number is out of range.
     """
 
     items: int = 500
@@ -75,7 +75,7 @@ class WebOptions:
 
 
 class PracticeWeb(PracticeServer):
-    """A web site of our own to try things on; port 0 takes a free one.
+    """A local web site for trials and tests; port 0 takes a free one.
 
     Raises:
         BadFile: the corpus cannot be read.
@@ -107,17 +107,17 @@ class PracticeWeb(PracticeServer):
 
     @property
     def site_url(self) -> str:
-        """The address that pages and sitemaps lie below."""
+        """The base URL of pages and sitemaps."""
         return self.url
 
     @property
     def api_url(self) -> str:
-        """The address that the template API lies below."""
+        """The base URL of the template API."""
         return f"{self.url}/api"
 
     @property
     def youtube_url(self) -> str:
-        """The address that stands in for https://www.youtube.com."""
+        """The URL to use in place of https://www.youtube.com."""
         return f"{self.url}{YOUTUBE_PREFIX}"
 
     def _shelf(self) -> Shelf:

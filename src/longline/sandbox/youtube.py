@@ -1,4 +1,4 @@
-"""A stand-in for the three addresses of YouTube that a transcript is read from."""
+"""A substitute for the three YouTube URLs that transcripts are read from."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from longline.sandbox.templates import words
 
 PREFIX = "/youtube"
 _KEY = "practice-key-0123456789"
-# A transcript client follows this address as it is; whoever sends it here rewrites the host.
+# A transcript client follows this address as it is; the caller rewrites the host.
 _TRACK = "https://www.youtube.com/api/timedtext?v={video}&lang={language}"
 _LANGUAGES = {"en": "English", "de": "German", "bg": "Bulgarian"}
 
 
 class VideoOutcome(StrEnum):
-    """What becomes of a request for the transcript of a video."""
+    """The result of a request for the transcript of a video."""
 
     OK = "ok"
     GENERATED = "generated"
@@ -69,7 +69,7 @@ _PLAYABILITY = {
 
 
 def outcome_of(video: str) -> VideoOutcome:
-    """Return what always happens to this video, whatever the seed of the web."""
+    """Return the outcome of this video, which does not depend on the seed."""
     return _ON_REQUEST.get(video) or Picks(draw(0, "video", video)).of(_LOT)
 
 
@@ -80,7 +80,7 @@ def find_video(outcome: VideoOutcome) -> str:
 
 
 class YouTube:
-    """Answers as www.youtube.com does to a transcript client, below `/youtube`."""
+    """Responds to a transcript client like www.youtube.com, below `/youtube`."""
 
     def routes(self) -> list[web.RouteDef]:
         """Return the addresses and who answers there."""

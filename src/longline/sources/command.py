@@ -35,7 +35,7 @@ class CommandManifest(Manifest):
 
     manifest: Literal["command"] = "command"
     command: tuple[str, ...] = Field(min_length=1)
-    """The program and its arguments as a list; `{name}` stands for a parameter."""
+    """The program and its arguments as a list; `{name}` is replaced by a parameter."""
     key: JsonPath | None = None
     """What identifies a record across runs; default: `id`, `key` or `url`."""
     fields: dict[str, JsonPath] = Field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Little sites to practise on, each with a truth to compare with what was collected."""
+"""Small practice sites, each with the records that should be collected."""
 
 from longline.sandbox.sites.base import PracticeSite, Truth
 from longline.sandbox.sites.collection import Sites

@@ -21,7 +21,7 @@ Make = Callable[[int, Picks], dict[str, Any]]
 
 
 def make_rows(seed: int, subject: str, count: int, make: Make) -> Rows:
-    """Return so many records, numbered from 1."""
+    """Return this many records, numbered from 1."""
     return [
         {"id": number, **make(number, Picks(draw(seed, subject, number)))}
         for number in range(1, count + 1)
@@ -51,7 +51,7 @@ def reading(number: int, picks: Picks) -> dict[str, Any]:
 
 
 def invoice(number: int, picks: Picks) -> dict[str, Any]:
-    """Return an invoice; amounts are texts, as many an API has them."""
+    """Return an invoice; amounts are texts, as in many APIs."""
     return {"number": f"R-{number:04d}", "amount": f"{picks.below(90000) / 100:.2f}"}
 
 
@@ -61,14 +61,14 @@ def part(number: int, picks: Picks) -> dict[str, Any]:
 
 
 def customer(number: int, picks: Picks) -> dict[str, Any]:
-    """Return a customer; the orders are asked for apart."""
+    """Return a customer; the orders are requested separately."""
     return {"name": person(picks), "city": picks.of(words.PLACES), "orders": (number * 7) % 4}
 
 
 def change(_number: int, picks: Picks) -> dict[str, Any]:
-    """Return something that was changed at a known moment."""
-    moment = _BEGAN + timedelta(hours=picks.below(_HOURS), seconds=picks.below(3600))
-    return {"title": picks.of(words.BEGINNINGS), "updated_at": written(moment)}
+    """Return a record that was changed at a known time."""
+    time = _BEGAN + timedelta(hours=picks.below(_HOURS), seconds=picks.below(3600))
+    return {"title": picks.of(words.BEGINNINGS), "updated_at": written(time)}
 
 
 def person(picks: Picks) -> str:
@@ -76,16 +76,16 @@ def person(picks: Picks) -> str:
     return f"{picks.of(FIRST_NAMES)} {picks.of(LAST_NAMES)}"
 
 
-def written(moment: datetime) -> str:
-    """Return a moment as the API writes it."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+def written(time: datetime) -> str:
+    """Return a time as the API writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 # ---------------- Customers, their orders and the lines of each: parents and children of the
 
 _CUSTOMERS = 9
 _CLOSED = 5
-"""The customer who is listed, and whose orders answer 404."""
+"""The customer who is listed, and whose orders return 404."""
 
 
 class Orders:

@@ -1,4 +1,4 @@
-"""A site that is empty without JavaScript: a script fetches JSON and draws the items."""
+"""A site that is empty without JavaScript: a script fetches JSON and renders the items."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _STYLE = "<style>.card{min-height:80px}</style>"
 
 
 class App(PracticeSite):
-    """Two hundred cards: all drawn, more at a click, page by page, by scrolling, or one alone."""
+    """Two hundred cards: all rendered, with load-more, page by page, by scrolling, or one each."""
 
     name: ClassVar[str] = "app"
     path: ClassVar[str] = "/app/"

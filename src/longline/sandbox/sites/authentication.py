@@ -1,4 +1,4 @@
-"""Who may read the practice API: five ways to prove it, with secrets that everybody may know."""
+"""Authentication of the practice API: five kinds, with public secrets."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ USER, PASSWORD = "angler", "practice"
 CLIENT, CLIENT_SECRET = "practice-client", "practice-secret"
 _LIFETIME = 600  # seconds
 _USES = 3
-"""After so many requests a token is withdrawn, well before it ends."""
+"""A token is revoked after this many requests, before it expires."""
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 Check = Callable[[web.Request], bool]
 
 
 def behind(check: Check, handler: Handler) -> Handler:
-    """Return a handler that answers 401 to whom the check does not know."""
+    """Return a handler that returns 401 if the check fails."""
 
     async def answer(request: web.Request) -> web.Response:
         return await handler(request) if check(request) else _stranger()
@@ -34,41 +34,41 @@ def behind(check: Check, handler: Handler) -> Handler:
 
 
 def has_token(request: web.Request) -> bool:
-    """Know the fixed bearer token."""
+    """Check the fixed bearer token."""
     return _bearer(request) == TOKEN
 
 
 def has_key(request: web.Request) -> bool:
-    """Know the key in its header."""
+    """Check the key in its header."""
     return request.headers.get("x-api-key") == KEY
 
 
 def has_key_in_query(request: web.Request) -> bool:
-    """Know the key in the address."""
+    """Check the key in the query."""
     return request.query.get("api_key") == KEY
 
 
 def has_password(request: web.Request) -> bool:
-    """Know the user and the password of basic authentication."""
+    """Check the user and the password of basic authentication."""
     return _basic(request) == f"{USER}:{PASSWORD}"
 
 
 class TokenOffice:
-    """Gives out tokens for client credentials; each ends after a while, or a few uses."""
+    """Issues tokens for client credentials; each expires after a time or a few uses."""
 
     def __init__(self, seed: int, clock: Clock) -> None:
         self._seed = seed
         self._clock = clock
         self._tokens: dict[str, tuple[float, int]] = {}
         self.given = 0
-        """How many tokens were given out."""
+        """The number of issued tokens."""
 
     async def give(self, request: web.Request) -> web.Response:
-        """Answer a request for a token (RFC 6749, section 4.4)."""
+        """Respond to a request for a token (RFC 6749, section 4.4)."""
         form = await request.post()
         in_body = f"{form.get('client_id')!s}:{form.get('client_secret')!s}"
-        told = _basic(request) or in_body
-        if told != f"{CLIENT}:{CLIENT_SECRET}":
+        credentials = _basic(request) or in_body
+        if credentials != f"{CLIENT}:{CLIENT_SECRET}":
             return reply({"error": "invalid_client"}, status=401)
         if form.get("grant_type") != "client_credentials":
             return reply({"error": "unsupported_grant_type"}, status=400)
@@ -78,7 +78,7 @@ class TokenOffice:
         return reply({"access_token": token, "token_type": "Bearer", "expires_in": _LIFETIME})
 
     def behind(self, handler: Handler) -> Handler:
-        """Return a handler that answers those alone who bring a token of this office."""
+        """Return a handler that requires a token issued here."""
 
         async def answer(request: web.Request) -> web.Response:
             token = _bearer(request)

@@ -1,4 +1,4 @@
-"""What the little practice sites have in common: who they are, where they answer, their truth."""
+"""The interface of the small practice sites: routes, start URL and expected records."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from aiohttp import web
 
 Rows = list[dict[str, Any]]
 Truth = dict[str, Rows]
-"""What a site holds, by kind of record: what a perfect collector brings home."""
+"""The expected records of a site, by kind."""
 
 
 class PracticeSite(Protocol):
-    """A small site with contents that depend on the seed alone."""
+    """A small site whose content depends only on the seed."""
 
     name: ClassVar[str]
     path: ClassVar[str]
-    """Where a reader or a collector begins."""
+    """The path of the start page."""
     about: ClassVar[str]
-    """One line on what there is to practise."""
+    """One line about what the site is for."""
 
     def routes(self) -> list[web.RouteDef]:
         """Return the addresses and who answers there."""
 
     def truth(self) -> Truth:
-        """Return everything the site holds, as it should be collected."""
+        """Return all records of the site as they should be collected."""
 
 
 def document(title: str, inside: str, *, lang: str = "en", head: str = "") -> web.Response:
@@ -38,7 +38,7 @@ def document(title: str, inside: str, *, lang: str = "en", head: str = "") -> we
 
 
 def missing() -> web.Response:
-    """Return what a site says to an address it does not know."""
+    """Return the response to an unknown URL."""
     return web.Response(status=404, text="<h1>Not found</h1>", content_type="text/html")
 
 
@@ -48,6 +48,6 @@ def moved(address: str) -> web.Response:
 
 
 def number(request: web.Request, name: str, default: int) -> int:
-    """Return a whole number from the query; the default when there is none."""
+    """Return an integer from the query, or the default."""
     text = request.query.get(name, "")
     return int(text) if text.isdecimal() else default

@@ -1,4 +1,4 @@
-"""All the little sites of one practice web, by name."""
+"""All small sites of one practice web, by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from longline.sandbox.templates.routes import reply
 
 
 class Sites:
-    """The little sites beside the catalogue. `site` tells the address they are served at."""
+    """The small sites next to the catalogue; `site` returns their base URL."""
 
     def __init__(self, seed: int, clock: Clock, *, site: Callable[[], str]) -> None:
         self.quotes = Quotes(seed)
@@ -44,7 +44,7 @@ class Sites:
         yield from (self.listings, *self.listings.sites)
 
     def routes(self, prefix: str) -> list[web.RouteDef]:
-        """Return the addresses of all of them, and below `prefix` a list of them."""
+        """Return the routes of all sites, and a list of the sites below `prefix`."""
         return [
             *(route for one in self for route in one.routes()),
             web.get(f"{prefix}sites", self._list),

@@ -1,4 +1,4 @@
-"""Addresses of the practice API that are difficult, each in its own way and always the same."""
+"""Difficult URLs of the practice API; each always behaves the same way."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from longline.sandbox.sites.base import Rows
 from longline.sandbox.templates.routes import reply
 
 _COUNT = 24
-_PAUSE = 5  # seconds that somebody busy asks for
+_PAUSE = 5  # seconds in Retry-After
 
 
 class Mood(StrEnum):
-    """How one errand answers."""
+    """The behaviour of one errand."""
 
     FINE = "fine"
     FLAKY = "flaky"
@@ -56,7 +56,7 @@ class Errands:
         ]
 
     def rows(self) -> Rows:
-        """Return what can be read, which is not all that is listed."""
+        """Return the records that can be read, which are not all that are listed."""
         lost = {Mood.GONE, Mood.WITHDRAWN, Mood.CORRUPT}
         return [row for row in self._rows if mood_of(row["id"]) not in lost]
 
@@ -76,7 +76,7 @@ class Errands:
 
 
 def mood_of(errand: int) -> Mood:
-    """Return how this errand answers."""
+    """Return the behaviour of this errand."""
     return _MOODS[errand % len(_MOODS)]
 
 

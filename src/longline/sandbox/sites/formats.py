@@ -1,4 +1,4 @@
-"""Amounts and dates as people write them, in a few languages."""
+"""Amounts and dates as written in several languages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DATES = {
     "fr": "{day} {month} {year}",
     "bg": "{day} {month} {year} г.",  # noqa: RUF001  # Bulgarian
 }
-# What stands between thousands, and before the cents.
+# The thousands separator and the decimal mark.
 _SIGNS = {"en": (",", "."), "de": (".", ","), "fr": ("\N{NO-BREAK SPACE}", ","), "bg": (" ", ",")}
 _MONEY = {"en": "€{0}", "de": "{0} €", "fr": "{0}\N{NO-BREAK SPACE}€", "bg": "{0} лв."}
 

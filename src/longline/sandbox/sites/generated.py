@@ -1,4 +1,4 @@
-"""How a generated site looks: language, markup, class names and pagination, all from a number."""
+"""Generated sites: language, markup, class names and pagination depend on a number."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LANGUAGES = ("en", "de", "fr", "bg")
 
 
 class Frame(StrEnum):
-    """What a list, and the facts on a detail page, are built of."""
+    """The markup of a list, and of the facts on a detail page."""
 
     LIST = "list"
     TABLE = "table"
@@ -37,12 +37,12 @@ class Frame(StrEnum):
 
 
 class Pager(StrEnum):
-    """How a list goes on."""
+    """The pagination of a list."""
 
     NEXT = "next"
-    """A link that says so."""
+    """A link with a word such as "next"."""
     REL = "rel"
-    """A link with rel=next and only a sign to read."""
+    """A link with rel=next and only a symbol as text."""
     NUMBERS = "numbers"
     """Numbered pages in the query."""
     PATHS = "paths"
@@ -109,11 +109,11 @@ class Generated(PracticeSite):
         ]
 
     def truth(self, site: int = 1) -> Truth:
-        """Return what the site with this number holds."""
+        """Return the records of the site with this number."""
         return {"entries": list(_entries(site))}
 
     def look(self, site: int) -> Look:
-        """Return how the site with this number looks."""
+        """Return the look of the site with this number."""
         return Look.of(site)
 
     async def _list(self, request: web.Request) -> web.Response:

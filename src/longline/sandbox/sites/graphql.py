@@ -1,4 +1,4 @@
-"""As much of GraphQL as the practice site needs: which fields a query selects."""
+"""The part of GraphQL that the practice site needs: which fields a query selects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PIECE = re.compile(r"#[^\n]*|\([^()]*\)|[{}]|[A-Za-z_$][A-Za-z0-9_]*")
 
 
 class BadQuery(Exception):
-    """A query that cannot be answered; the message goes to who asked."""
+    """A query that cannot be answered; the message is returned to the client."""
 
 
 def parse_query(text: str) -> Selection:
@@ -75,11 +75,11 @@ def _fields(pieces: Iterator[str]) -> Selection:
 
 _ALBUMS, _MOST = 45, 20
 _STUMBLE = 21
-"""The first request for what follows this album is told to try again."""
+"""The first request for the page after this album gets an error that asks for a retry."""
 
 
 class GraphQL(PracticeSite):
-    """`albums(first, after)` over POST. What is asked for is what is answered."""
+    """`albums(first, after)` over POST; only selected fields are returned."""
 
     name: ClassVar[str] = "graphql"
     path: ClassVar[str] = "/graphql"

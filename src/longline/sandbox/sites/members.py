@@ -14,12 +14,12 @@ from longline.sandbox.sites.base import PracticeSite, Truth, document, missing, 
 USER, PASSWORD = "angler", "practice"  # of a site that holds nothing secret
 _NOTES, _A_PAGE = 24, 6
 _SESSION_PAGES = 20
-"""A session ends after so many pages: a collector has to log in again."""
+"""A session ends after this many pages: a collector has to log in again."""
 _LOGIN = "/members/login"
 
 
 class Members(PracticeSite):
-    """A logbook that only members read; who is not logged in is sent to the form."""
+    """A logbook for members; other clients are redirected to the form."""
 
     name: ClassVar[str] = "members"
     path: ClassVar[str] = "/members/"
@@ -31,7 +31,7 @@ class Members(PracticeSite):
         self._tokens: set[str] = set()
         self._left: dict[str, int] = {}
         self.logins = 0
-        """How often somebody logged in."""
+        """The number of logins."""
 
     def routes(self) -> list[web.RouteDef]:
         return [

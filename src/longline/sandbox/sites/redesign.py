@@ -1,4 +1,4 @@
-"""An auction house that is redesigned while it is read: after so many pages, its markup changes.
+"""An auction house that is redesigned during a run: its markup changes after some pages.
 
 Below `/redesign/100/` the hundred-and-first lot that is asked for, and all after it, look new;
 below `/redesign/never/` they stay as they are. The contents are the same in both.
@@ -25,7 +25,7 @@ _SIGNED = 0.5
 
 
 class Redesign(PracticeSite):
-    """Two hundred lots on eight pages; what is always, often, seldom there varies as in life."""
+    """Two hundred lots on eight pages; some fields are always, often or rarely present."""
 
     name: ClassVar[str] = "redesign"
     path: ClassVar[str] = "/redesign/100/"
@@ -96,7 +96,7 @@ def _old_look(lot: dict[str, Any]) -> str:
 
 
 def _new_look(lot: dict[str, Any]) -> str:
-    """Return the page as it is now: the estimate moved, the text opens elsewhere."""
+    """Return the page after the redesign: the estimate and the text have moved."""
     made = written_date(date.fromisoformat(lot["made"]), "en")
     amount = "" if lot["estimate"] is None else written_money(round(lot["estimate"] * 100), "en")
     return (

@@ -20,7 +20,7 @@ _A_PAGE, _MOST = 10, 25
 
 
 class Rest(PracticeSite):
-    """Collections below `/rest/`, each behind a door of its own and cut in a way of its own."""
+    """Collections below `/rest/`, each with its own authentication and pagination."""
 
     name: ClassVar[str] = "rest"
     path: ClassVar[str] = "/rest/"
@@ -42,7 +42,7 @@ class Rest(PracticeSite):
         self._errands = Errands(seed)
         self.office = authentication.TokenOffice(seed, clock)
         self.sinces: list[str | None] = []
-        """From when on changes were asked for, one a request."""
+        """The `since` of each request for changes."""
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -78,7 +78,7 @@ class Rest(PracticeSite):
         }
 
     def change(self, *ids: int) -> None:
-        """Change these rows of `/rest/changes` at this moment."""
+        """Change these rows of `/rest/changes` at this time."""
         now = api_records.written(datetime.fromtimestamp(self._clock.now(), UTC))
         for row in self._changes:
             if row["id"] in ids:

@@ -1,4 +1,4 @@
-"""What the practice shop sells: the facts, before they become pages."""
+"""The practice shop and its products."""
 
 from __future__ import annotations
 
@@ -179,5 +179,5 @@ def _product_page(row: dict[str, Any], language: str) -> str:
 
 
 def _script(value: Any) -> str:
-    # A script ends at the first </, wherever it stands.
+    # A script ends at the first </, wherever it is.
     return orjson.dumps(value).decode().replace("</", "<\\/")

@@ -1,4 +1,4 @@
-"""The words that the little sites are made of; all of them are ours."""
+"""The made-up texts of the small sites."""
 
 from __future__ import annotations
 

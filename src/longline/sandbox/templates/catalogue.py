@@ -1,4 +1,4 @@
-"""What the practice web has, and at which of its addresses each template can be had."""
+"""The catalogue of the practice web: its templates, and where each is available."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class Catalogue:
 
     @property
     def missing(self) -> frozenset[int]:
-        """The ids that answer 404 at every address."""
+        """The ids that return 404 at every URL."""
         return self._missing
 
     @property
     def obtainable(self) -> tuple[int, ...]:
-        """The ids that can be had in one form or another, smallest first."""
+        """The ids that are available in some form, smallest first."""
         return tuple(number for number in self.ids if number not in self._missing)
 
     def title(self, template: int) -> str:
@@ -80,7 +80,7 @@ class Catalogue:
         return self._template(template)
 
     def has(self, template: int, form: Form) -> bool:
-        """Tell whether this form of a template can be had."""
+        """Return whether this form of a template is available."""
         if template in self._missing or template not in self:
             return False
         return form not in self.gaps(template)

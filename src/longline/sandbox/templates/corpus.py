@@ -1,4 +1,4 @@
-"""Real templates out of a file, instead of generated ones."""
+"""Real templates from a file instead of generated ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIELDS: tuple[tuple[str, type], ...] = (
 
 
 class CorpusShelf(Shelf):
-    """The templates of a `.jsonl` or `.jsonl.gz` file, a JSON object a line.
+    """The templates of a `.jsonl` or `.jsonl.gz` file, one JSON object per line.
 
     A line has `id`, `name`, `workflow` and `detail`. Fields that were cut from such a file (the
     author's bio and picture, the icons of nodes, prices) are absent from the answers as well:
@@ -118,9 +118,9 @@ def _names(entries: Any) -> Iterator[str]:
             yield entry["name"]
 
 
-def _seconds(moment: Any) -> float:
+def _seconds(value: Any) -> float:
     try:
-        return datetime.fromisoformat(moment).timestamp()
+        return datetime.fromisoformat(value).timestamp()
     except (TypeError, ValueError):
         return 0.0  # undated templates come last
 

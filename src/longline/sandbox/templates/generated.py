@@ -1,4 +1,4 @@
-"""Templates made up from a seed, each at the moment it is asked for."""
+"""Templates generated from a seed, each when it is requested."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _PAID_SHARE = 0.14
 
 
 class GeneratedShelf(Shelf):
-    """As many templates as wanted, for the price of their ids.
+    """Any number of templates; only their ids are in memory.
 
-    `site` tells the address that images lie below, which is known only once the server listens.
+    `site` returns the base URL of images, which is known only once the server listens.
     """
 
     def __init__(self, items: int, seed: int, *, odd_shapes: bool, site: Callable[[], str]) -> None:
@@ -44,11 +44,11 @@ class GeneratedShelf(Shelf):
         return self._ids
 
     def title(self, template: int) -> str:
-        """Make up the title alone."""
+        """Generate only the title."""
         return make_title(self._seed, template, odd_shapes=self._odd_shapes)
 
     def summary(self, template: int) -> Summary:
-        """Make up the cheap facts alone."""
+        """Generate only the cheap facts."""
         return Summary(
             id=template,
             title=self.title(template),
@@ -58,7 +58,7 @@ class GeneratedShelf(Shelf):
         )
 
     def template(self, template: int) -> Template:
-        """Make up all of it, which takes about half a millisecond."""
+        """Generate the whole template, which takes about half a millisecond."""
         title = self.title(template)
         rng = stream(self._seed, "template", template)
         video = make_video_id(rng)

@@ -13,7 +13,7 @@ Workflow = dict[str, Any]
 
 
 class Oddity(StrEnum):
-    """A shape that a reader of templates must survive."""
+    """An odd shape that a source must handle."""
 
     NO_NODE_IDS = "nodes without id"
     CREDENTIALS_TEXT = "credentials as text"
@@ -45,7 +45,7 @@ def oddities_of(seed: int, template: int) -> frozenset[Oddity]:
 
 
 def _is_chosen(seed: int, odd: Oddity, template: int) -> bool:
-    # One id of each block of neighbours is drawn: chance alone leaves some shape out too often.
+    # One id of each block of neighbours is drawn: a random draw would leave some shapes out.
     block, place = divmod(template, _EVERY.get(odd, _USUALLY_EVERY))
     return place == draw(seed, odd, block) % _EVERY.get(odd, _USUALLY_EVERY)
 

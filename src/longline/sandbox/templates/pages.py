@@ -20,7 +20,7 @@ _MARKS = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|[#*`>]|<[^>]*>")
 
 
 def to_html(text: str, files: Mapping[int, str]) -> str:
-    """Return Markdown as HTML; `files` are the addresses that `fileId:` references stand for."""
+    """Return Markdown as HTML; `files` are the URLs of `fileId:` references."""
     for number, address in files.items():
         text = text.replace(f"(fileId:{number})", f"({address})")
     return "\n".join(_block(block) for block in text.split("\n\n") if block.strip())
@@ -49,7 +49,7 @@ def _inline(text: str) -> str:
     return _BOLD.sub(r"<strong>\1</strong>", _LINK.sub(r'<a href="\2">\1</a>', text))
 
 
-# ---------------- The web site beside the API: template pages, sitemaps, robots.txt and the front
+# ---------------- The web site next to the API: template pages, sitemaps, robots.txt and the front
 
 _SUFFIX = " | n8n workflow template"
 _OTHERS = 3
@@ -171,7 +171,7 @@ def sitemap(catalogue: Catalogue, site: str) -> str:
 
 
 def robots(site: str, *, disallow: bool) -> str:
-    """Return robots.txt; with `disallow` it closes the API and leaves the pages open."""
+    """Return robots.txt; with `disallow` it disallows the API, but not the pages."""
     rule = "Disallow: /api/" if disallow else "Allow: /"
     return f"User-agent: *\n{rule}\n\nSitemap: {site}/sitemap_index.xml\n"
 

@@ -1,4 +1,4 @@
-"""The answers of the template API, field by field as n8n's own host gives them."""
+"""The responses of the template API, with the fields of n8n's own host."""
 
 from __future__ import annotations
 

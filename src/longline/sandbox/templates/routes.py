@@ -1,4 +1,4 @@
-"""Who answers at which address of the practice web."""
+"""The routes of the catalogue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Site:
-    """The pages and the API of a catalogue. `site` tells the address it is served at."""
+    """The pages and the API of a catalogue; `site` returns its base URL."""
 
     def __init__(self, catalogue: Catalogue, *, site: Callable[[], str], disallow: bool) -> None:
         self._catalogue = catalogue

@@ -20,7 +20,7 @@ _KEPT = 4  # a client pages through one list at a time
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What was asked for. `categories` are names, any of which will do."""
+    """A search request; `categories` are names, of which any may match."""
 
     page: int = 1
     rows: int = DEFAULT_ROWS

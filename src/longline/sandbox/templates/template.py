@@ -1,4 +1,4 @@
-"""What a template is here, and the interface of the places they come from."""
+"""The template model, and the interface of its origins."""
 
 from __future__ import annotations
 

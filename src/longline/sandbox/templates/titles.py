@@ -27,7 +27,7 @@ def make_title(seed: int, template: int, *, odd_shapes: bool) -> str:
 
 
 def is_cyrillic(title: str) -> bool:
-    """Tell whether the title is in Bulgarian or Russian."""
+    """Return whether the title is in Bulgarian or Russian."""
     return title.startswith(tuple(text.split(maxsplit=1)[0] for text in words.CYRILLIC_TITLES))
 
 

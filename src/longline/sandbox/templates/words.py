@@ -1,4 +1,4 @@
-"""The words that generated templates are made of; all of them are ours."""
+"""The made-up texts of generated templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One ad for a property: on which site it stands, and what it shows there."""
+"""One ad for a property: its site, and the facts that it shows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TEXTS = ("agency", "date", "description")
 
 @dataclass(frozen=True, slots=True)
 class Ad:
-    """An ad, and what a perfect collector brings home from it."""
+    """An ad, and the record that should be collected from it."""
 
     site: str
     key: str
@@ -45,11 +45,11 @@ class Ad:
     """The same number on two ads means the same property."""
     path: str
     values: Mapping[str, Any]
-    """In the same words and units on all sites; None for what the ad does not show."""
+    """In the same terms and units on all sites; None for what the ad does not show."""
 
 
 def ads_of(seed: int, number: int, count: int) -> Iterator[Ad]:
-    """Yield so many ads of a property: on several sites, or put up again on one."""
+    """Yield this many ads of a property: on several sites, or relisted on one."""
     home = make_property(seed, number)
     is_bare = (
         count == 1 and not home.has_neighbours and chance(seed, "bare", number) < _NEARLY_EMPTY
@@ -104,7 +104,7 @@ def _values(home: Property, site: str, draws: Random) -> dict[str, Any]:
     texts = [name for name in _TEXTS if draws.random() < _GAP]
     # With more gaps than these, two ads have hardly anything in common to compare.
     gaps = {*draws.sample(facts, min(len(facts), _MOST_GAPS)), *texts}
-    # Nobody can tell two flats of a building apart by ads that hide what differs.
+    # Two flats of a building cannot be distinguished by ads that hide what differs.
     kept = {"floor", "area_m2"} if home.has_neighbours else set()
     _drop(values, gaps - kept)
     return {"title": _title(values, language), **values}
@@ -117,7 +117,7 @@ def _drop(values: dict[str, Any], gaps: set[str]) -> None:
 
 
 def _again(earlier: dict[str, Any], draws: Random) -> dict[str, Any]:
-    """Return an ad that is put up once more: a later day, and often a lower price."""
+    """Return a relisted ad: with a later date, and often a lower price."""
     values = dict(earlier)
     if values["price"] is not None:
         values["price"] = float(round(values["price"] * draws.uniform(0.96, 1.0) / 100) * 100)
@@ -129,7 +129,7 @@ def _again(earlier: dict[str, Any], draws: Random) -> dict[str, Any]:
 
 
 def _bare(values: dict[str, Any], site: str, draws: Random) -> dict[str, Any]:
-    """Return what an ad tells that tells nearly nothing: its title, and one thing more."""
+    """Return the facts of an ad with almost none: its title, and one more."""
     kept = draws.choice((("city",), ("price", "currency", "price_eur"), ()))
     shown = {name: values[name] if name in kept else None for name in values}
     return {**shown, "title": words.OFFERS[SITES[site]]}

@@ -12,7 +12,7 @@ _ROUNDS = (1, 2)
 
 
 class Board:
-    """All three sites read their ads here; they are made when the first is asked for.
+    """The ads of all three sites, generated when the first is requested.
 
     Raises:
         BadOption: there is no such round, or there are fewer ads than properties.
@@ -27,18 +27,18 @@ class Board:
 
     @property
     def round(self) -> int:
-        """1, or 2 after the sites have moved on."""
+        """1, or 2 after the change."""
         return self._round
 
     def begin(self, *, properties: int, ads: int, first_round: int = 1) -> None:
-        """Start over with so many ads of so many properties."""
+        """Start over with this many ads and properties."""
         if not 1 <= properties <= ads:
             raise BadOption("ads", "must be as many as the properties, or more")
         self._properties, self._ads = properties, ads
         self.move_to(first_round)
 
     def move_to(self, number: int) -> None:
-        """Move all sites to a round, forth or back."""
+        """Switch all sites to a round."""
         if number not in _ROUNDS:
             raise BadOption("round", "must be 1 or 2")
         self._round = number
@@ -53,7 +53,7 @@ class Board:
         return self._all().get(site, {}).get(key)
 
     def truth(self, site: str) -> Rows:
-        """Return what a perfect collector brings home from a site, and the property behind it."""
+        """Return the expected records of a site, and the property of each."""
         return [
             {
                 "site": ad.site,

@@ -143,14 +143,14 @@ def _date(values: Mapping[str, Any]) -> str:
 
 
 def _with_header(inside: str) -> web.Response:
-    """Return a page whose charset only its header tells."""
+    """Return a page whose encoding is declared only in the header."""
     body = f"<html><head><title>Имоти</title></head><body>{inside}</body></html>"
     headers = {"content-type": f"text/html; charset={_CHARSET}"}
     return web.Response(body=body.encode(_CHARSET), headers=headers)
 
 
 def _with_meta(inside: str) -> web.Response:
-    """Return a page whose charset only the page itself tells."""
+    """Return a page whose encoding is declared only in the page."""
     meta = f'<meta http-equiv="Content-Type" content="text/html; charset={_CHARSET}">'
     body = f"<html><head>{meta}<title>Имоти</title></head><body>{inside}</body></html>"
     return web.Response(body=body.encode(_CHARSET), headers={"content-type": "text/html"})

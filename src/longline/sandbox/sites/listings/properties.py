@@ -1,4 +1,4 @@
-"""The properties behind the practice listings, whoever advertises them and however often."""
+"""The properties behind the practice listings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SPREAD = 0.35
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A flat as it is: what ads show of it is rounded, translated or left out."""
+    """The facts of a flat; ads round, translate or omit them."""
 
     number: int
     city: str
@@ -31,7 +31,7 @@ class Property:
     building_type: str
     year: int
     has_neighbours: bool = False
-    """Other flats of its building are on offer; only floor or area tells them apart."""
+    """Whether other flats of its building are listed, which differ only in floor or area."""
 
 
 def make_property(seed: int, number: int) -> Property:
@@ -72,7 +72,7 @@ def _in_new_building(draws: Random, number: int) -> Property:
 
 
 def _neighbour(base: Property, place: int, draws: Random) -> Property:
-    """Return the flat itself, the one above or below it, or a larger one beside it."""
+    """Return the flat itself, the one above or below it, or a larger one next to it."""
     step, growth = draws.randint(1, base.floors), draws.uniform(1.07, 1.12)
     if place == 1:
         # Floors from 0 to the last, so that some have a ground floor among them.

@@ -1,4 +1,4 @@
-"""Ads of the three practice sites for property, and what becomes of them in a second round."""
+"""Ads of the three property sites, and their changes in a second round."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROPERTIES, ADS = 1800, 3000
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What became of the ads between the first round and the second, by site and key."""
+    """The changes of the ads between the first and the second round, by site and key."""
 
     changed: frozenset[tuple[str, str]]
     vanished: frozenset[tuple[str, str]]
@@ -66,8 +66,8 @@ def _second_round(seed: int, properties: int, first: list[Ad]) -> tuple[list[Ad]
     changed, _ = _cut(editable, len(first) * 5 // 100)
     added = _added(seed, properties, first)
     left = {ad.key: ad for ad in rest} | {ad.key: _edited(seed, ad) for ad in changed}
-    told = Changes(_names(changed), _names(vanished), _names(added))
-    return _listed(seed, [*left.values(), *added]), told
+    changes = Changes(_names(changed), _names(vanished), _names(added))
+    return _listed(seed, [*left.values(), *added]), changes
 
 
 def _cut(ads: list[Ad], count: int) -> tuple[list[Ad], list[Ad]]:

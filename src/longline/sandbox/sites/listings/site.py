@@ -1,4 +1,4 @@
-"""What the three sites for property share: one set of ads, and a switch to the next round."""
+"""The three property sites together: one set of ads, and a switch to the next round."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Listings(PracticeSite):
 
     @property
     def sites(self) -> tuple[PracticeSite, ...]:
-        """The sites themselves; this one only leads to them."""
+        """The three sites."""
         return (self.imoti, self.homes, self.wohnen)
 
     def routes(self) -> list[web.RouteDef]:

@@ -1,4 +1,4 @@
-"""The words that the practice listings are made of: places, kinds of houses, texts of agencies."""
+"""The texts of the practice listings: places, building types, descriptions."""
 # ruff: noqa: RUF001  # much of it is Bulgarian
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ CITIES: dict[str, tuple[str, ...]] = {
         "кв. Изток", "Селеметя",
     ),
 }  # fmt: skip
-"""Cities and their neighbourhoods; some names stand in several cities, some begin like a prefix."""
+"""Cities and their neighbourhoods; some names occur in several cities, some begin like a prefix."""
 
 PREFIXES = ("ж.к. ", "кв. ", "с. ", "м. ")
 PRICES = {"София": 2300, "Пловдив": 1500, "Варна": 1750, "Бургас": 1450, "Русе": 1050}
-"""Euros for a square metre, about."""
+"""Approximate euros per square metre."""
 
 BUILDING_TYPES = ("brick", "panel", "epk", "new")
 BUILDINGS = {
@@ -57,7 +57,7 @@ TITLES = {
 }
 """With the rooms, without them, and with the neighbourhood behind either."""
 OFFERS = {"bg": "Продава имот", "en": "Property for sale", "de": "Immobilie zu verkaufen"}
-"""The title of an ad that tells nearly nothing; many have it."""
+"""The title of ads with almost no facts."""
 
 AGENCIES = {
     "bg": ("Имоти Котва", "Дом и Пристан", "Явор Имоти", "Златна Къща", "Агенция Фар", "Покрив 7"),
@@ -100,7 +100,7 @@ _LETTERS = dict(zip(_CYRILLIC, _LATIN.split(), strict=True))
 
 
 def plain_name(neighbourhood: str) -> str:
-    """Return the name of a neighbourhood without what stands before it."""
+    """Return the name of a neighbourhood without its prefix."""
     prefix = next((one for one in PREFIXES if neighbourhood.startswith(one)), "")
     return neighbourhood.removeprefix(prefix)
 
