@@ -250,7 +250,7 @@ class Orchestrator:
         await self._check_engine(self._settings.engine)
         job = await self.store.jobs.create(new)
         # The job stores its list now, so that a resumed run has nothing to discover.
-        await self.store.queue.add(Discovered(job.id, wanted, self._clock.now(), is_last=True))
+        await self.store.queue.enqueue(Discovered(job.id, wanted, self._clock.now(), is_last=True))
         report = await self._run_job(
             job, spec, engine=self._settings.engine, on_progress=on_progress
         )

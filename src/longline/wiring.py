@@ -168,7 +168,7 @@ async def open_shared_http(
 
 @asynccontextmanager
 async def open_archive(settings: Settings) -> AsyncIterator[Archive]:
-    """Open the archived answers of a home."""
+    """Open the archived responses of a home."""
     async with open_warc(settings.archive, largest_file=settings.archive_file_bytes) as archive:
         yield archive
 

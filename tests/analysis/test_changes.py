@@ -129,7 +129,7 @@ async def test_records_after_the_cut_of_a_list_are_unknown(store: Store, run: Ru
 async def test_a_run_that_was_given_its_items_cannot_tell(store: Store, run: Runs) -> None:
     await run({"a": {"price": 1}, "b": {"price": 2}})
     job = await store.jobs.create(NewJob("shop", {}, {}, run.at + 10))
-    await store.queue.add(
+    await store.queue.enqueue(
         Discovered(job.id, [Item("a", "https://shop.test/a")], run.at, is_last=True)
     )
     await store.jobs.start(job.id, run.at + 11)

@@ -49,7 +49,7 @@ class Runs:
         await self.store.jobs.start(job.id, self.at)
         items = [Item(key, f"https://shop.test/{key}") for key in things]
         found = Discovered(job.id, items, self.at, is_last=True, shortfall=shortfall)
-        await self.store.queue.add(found)
+        await self.store.queue.enqueue(found)
         for lease in await self.store.queue.lease(Claim(job.id, "me", 99, self.at, self.at + 60)):
             if (end := things[lease.item.key]) is not None:
                 self.at += 1

@@ -69,7 +69,7 @@ async def offered(store: Store, site: str, count: int) -> tuple[Job, int]:
     job = await store.jobs.create(NewJob("pages", spec.snapshot(), spec.identity(), now))
     await store.jobs.start(job.id, now, engine="celery")
     items = [Item(str(number), f"{site}/item/{number}") for number in range(count)]
-    await store.queue.add(Discovered(job.id, items, now, is_last=True))
+    await store.queue.enqueue(Discovered(job.id, items, now, is_last=True))
     return job, (await store.chunks.publish(job.id, now, size=2))[0]
 
 

@@ -45,7 +45,7 @@ async def begun(home: Home) -> Job:
     """Return a job that runs, with one item that nobody has taken."""
     job = await home.start_job("http://site.test", 1)
     found = Discovered(job.id, [Item("1", "http://site.test/1")], SystemClock().now())
-    await home.store.queue.add(found)
+    await home.store.queue.enqueue(found)
     return await home.store.jobs.get(job.id)
 
 

@@ -36,7 +36,7 @@ async def a_job(store: Store, count: int) -> Job:
     job = await store.jobs.create(NewJob("pages", {}, {}, 0.0))
     await store.jobs.start(job.id, 0.0, engine="celery")
     items = [Item(str(number), "http://site.test") for number in range(count)]
-    await store.queue.add(Discovered(job.id, items, 0.0, is_last=True))
+    await store.queue.enqueue(Discovered(job.id, items, 0.0, is_last=True))
     return job
 
 

@@ -237,7 +237,7 @@ async def _ended_untold(home: Home, folder: Path, told: Path) -> Job:
     new = NewJob("telling", spec.snapshot(), spec.identity(), time.time())
     job = await home.store.jobs.create(new)
     await home.store.jobs.start(job.id, time.time(), engine="celery")
-    await home.store.queue.add(Discovered(job.id, [], time.time(), is_last=True))
+    await home.store.queue.enqueue(Discovered(job.id, [], time.time(), is_last=True))
     await home.store.jobs.finish(job.id, time.time())
     return job
 

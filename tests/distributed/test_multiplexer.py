@@ -92,7 +92,7 @@ async def found(store: Store, clock: VirtualClock, key: str) -> Job:
     job = await store.jobs.create(NewJob("shop", {}, {"key": key}, clock.now()))
     await store.jobs.start(job.id, clock.now(), engine="celery")
     items = [Item(key, f"http://{key}.test/")]
-    await store.queue.add(Discovered(job.id, items, clock.now(), is_last=True))
+    await store.queue.enqueue(Discovered(job.id, items, clock.now(), is_last=True))
     await store.chunks.publish(job.id, clock.now(), size=1)
     return job
 
@@ -153,7 +153,7 @@ async def test_a_job_that_ends_slowly_delays_no_other(
 ) -> None:
     slow = await store.jobs.create(NewJob("slow", {}, {}, clock.now()))
     await store.jobs.start(slow.id, clock.now(), engine="celery")
-    await store.queue.add(Discovered(slow.id, [], clock.now(), is_last=True))
+    await store.queue.enqueue(Discovered(slow.id, [], clock.now(), is_last=True))
 
     async with crew.multiplexing():
         await clock.sleep(_LONG)

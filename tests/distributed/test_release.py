@@ -39,7 +39,7 @@ async def a_job(store: Store, clock: VirtualClock, count: int) -> Job:
     job = await store.jobs.create(NewJob("pages", {}, {}, clock.now()))
     await store.jobs.start(job.id, clock.now(), engine="celery")
     items = [Item(str(number), "http://site.test") for number in range(count)]
-    await store.queue.add(Discovered(job.id, items, clock.now()))
+    await store.queue.enqueue(Discovered(job.id, items, clock.now()))
     return job
 
 

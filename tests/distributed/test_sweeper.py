@@ -37,7 +37,7 @@ def sweeper(home: Home, clock: VirtualClock) -> Sweeper:
 async def found(home: Home, job: Job, count: int, at: float) -> None:
     """Have a job's items found."""
     items = [Item(str(number), f"http://site.test/{number}") for number in range(count)]
-    await home.store.queue.add(Discovered(job.id, items, at, is_last=True))
+    await home.store.queue.enqueue(Discovered(job.id, items, at, is_last=True))
 
 
 def a_dead_child() -> str:

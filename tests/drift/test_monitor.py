@@ -44,7 +44,7 @@ async def committed(
     now = clock.now()
     job = await store.jobs.create(NewJob("pages", settings, {}, now))
     items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(len(rows))]
-    await store.queue.add(Discovered(job.id, items, now, is_last=True))
+    await store.queue.enqueue(Discovered(job.id, items, now, is_last=True))
     await store.queue.complete_all(await finishes(store, job, rows, now))
     return job
 
@@ -88,7 +88,7 @@ async def test_noticed_drift_is_an_event(
     job = await store.jobs.create(NewJob("pages", {}, {}, clock.now()))
     await drifting.begin(job)
     items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(150)]
-    await store.queue.add(Discovered(job.id, items, clock.now(), is_last=True))
+    await store.queue.enqueue(Discovered(job.id, items, clock.now(), is_last=True))
     for lease, outcome in await finishes(store, job, rows(100, 50), clock.now()):
         drifting.on_commit(lease, outcome, ItemState.STORED)
 
@@ -105,7 +105,7 @@ async def test_deferred_and_lost_items_do_not_count(
     job = await store.jobs.create(NewJob("pages", {}, {}, clock.now()))
     await drifting.begin(job)
     items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(150)]
-    await store.queue.add(Discovered(job.id, items, clock.now(), is_last=True))
+    await store.queue.enqueue(Discovered(job.id, items, clock.now(), is_last=True))
     for lease, outcome in await finishes(store, job, rows(100, 50), clock.now()):
         drifting.on_commit(lease, outcome, None)
 
@@ -333,7 +333,7 @@ async def test_reprocessed_items_are_judged_at_their_position(
     data = [{"text": f"page {n}" if n % 4 else None, "name": f"thing {n}"} for n in range(200)]
     job = await store.jobs.create(NewJob("pages", {}, {}, clock.now()))
     items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(200)]
-    await store.queue.add(Discovered(job.id, items, clock.now(), is_last=True))
+    await store.queue.enqueue(Discovered(job.id, items, clock.now(), is_last=True))
     await store.queue.complete_all(
         [
             (one[0], WRONG) if made(one[0].item, data).data["text"] is None else one

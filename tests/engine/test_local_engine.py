@@ -243,7 +243,7 @@ async def test_leases_of_a_dead_process_are_reclaimed_immediately(
         orphan = await store.jobs.create(NewJob("pages", settings, {"orphan": True}, now))
         await store.jobs.start(orphan.id, now)
         items = [Item(str(number), f"{pages.url}/item/{number}") for number in range(10)]
-        await store.queue.add(Discovered(orphan.id, items, now, is_last=True))
+        await store.queue.enqueue(Discovered(orphan.id, items, now, is_last=True))
         gone = f"{this_host()}:999999999:1.00"
         leases = await store.queue.lease(Claim(orphan.id, gone, 3, now, now + 3600))
 

@@ -65,7 +65,7 @@ async def test_a_ban_on_one_of_two_sites_pauses_nothing(store: Store) -> None:
     job = await queued(store, "1")
     await parked(store, job, until=EPOCH + 600, kind=FailureKind.BLOCKED)
     other = Item("2", "https://other.test/2")
-    await store.queue.add(Discovered(job.id, [other], EPOCH, is_last=True))
+    await store.queue.enqueue(Discovered(job.id, [other], EPOCH, is_last=True))
 
     assert await told(store, job) == "running: None"
 

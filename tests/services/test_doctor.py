@@ -226,7 +226,7 @@ async def test_an_abandoned_job_is_found(context: CheckContext) -> None:
         now = await store.now()
         job = await store.jobs.create(NewJob("shop", {}, {}, now))
         await store.jobs.start(job.id, now)
-        await store.queue.add(Discovered(job.id, [Item("a", "https://shop.test")], now))
+        await store.queue.enqueue(Discovered(job.id, [Item("a", "https://shop.test")], now))
         dead = f"{this_host()}:999999999:1.00:word"
         await store.queue.lease(Claim(job.id, dead, 1, now, now + 60))
 

@@ -297,7 +297,7 @@ async def test_idle_workers_with_waiting_chunks_are_a_problem(
         long_ago = await store.now() - HOUR
         job = await store.jobs.create(NewJob("shop", {}, {}, long_ago))
         await store.jobs.start(job.id, long_ago, engine="celery")
-        await store.queue.add(Discovered(job.id, [Item("a", "https://shop.test")], long_ago))
+        await store.queue.enqueue(Discovered(job.id, [Item("a", "https://shop.test")], long_ago))
         await store.chunks.publish(job.id, long_ago, size=5)
 
     with registered(redis_server, "idle-worker"):

@@ -64,7 +64,9 @@ async def queued(store: Store, *keys: str, is_last: bool = False) -> Job:
     """Return a running job that has these items."""
     job = await store.jobs.create(new_job())
     await store.jobs.start(job.id, EPOCH)
-    await store.queue.add(Discovered(job.id, [item(key) for key in keys], EPOCH, is_last=is_last))
+    await store.queue.enqueue(
+        Discovered(job.id, [item(key) for key in keys], EPOCH, is_last=is_last)
+    )
     return job
 
 

@@ -255,7 +255,7 @@ async def test_nul_characters_are_replaced_as_the_store_does_it(
     store = Store(source)
     job = await queued(store, "fine")
     bad = Item("bad", "https://shop.test/\x00", 0, {})
-    await store.queue.add(Discovered(job.id, [bad], EPOCH))
+    await store.queue.enqueue(Discovered(job.id, [bad], EPOCH))
     await store.records.create(record("a"), at=EPOCH)
     older = text("""UPDATE records SET data = '{"t":"a\\u0000\\\\u0000"}'""")
     await source.write(lambda connection: connection.execute(older))

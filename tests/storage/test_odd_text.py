@@ -61,7 +61,7 @@ async def test_discovery_that_asked_for_such_an_address_is_queued(store: Store) 
     job = await queued(store)
     found = Discovered(job.id, [Item("a", "https://shop.test/a")], EPOCH, usage=an_account())
 
-    await store.queue.add(found)
+    await store.queue.enqueue(found)
 
     assert [lease.item.key for lease in await leased(store, job)] == ["a"]
 
@@ -70,8 +70,8 @@ async def test_an_item_that_was_found_with_it_is_queued_with_its_escape(store: S
     job = await queued(store)
     found = [Item(HALF, HALF, data={"name": HALF}), Item("a", "https://shop.test/a")]
 
-    await store.queue.add(Discovered(job.id, found, EPOCH, cursor={"next": HALF}, limit=5))
-    await store.queue.add(Discovered(job.id, found, EPOCH, limit=5))
+    await store.queue.enqueue(Discovered(job.id, found, EPOCH, cursor={"next": HALF}, limit=5))
+    await store.queue.enqueue(Discovered(job.id, found, EPOCH, limit=5))
 
     items = {lease.item.key: lease.item for lease in await leased(store, job, 5)}
     assert set(items) == {KEPT, "a"}

@@ -136,8 +136,8 @@ async def test_a_key_may_be_longer_than_an_index_takes(store: Store) -> None:
     job = await store.jobs.create(new_job())
     await store.jobs.start(job.id, EPOCH)
 
-    count = await store.queue.add(Discovered(job.id, [*long, *long], EPOCH, limit=9))
-    again = await store.queue.add(Discovered(job.id, long, EPOCH, is_last=True))
+    count = await store.queue.enqueue(Discovered(job.id, [*long, *long], EPOCH, limit=9))
+    again = await store.queue.enqueue(Discovered(job.id, long, EPOCH, is_last=True))
     (lease, _) = await leased(store, job, 2)
     await store.records.create(record(long[0].key), at=EPOCH)
     is_changed = await store.records.create(record(lease.item.key), at=EPOCH)
@@ -150,7 +150,7 @@ async def test_a_key_may_be_longer_than_an_index_takes(store: Store) -> None:
 async def test_a_key_with_a_nul_is_found_again(store: Store) -> None:
     job = await queued(store, "a\x00b")
 
-    assert await store.queue.add(Discovered(job.id, [item("a\x00b")], EPOCH, is_last=True)) == 1
+    assert await store.queue.enqueue(Discovered(job.id, [item("a\x00b")], EPOCH, is_last=True)) == 1
     assert await store.records.create(record("a\x00b"), at=EPOCH)
     assert not await store.records.create(record("a\x00b"), at=EPOCH)
     assert (await store.records.get("a\x00b"))["key"] == "a\ufffdb"

@@ -31,7 +31,7 @@ async def running(store: Store, *found: Item) -> Job:
     """Return a job of a cluster that has these items."""
     job = await store.jobs.create(new_job())
     await store.jobs.start(job.id, EPOCH, engine="celery")
-    await store.queue.add(Discovered(job.id, list(found), EPOCH))
+    await store.queue.enqueue(Discovered(job.id, list(found), EPOCH))
     return job
 
 

@@ -22,7 +22,7 @@ async def job_of(store: Store, **counts: int) -> Job:
         for host, count in counts.items()
         for number in range(count)
     ]
-    await store.queue.add(Discovered(job.id, found, EPOCH))
+    await store.queue.enqueue(Discovered(job.id, found, EPOCH))
     return job
 
 
@@ -64,7 +64,7 @@ async def test_with_little_room_the_domains_take_turns(store: Store) -> None:
 
 async def test_priorities_count_within_a_domain(store: Store) -> None:
     job = await job_of(store, a=3)
-    await store.queue.add(Discovered(job.id, [Item("first", "https://a.test/x", 5)], EPOCH))
+    await store.queue.enqueue(Discovered(job.id, [Item("first", "https://a.test/x", 5)], EPOCH))
 
     leases = await store.queue.lease(claim(job, 2))
 

@@ -150,7 +150,7 @@ async def test_discovery_that_a_budget_has_ended_goes_on(
 ) -> None:
     job = await queued(store, "a")
     cut = Discovered(job.id, [], EPOCH, cursor={"next": 2}, is_last=True, shortfall="cut short")
-    await store.queue.add(cut)
+    await store.queue.enqueue(cut)
     (lease,) = await leased(store, job)
     await complete(store, stored(lease))
     await store.jobs.finish(job.id, EPOCH + 1)

@@ -42,8 +42,8 @@ def limit_variables(connection: Connection, most: int) -> None:
 async def test_an_item_found_twice_is_queued_once(store: Store) -> None:
     job = await queued(store, "a", "b")
 
-    await store.queue.add(Discovered(job.id, [item("b"), item("c"), item("c")], EPOCH))
-    total = await store.queue.add(Discovered(job.id, [], EPOCH, is_last=True))
+    await store.queue.enqueue(Discovered(job.id, [item("b"), item("c"), item("c")], EPOCH))
+    total = await store.queue.enqueue(Discovered(job.id, [], EPOCH, is_last=True))
 
     assert total == 3
     assert await keys_leased(store, job.id, 10) == ["a", "b", "c"]
@@ -60,8 +60,8 @@ async def test_a_limit_cuts_exactly_wherever_it_falls(store: Store) -> None:
     job = await queued(store, "a", "b")
     more = [item(key) for key in "bcdef"]
 
-    total = await store.queue.add(Discovered(job.id, more, EPOCH, limit=4))
-    again = await store.queue.add(Discovered(job.id, more, EPOCH, limit=4))
+    total = await store.queue.enqueue(Discovered(job.id, more, EPOCH, limit=4))
+    again = await store.queue.enqueue(Discovered(job.id, more, EPOCH, limit=4))
 
     assert (total, again) == (4, 4)
     assert await keys_leased(store, job.id, 10) == ["a", "b", "c", "d"]
@@ -76,7 +76,7 @@ async def test_more_items_than_a_statement_has_room_for_are_queued(
     await database.write(limit_variables, 32_766)  # as in an SQLite that nobody has tuned
     found = [Item(str(n), "https://shop.test") for n in range(33_000)]
 
-    total = await store.queue.add(Discovered(job.id, found, EPOCH, is_last=True, limit=limit))
+    total = await store.queue.enqueue(Discovered(job.id, found, EPOCH, is_last=True, limit=limit))
 
     assert total == 33_000
 
@@ -84,8 +84,8 @@ async def test_more_items_than_a_statement_has_room_for_are_queued(
 async def test_a_cursor_is_stored_with_its_items(store: Store) -> None:
     job = await queued(store)
 
-    await store.queue.add(Discovered(job.id, [item("a")], EPOCH, cursor={"page": 2}))
-    await store.queue.add(Discovered(job.id, [item("b")], EPOCH))
+    await store.queue.enqueue(Discovered(job.id, [item("a")], EPOCH, cursor={"page": 2}))
+    await store.queue.enqueue(Discovered(job.id, [item("b")], EPOCH))
 
     assert (await store.jobs.get(job.id)).cursor == {"page": 2}
 
@@ -93,20 +93,20 @@ async def test_a_cursor_is_stored_with_its_items(store: Store) -> None:
 async def test_what_discovery_spent_is_counted(store: Store) -> None:
     job = await queued(store)
 
-    await store.queue.add(Discovered(job.id, [], EPOCH, usage=Usage(requests=2, retries=1)))
+    await store.queue.enqueue(Discovered(job.id, [], EPOCH, usage=Usage(requests=2, retries=1)))
 
     assert await store.events.statistics(job.id) == {"requests": 2, "retries": 1}
 
 
 async def test_items_of_an_unknown_job_are_refused(store: Store) -> None:
     with pytest.raises(StoreUnreachable, match=r"(?i)foreign key"):
-        await store.queue.add(Discovered("nobody", [item("a")], EPOCH))
+        await store.queue.enqueue(Discovered("nobody", [item("a")], EPOCH))
 
 
 async def test_items_are_leased_by_priority_and_then_by_discovery(store: Store) -> None:
     job = await store.jobs.create(new_job())
     found = [item("a"), item("b", 5), item("c", -1), item("d", 5)]
-    await store.queue.add(Discovered(job.id, found, EPOCH))
+    await store.queue.enqueue(Discovered(job.id, found, EPOCH))
 
     keys = [await keys_leased(store, job.id, 1) for _ in found]
 
@@ -116,7 +116,7 @@ async def test_items_are_leased_by_priority_and_then_by_discovery(store: Store) 
 async def test_a_lease_holds_all_of_its_item(store: Store) -> None:
     job = await store.jobs.create(new_job())
     odd = Item("ключ/1?", "https://shop.test/ü", 3, {"deep": [1, {"a": None}], "text": "naïve 😀"})
-    await store.queue.add(Discovered(job.id, [odd], EPOCH))
+    await store.queue.enqueue(Discovered(job.id, [odd], EPOCH))
 
     (lease,) = await leased(store, job)
 

@@ -38,7 +38,7 @@ async def test_ten_processes_enqueue_the_same_items_once(stores: list[Store]) ->
     job = await queued(stores[0])
     found = Discovered(job.id, [item(key) for key in KEYS], EPOCH)
 
-    await asyncio.gather(*(store.queue.add(found) for store in stores))
+    await asyncio.gather(*(store.queue.enqueue(found) for store in stores))
 
     assert (await stores[0].queue.counts(job.id))[ItemState.QUEUED] == len(KEYS)
 
@@ -48,7 +48,7 @@ async def test_ten_processes_do_not_exceed_the_limit(stores: list[Store]) -> Non
 
     totals = await asyncio.gather(
         *(
-            store.queue.add(
+            store.queue.enqueue(
                 Discovered(job.id, [item(f"{n}-{key}") for key in KEYS[:7]], EPOCH, limit=25)
             )
             for n, store in enumerate(stores)

@@ -217,5 +217,5 @@ async def _over(store: Store, *, engine: str, **settings: int) -> Job:
     """Return a job without items that is found to its end."""
     job = await store.jobs.create(NewJob("shop", settings, {"engine": engine}, EPOCH))
     await store.jobs.start(job.id, EPOCH, engine=engine)
-    await store.queue.add(Discovered(job.id, [], EPOCH, is_last=True))
+    await store.queue.enqueue(Discovered(job.id, [], EPOCH, is_last=True))
     return job

@@ -39,7 +39,9 @@ async def work_off(store: Store, job: str, name: str) -> int:
 async def main(address: str, job: str, name: str, count: int) -> None:
     with open_store(address) as store:
         keys = [f"{name}-{number}" for number in range(count)]
-        await store.queue.add(Discovered(job, [Item(key, "https://shop.test") for key in keys], AT))
+        await store.queue.enqueue(
+            Discovered(job, [Item(key, "https://shop.test") for key in keys], AT)
+        )
         for start in range(0, count, 10):
             await asyncio.gather(*(write(store, job, key) for key in keys[start : start + 10]))
         # The line and its end together, or two processes that answer together share a line.

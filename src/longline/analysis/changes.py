@@ -48,7 +48,7 @@ class RecordChange:
 class RunChanges:
     """The changes between two runs; `older` is None for the first run of a source.
 
-    `counts` covers all records; `listed` has those that are not unchanged, up to a limit for each
+    `counts` covers all records; `listed` has records that are not unchanged, up to a limit for each
     kind. `caveats` say what the runs could not see.
     """
 
@@ -310,7 +310,7 @@ async def _gaps_and_notes(store: Store, job: Job) -> tuple[tuple[str, ...], tupl
 
 
 def _differing_scope(older: Job, newer: Job) -> tuple[str, ...]:
-    """Return in which settings, of those that decide which items are found, two runs differ."""
+    """Return the settings that decide which items are found and differ between two runs."""
     options = [
         option
         for name, option in _SCOPE.items()

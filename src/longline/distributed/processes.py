@@ -271,5 +271,5 @@ class Drain:
 
     @property
     def has_begun(self) -> bool:
-        """Whether no more work is to be begun."""
+        """Whether the drain has begun: no more work is started."""
         return self._byte[0] == 1

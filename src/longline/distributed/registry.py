@@ -1,4 +1,4 @@
-"""What a cluster keeps in Redis: which workers are there, and the progress of jobs."""
+"""What a cluster stores in Redis: the registry of workers, and the progress of jobs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class BrokerUnreachable(LonglineError):
 
 
 class BrokerUnusable(BrokerUnreachable):
-    """Redis answers, but cannot be used as it is; `problem` says what to change."""
+    """Redis responds, but cannot be used as it is; `problem` says what to change."""
 
     message = "Redis at {address} cannot be used: {problem}"
     hint = ""

@@ -237,7 +237,7 @@ class Sweeper:
                 await self._send_once("finish", task.job, self._messages.finish, swept, [PROCESS])
 
     async def _call_on_job(self, running: list[Job]) -> None:
-        """Call `on_job` with running jobs, and with those that ended since the last sweep."""
+        """Call `on_job` with running jobs, and with jobs that ended since the last sweep."""
         names = {job.id for job in running}
         ended = [await self._store.jobs.get(job) for job in sorted(self._running - names)]
         self._running = names

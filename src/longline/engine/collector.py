@@ -54,7 +54,7 @@ class NoFields(LayerFailed):
 
 
 class StrayCancellation(LonglineError):
-    """The code of a source raised a cancellation that nothing asked for."""
+    """The code of a source raised a cancellation that was not requested."""
 
     message = "something that the source awaited was cancelled (asyncio.CancelledError)"
 
@@ -71,7 +71,7 @@ class TookTooLong(LonglineError):
 
 @contextlib.contextmanager
 def no_stray_cancellation() -> Iterator[None]:
-    """Convert a cancellation that this task was not asked for into an error.
+    """Convert a cancellation that was not requested into an error.
 
     Otherwise it would silently end the task that works on an item.
 

@@ -116,7 +116,7 @@ async def _next_batch(line: _Line) -> Batch:
 class Discovery:
     """Finds the items of one job; one object per run.
 
-    `is_stopped` returns whether nothing more is to be begun, `on_found` is called when items were
+    `is_stopped` returns whether discovery has to stop, `on_found` is called when items were
     enqueued. At the `time_limit` discovery ends, and the job notes that not everything was found.
     """
 
@@ -257,7 +257,7 @@ class Discovery:
             usage=visit.usage.take(),
             shortfall=shortfall,
         )
-        total = await self._store.queue.add(found)
+        total = await self._store.queue.enqueue(found)
         self._on_found()
         return total
 

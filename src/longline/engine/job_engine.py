@@ -136,7 +136,7 @@ class JobEngine:
     async def work(
         self, leases: Sequence[Lease], *, feed: Feed | None = None, seconds: float | None = None
     ) -> WorkEnd:
-        """Work on leases of one domain, and on those that `feed` returns.
+        """Work on leases of one domain, and on further ones from `feed`.
 
         Several calls may run at the same time; those of one domain share its concurrency. After
         `seconds` nothing more is begun: other items are released, and those in flight have a tenth

@@ -1,4 +1,4 @@
-"""Whether a job can go on: when it is paused, and when deferred items are given up."""
+"""Whether a job can continue: when it is paused, and when deferred items are skipped."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def leave_open(store: Store, job: str, now: float, pause: Pause) -> None:
 
 
 async def pause_of(store: Store, job: str, now: float, options: RunOptions) -> Pause | None:
-    """Return why a job has to be paused, None when it goes on.
+    """Return why a job has to be paused, None when it can continue.
 
     All of it is read from the database, so that any process may call it at any time. A job goes on
     while an item is leased; one whose discovery has failed is paused when all found items are done.
@@ -98,7 +98,7 @@ async def pause_of(store: Store, job: str, now: float, options: RunOptions) -> P
 
 
 async def pause_if_stuck(store: Store, job: str, now: float, options: RunOptions) -> str | None:
-    """Pause a job that can do nothing for long; return why, None when it goes on."""
+    """Pause a job that cannot continue for long; return why, None if it can."""
     pause = await pause_of(store, job, now, options)
     if pause is None:
         return None

@@ -165,9 +165,9 @@ def holder_of(task: Task, at: float) -> str | None:
 async def drop_exports(
     store: Store, job: Job, output: str | None = None
 ) -> tuple[Sequence[Task], Sequence[Task]]:
-    """Drop the export tasks of a job, with `output` only those to there.
+    """Drop the export tasks of a job, with `output` only exports to it.
 
-    Returns the dropped tasks, and those that a worker is running: what they replace may be gone.
+    Returns the dropped tasks, and the running ones, which are not dropped.
     """
     at = await store.now()
 

@@ -309,7 +309,7 @@ class Heartbeat(ProcessLoop[Beating]):
 
 
 def stop_reason(state: JobState | None, reason: str | None, *, is_shared: bool) -> str | None:
-    """Return why work on a job has to stop, None when it goes on.
+    """Return why work on a job has to stop, None when it continues.
 
     `state` is None for a deleted job. With `is_shared`, workers of a cluster run the job and obey
     every pause. A process on its own continues when another one, which was stopped, paused the job.

@@ -192,7 +192,7 @@ class Prefetch:
 
 
 class DomainWorker:
-    """Works on leases of one domain, and on those that `feed` returns before they run out.
+    """Works on leases of one domain, and gets more from `feed` before they run out.
 
     Args:
         runtime: what all jobs of the process share.
@@ -346,7 +346,7 @@ class DomainWorker:
             await asyncio.wait(busy, timeout=left, return_when=asyncio.FIRST_COMPLETED)
 
     async def _drain_items(self, stopping: asyncio.Task[None], seconds: float | None) -> None:
-        """Release the items that were not begun, and after a grace those that do not end."""
+        """Release items that were not started, and after a grace period items that do not end."""
         self._is_draining = True
         if self._feeding is not None:
             await asyncio.wait([self._feeding])  # its leases are released, too

@@ -136,7 +136,7 @@ def check_request(request: ExportRequest, *, option: str = OUTPUT) -> str:
 
 
 def _numbered_name(name: str, used: Iterable[str]) -> str:
-    """Return a name with the number after those that are used: a.csv, a-0001.csv."""
+    """Return a name with the next free number: a-0001.csv for a.csv."""
     prefix, suffix = _split_suffix(name)
     pattern = re.compile(rf"{re.escape(prefix)}-(\d{{4,}}){re.escape(suffix)}", re.ASCII)
     numbers = [int(found[1]) for one in used if (found := pattern.fullmatch(one))]

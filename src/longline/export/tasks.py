@@ -104,7 +104,7 @@ async def export_job(
     With `is_after_end`, a cancelled or failed job without records leaves the destination unchanged.
 
     Raises:
-        StoreError: the database does not answer.
+        StoreError: the database does not respond.
     """
     query = RecordQuery(job=job.id)
     if is_after_end and job.state in _WITHOUT_RESULT and not await store.records.count(query):

@@ -3,7 +3,7 @@
 The engine tries every way to match `a b c` from the right, which takes n to the power of the spaces
 on n nested elements, and it counts the siblings of each element again for `:nth-child`. Ordinary
 pages are too shallow for that to matter. On deeper ones, selectors with several spaces are matched
-step by step here, and those that cannot be are refused.
+step by step here, and the others are refused.
 """
 
 from __future__ import annotations

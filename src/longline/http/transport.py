@@ -391,7 +391,7 @@ _SMALLEST_TOTAL = 64
 class ConnectionLimit:
     """Connections in flight, of all jobs of a process.
 
-    A host may have half of them, so hosts that hang hold up only themselves. When three quarters
+    A host may have half of them, so hosts that hang delay only themselves. When three quarters
     are in use, the rest is for hosts without any connection: each of them gets one before a busy
     host gets another.
 

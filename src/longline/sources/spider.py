@@ -88,7 +88,7 @@ Cut = Callable[[str], None]
 
 
 def headers_to_send(request: Request) -> dict[str, str]:
-    """Return the headers of a request, without those that the chain sets."""
+    """Return the headers of a request, except headers that the chain sets."""
     pairs = ((name.decode("latin-1"), values) for name, values in request.headers.items())
     return {
         name: b", ".join(values).decode("latin-1")

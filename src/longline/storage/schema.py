@@ -1,4 +1,4 @@
-"""The tables of a new database; `migrations/` brings older ones up to it.
+"""The tables of a new database; `migrations/` upgrades older ones to it.
 
 Times are seconds since the epoch: a double that sorts, compares and adds the same way in SQLite,
 PostgreSQL and Python. JSON is stored as text, so that objects keep the order of their keys; JSONB

@@ -117,7 +117,7 @@ async def _watch(settings: Settings, console: SafeConsole, every: float) -> None
 
 
 async def take_snapshot(settings: Settings, store: Store, last: Snapshot | None = None) -> Snapshot:
-    """Return all open jobs, those that ended recently, and the workers."""
+    """Return all open jobs, recently ended jobs, and the workers."""
     now = SystemClock().now()
     unfinished = await store.jobs.list(limit=None, is_open=True)
     ended = [

@@ -74,7 +74,7 @@ class ChunkProgress:
 
 @dataclass(frozen=True, slots=True)
 class ClusterJobStatus:
-    """What decides how a job goes on.
+    """What decides how a job continues.
 
     `begun_at` is when this run of the job began. `discoverer` owns the discovery until
     `discoverer_until`. `failure` is the data of the event that discovery failed in this run.
@@ -333,7 +333,7 @@ class Chunks(Repository):
 
     @reads
     def status(self, connection: Connection, job: str) -> ClusterJobStatus:
-        """Return what decides how a job goes on.
+        """Return what decides how a job continues.
 
         Raises:
             UnknownJob: there is no such job.

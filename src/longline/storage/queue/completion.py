@@ -14,7 +14,7 @@ from longline.core.model import ItemState, Lease, Outcome, OutcomeAction, Usage
 from longline.pipeline.material import pack_raw
 from longline.storage.bulk import BulkChange, as_json
 from longline.storage.events import EventRow, add_statistics, append_events, event_row, usage_events
-from longline.storage.queue.enqueue import Discovered, add
+from longline.storage.queue.enqueue import Discovered, enqueue_items
 from longline.storage.queue.failures import note_failures
 from longline.storage.records import store_records
 from longline.storage.schema import items, jobs
@@ -117,7 +117,7 @@ def _write_outcomes(connection: Connection, attempts: Sequence[LeasedOutcome]) -
         if outcome.found:
             settings = connection.scalar(select(jobs.c.settings).where(jobs.c.id == lease.job))
             limit = (settings or {}).get("limit")
-            add(connection, Discovered(lease.job, outcome.found, outcome.at, limit=limit))
+            enqueue_items(connection, Discovered(lease.job, outcome.found, outcome.at, limit=limit))
         happened += _events(lease, outcome, state)
     append_events(connection, happened)
     note_failures(

@@ -54,10 +54,10 @@ _INSERT = BulkInsert(
 )
 
 
-def add(connection: Connection, discovered: Discovered) -> int | None:
+def enqueue_items(connection: Connection, discovered: Discovered) -> int | None:
     """Enqueue new items in the caller's transaction; return how many items the job has now.
 
-    None when there is no limit and discovery goes on: counting takes longer with every item.
+    None when there is no limit and discovery continues: counting takes longer with every item.
     """
     job, limit = discovered.job, discovered.limit
     lock_job(connection, job)  # keys and the limit are counted by one transaction at a time

@@ -23,7 +23,7 @@ from longline.core.model import (
 from longline.storage.database import Repository, plain_rows, reads, writes
 from longline.storage.events import append_events, event_row
 from longline.storage.queue.completion import LeasedOutcome, complete_all, quarantine_unstorable
-from longline.storage.queue.enqueue import Discovered, add
+from longline.storage.queue.enqueue import Discovered, enqueue_items
 from longline.storage.queue.failures import note_failures
 from longline.storage.schema import chunks, items, jobs, statistics
 
@@ -241,12 +241,12 @@ class Queue(Repository):
     """The items of all jobs in one database."""
 
     @writes
-    def add(self, connection: Connection, discovered: Discovered) -> int | None:
+    def enqueue(self, connection: Connection, discovered: Discovered) -> int | None:
         """Enqueue new items, with the cursor; return how many items the job has now.
 
-        None when there is no limit and discovery goes on: then they are not counted.
+        None when there is no limit and discovery continues: then they are not counted.
         """
-        return add(connection, discovered)
+        return enqueue_items(connection, discovered)
 
     @writes
     def lease(self, connection: Connection, claim: Claim) -> list[Lease]:
@@ -312,7 +312,7 @@ class Queue(Repository):
 
     @writes
     def reclaim(self, connection: Connection, wanted: Reclaim) -> Reclaimed:
-        """Queue the items of dead owners again, and isolate those that may have killed them."""
+        """Requeue the items of dead owners, and isolate items that may have killed them."""
         gone = [*wanted.dead, *wanted.killed]
         held = connection.execute(
             select(
