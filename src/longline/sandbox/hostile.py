@@ -71,11 +71,11 @@ class HostileSite(PracticeServer):
 
     def _application(self) -> web.Application:
         application = web.Application()
-        application.router.add_get("/item/{number}", self._answer)
+        application.router.add_get("/item/{number}", self._serve_item)
         application.router.add_get("/circle/{number}", self._circle)
         return application
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def _serve_item(self, request: web.Request) -> web.StreamResponse:
         self.times.append(self._clock.now())
         answer = getattr(self, f"_{self.temper.value}")
         return self._counted(await answer(request))

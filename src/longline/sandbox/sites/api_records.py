@@ -107,7 +107,7 @@ class Orders:
     def routes(self) -> list[web.RouteDef]:
         """Return the addresses and who answers there."""
         return [
-            web.get("/rest/customers", self._list),
+            web.get("/rest/customers", self._list_customers),
             web.get(r"/rest/customers/{id:\d+}/orders", self._of_customer),
             web.get(r"/rest/orders/{id}/lines", self._of_order),
         ]
@@ -127,7 +127,7 @@ class Orders:
         ]
         return {"customers": self._customers, "orders": orders, "lines": lines}
 
-    async def _list(self, _request: web.Request) -> web.Response:
+    async def _list_customers(self, _request: web.Request) -> web.Response:
         return reply({"customers": self._customers})
 
     async def _of_customer(self, request: web.Request) -> web.Response:

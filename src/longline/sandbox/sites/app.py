@@ -8,7 +8,7 @@ from aiohttp import web
 
 from longline.sandbox.seeded import Picks, draw
 from longline.sandbox.sites import words
-from longline.sandbox.sites.base import PracticeSite, Truth, document, missing, number
+from longline.sandbox.sites.base import PracticeSite, Truth, document, missing, query_number
 from longline.sandbox.templates.pages import picture
 from longline.sandbox.templates.routes import reply
 
@@ -131,7 +131,7 @@ class App(PracticeSite):
         return web.Response(body=picture(1), content_type="image/png")
 
     async def _some(self, request: web.Request) -> web.Response:
-        start = number(request, "from", 0)
+        start = query_number(request, "from", 0)
         return reply({"items": self._items[start : start + _A_STEP], "total": len(self._items)})
 
     async def _one(self, request: web.Request) -> web.Response:

@@ -47,7 +47,7 @@ def moved(address: str) -> web.Response:
     return web.Response(status=303, headers={"location": address})
 
 
-def number(request: web.Request, name: str, default: int) -> int:
+def query_number(request: web.Request, name: str, default: int) -> int:
     """Return an integer from the query, or the default."""
     text = request.query.get(name, "")
     return int(text) if text.isdecimal() else default

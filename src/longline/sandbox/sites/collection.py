@@ -47,8 +47,8 @@ class Sites:
         """Return the routes of all sites, and a list of the sites below `prefix`."""
         return [
             *(route for one in self for route in one.routes()),
-            web.get(f"{prefix}sites", self._list),
+            web.get(f"{prefix}sites", self._list_sites),
         ]
 
-    async def _list(self, _request: web.Request) -> web.Response:
+    async def _list_sites(self, _request: web.Request) -> web.Response:
         return reply({one.name: {"path": one.path, "about": one.about} for one in self})

@@ -51,7 +51,7 @@ class Errands:
     def routes(self) -> list[web.RouteDef]:
         """Return the addresses and who answers there."""
         return [
-            web.get("/rest/errands", self._list),
+            web.get("/rest/errands", self._list_errands),
             web.get(r"/rest/errands/{id:\d+}", self._one),
         ]
 
@@ -60,7 +60,7 @@ class Errands:
         lost = {Mood.GONE, Mood.WITHDRAWN, Mood.CORRUPT}
         return [row for row in self._rows if mood_of(row["id"]) not in lost]
 
-    async def _list(self, _request: web.Request) -> web.Response:
+    async def _list_errands(self, _request: web.Request) -> web.Response:
         return reply({"errands": [{"id": row["id"]} for row in self._rows]})
 
     async def _one(self, request: web.Request) -> web.Response:

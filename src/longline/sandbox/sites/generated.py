@@ -13,7 +13,7 @@ from aiohttp import web
 
 from longline.sandbox.seeded import Picks, draw
 from longline.sandbox.sites import words
-from longline.sandbox.sites.base import PracticeSite, Rows, Truth, document, missing, number
+from longline.sandbox.sites.base import PracticeSite, Rows, Truth, document, missing, query_number
 from longline.sandbox.sites.formats import written_date, written_money
 from longline.sandbox.templates.titles import make_slug
 
@@ -103,8 +103,8 @@ class Generated(PracticeSite):
 
     def routes(self) -> list[web.RouteDef]:
         return [
-            web.get(r"/generated/{site:\d+}/", self._list),
-            web.get(r"/generated/{site:\d+}/page/{page:\d+}/", self._list),
+            web.get(r"/generated/{site:\d+}/", self._list_entries),
+            web.get(r"/generated/{site:\d+}/page/{page:\d+}/", self._list_entries),
             web.get(r"/generated/{site:\d+}/{id:\d+}-{slug}", self._detail),
         ]
 
@@ -116,7 +116,7 @@ class Generated(PracticeSite):
         """Return the look of the site with this number."""
         return Look.of(site)
 
-    async def _list(self, request: web.Request) -> web.Response:
+    async def _list_entries(self, request: web.Request) -> web.Response:
         site = int(request.match_info["site"])
         look, rows = Look.of(site), _entries(site)
         start = _start(request, look)
@@ -159,8 +159,8 @@ def _entry(site: int, number: int) -> dict[str, Any]:
 
 def _start(request: web.Request, look: Look) -> int:
     if look.pager is Pager.OFFSET:
-        return number(request, "start", 0)
-    page = int(request.match_info.get("page") or number(request, "page", 1))
+        return query_number(request, "start", 0)
+    page = int(request.match_info.get("page") or query_number(request, "page", 1))
     return (page - 1) * _A_PAGE
 
 

@@ -90,23 +90,23 @@ class GraphQL(PracticeSite):
         self._has_stumbled = False
 
     def routes(self) -> list[web.RouteDef]:
-        return [web.post("/graphql", self._answer)]
+        return [web.post("/graphql", self._answer_query)]
 
     def truth(self) -> Truth:
         return {"albums": self._albums}
 
-    async def _answer(self, request: web.Request) -> web.Response:
+    async def _answer_query(self, request: web.Request) -> web.Response:
         try:
             body = orjson.loads(await request.read())
             fields = parse_query(body["query"])
             asked = _connection(fields)
-            return self._page(asked, body.get("variables") or {})
+            return self._album_page(asked, body.get("variables") or {})
         except (KeyError, TypeError, orjson.JSONDecodeError):
             return reply({"errors": [{"message": "send a JSON object with a query"}]}, status=400)
         except BadQuery as problem:
             return _refusal(str(problem), "BAD_QUERY")
 
-    def _page(self, asked: Selection, variables: dict[str, Any]) -> web.Response:
+    def _album_page(self, asked: Selection, variables: dict[str, Any]) -> web.Response:
         start = _place(variables.get("after"))
         if start >= _STUMBLE and not self._has_stumbled:
             self._has_stumbled = True
@@ -115,11 +115,11 @@ class GraphQL(PracticeSite):
         rows = self._albums[start:end]
         connection = {
             "totalCount": len(self._albums),
-            "edges": [{"cursor": _cursor(row["id"]), "node": row} for row in rows],
+            "edges": [{"cursor": _album_cursor(row["id"]), "node": row} for row in rows],
             "nodes": rows,
             "pageInfo": {
                 "hasNextPage": end < len(self._albums),
-                "endCursor": _cursor(rows[-1]["id"]) if rows else None,
+                "endCursor": _album_cursor(rows[-1]["id"]) if rows else None,
             },
         }
         return reply({"data": {"albums": pick(connection, asked)}})
@@ -141,7 +141,7 @@ def _count(first: Any) -> int:
     return first
 
 
-def _cursor(album: int) -> str:
+def _album_cursor(album: int) -> str:
     return base64.urlsafe_b64encode(f"album:{album}".encode()).decode()
 
 

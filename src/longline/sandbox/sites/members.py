@@ -9,7 +9,7 @@ from aiohttp import web
 
 from longline.sandbox.seeded import Picks, draw
 from longline.sandbox.sites import words
-from longline.sandbox.sites.base import PracticeSite, Truth, document, missing, moved, number
+from longline.sandbox.sites.base import PracticeSite, Truth, document, missing, moved, query_number
 
 USER, PASSWORD = "angler", "practice"  # of a site that holds nothing secret
 _NOTES, _A_PAGE = 24, 6
@@ -37,8 +37,8 @@ class Members(PracticeSite):
         return [
             web.get(_LOGIN, self._form),
             web.post(_LOGIN, self._log_in),
-            web.get("/members/", self._list),
-            web.get(r"/members/note/{id:\d+}", self._note),
+            web.get("/members/", self._list_notes),
+            web.get(r"/members/note/{id:\d+}", self._note_page),
         ]
 
     def truth(self) -> Truth:
@@ -66,10 +66,10 @@ class Members(PracticeSite):
         answer.set_cookie("session", session, path="/", httponly=True)
         return answer
 
-    async def _list(self, request: web.Request) -> web.Response:
+    async def _list_notes(self, request: web.Request) -> web.Response:
         if not self._is_member(request):
             return moved(_LOGIN)
-        page = number(request, "page", 1)
+        page = query_number(request, "page", 1)
         rows = self._notes[(page - 1) * _A_PAGE : page * _A_PAGE]
         links = "".join(
             f'<li><a class="note" href="/members/note/{row["id"]}">{escape(row["title"])}</a></li>'
@@ -80,7 +80,7 @@ class Members(PracticeSite):
         greeting = f'<p class="hello">Hello, {USER}</p>'
         return document("Logbook", f"{greeting}<ul>{links}</ul>{onward if has_more else ''}")
 
-    async def _note(self, request: web.Request) -> web.Response:
+    async def _note_page(self, request: web.Request) -> web.Response:
         if not self._is_member(request):
             return moved(_LOGIN)
         place = int(request.match_info["id"]) - 1

@@ -34,15 +34,15 @@ class Quotes(PracticeSite):
 
     def routes(self) -> list[web.RouteDef]:
         return [
-            web.get("/quotes/", self._list),
-            web.get(r"/quotes/page/{page:\d+}/", self._list),
-            web.get("/quotes/author/{slug}/", self._author),
+            web.get("/quotes/", self._list_quotes),
+            web.get(r"/quotes/page/{page:\d+}/", self._list_quotes),
+            web.get("/quotes/author/{slug}/", self._author_page),
         ]
 
     def truth(self) -> Truth:
         return {"quotes": self._quotes, "authors": self._authors}
 
-    async def _list(self, request: web.Request) -> web.Response:
+    async def _list_quotes(self, request: web.Request) -> web.Response:
         page = int(request.match_info.get("page", "1"))
         rows = self._quotes[(page - 1) * _A_PAGE : page * _A_PAGE]
         if not rows:
@@ -53,7 +53,7 @@ class Quotes(PracticeSite):
         pager = f'<ul class="pager">{onward if has_more else ""}</ul>'
         return document("Quotes", f"<h1>Quotes</h1>{inside}{pager}")
 
-    async def _author(self, request: web.Request) -> web.Response:
+    async def _author_page(self, request: web.Request) -> web.Response:
         slug = request.match_info["slug"]
         found = [author for author in self._authors if author["slug"] == slug]
         if not found:

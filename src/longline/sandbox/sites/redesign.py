@@ -15,7 +15,7 @@ from aiohttp import web
 
 from longline.sandbox.seeded import Picks, chance, draw
 from longline.sandbox.sites import words
-from longline.sandbox.sites.base import PracticeSite, Truth, document, missing, number
+from longline.sandbox.sites.base import PracticeSite, Truth, document, missing, query_number
 from longline.sandbox.sites.formats import written_date, written_money
 
 _LOTS, _A_PAGE = 200, 25
@@ -37,15 +37,15 @@ class Redesign(PracticeSite):
 
     def routes(self) -> list[web.RouteDef]:
         return [
-            web.get(r"/redesign/{after:\d+|never}/", self._list),
+            web.get(r"/redesign/{after:\d+|never}/", self._list_lots),
             web.get(r"/redesign/{after:\d+|never}/lot/{id:\d+}", self._detail),
         ]
 
     def truth(self) -> Truth:
         return {"lots": self._lots}
 
-    async def _list(self, request: web.Request) -> web.Response:
-        page = number(request, "page", 1)
+    async def _list_lots(self, request: web.Request) -> web.Response:
+        page = query_number(request, "page", 1)
         rows = self._lots[(page - 1) * _A_PAGE : page * _A_PAGE]
         if not rows:
             return missing()

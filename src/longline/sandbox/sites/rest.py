@@ -12,7 +12,7 @@ from aiohttp import web
 from longline.core.clock import Clock
 from longline.sandbox.sites import api_records, authentication
 from longline.sandbox.sites.api_records import Orders
-from longline.sandbox.sites.base import PracticeSite, Rows, Truth, number
+from longline.sandbox.sites.base import PracticeSite, Rows, Truth, query_number
 from longline.sandbox.sites.edge_cases import Errands
 from longline.sandbox.templates.routes import reply
 
@@ -46,7 +46,7 @@ class Rest(PracticeSite):
 
     def routes(self) -> list[web.RouteDef]:
         return [
-            web.get("/rest/", self._home),
+            web.get("/rest/", self._list_endpoints),
             web.get(
                 "/rest/books", authentication.behind(authentication.has_token, self._by_cursor)
             ),
@@ -84,7 +84,7 @@ class Rest(PracticeSite):
             if row["id"] in ids:
                 row.update(title=f"{row['title']}, again", updated_at=now)
 
-    async def _home(self, _request: web.Request) -> web.Response:
+    async def _list_endpoints(self, _request: web.Request) -> web.Response:
         return reply({"collections": {name: f"/rest/{name}" for name in self.truth()}})
 
     async def _by_cursor(self, request: web.Request) -> web.Response:
@@ -97,7 +97,7 @@ class Rest(PracticeSite):
         return reply({"data": {"books": rows}, "meta": {"next_cursor": onward}})
 
     async def _by_link(self, request: web.Request) -> web.Response:
-        page = number(request, "page", 1)
+        page = query_number(request, "page", 1)
         rows = self._stations[(page - 1) * _A_PAGE : page * _A_PAGE]
         first = f'<{self._site()}/rest/stations?page=1>; rel="first"'
         onward = f'<{self._site()}/rest/stations?page={page + 1}>; rel="next"'
@@ -105,8 +105,8 @@ class Rest(PracticeSite):
         return reply(rows, headers={"Link": f"{first}, {onward}" if has_more else first})
 
     async def _by_offset(self, request: web.Request) -> web.Response:
-        start = number(request, "offset", 0)
-        count = min(_MOST, number(request, "limit", _A_PAGE))
+        start = query_number(request, "offset", 0)
+        count = min(_MOST, query_number(request, "limit", _A_PAGE))
         rows = self._readings[start : start + count]
         return reply({"total": len(self._readings), "readings": rows})
 
@@ -114,7 +114,7 @@ class Rest(PracticeSite):
         return reply(_numbered(self._invoices, request))
 
     async def _by_next(self, request: web.Request) -> web.Response:
-        start = number(request, "after", 0)
+        start = query_number(request, "after", 0)
         rows = self._parts[start : start + _A_PAGE]
         end = start + len(rows)
         onward = f"/rest/parts?after={end}" if end < len(self._parts) else None
@@ -128,7 +128,7 @@ class Rest(PracticeSite):
 
 
 def _numbered(rows: Rows, request: web.Request) -> dict[str, Any]:
-    page = number(request, "page", 1)
+    page = query_number(request, "page", 1)
     return {
         "items": rows[(page - 1) * _A_PAGE : page * _A_PAGE],
         "page": page,

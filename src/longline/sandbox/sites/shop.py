@@ -10,7 +10,7 @@ from aiohttp import web
 
 from longline.sandbox.seeded import Picks, draw
 from longline.sandbox.sites import words
-from longline.sandbox.sites.base import PracticeSite, Rows, Truth, document, missing, number
+from longline.sandbox.sites.base import PracticeSite, Rows, Truth, document, missing, query_number
 from longline.sandbox.sites.formats import written_money
 from longline.sandbox.templates.routes import reply
 from longline.sandbox.templates.titles import make_slug
@@ -100,7 +100,7 @@ class Shop(PracticeSite):
     async def _category(self, request: web.Request) -> web.Response:
         slug = request.match_info["slug"]
         rows = [row for row in self._products if row["category_slug"] == slug]
-        page = number(request, "page", 1)
+        page = query_number(request, "page", 1)
         shown = rows[(page - 1) * _A_PAGE : page * _A_PAGE]
         if not shown:
             return missing()
@@ -114,8 +114,8 @@ class Shop(PracticeSite):
         return document(rows[0]["category"], inside)
 
     async def _by_offset(self, request: web.Request) -> web.Response:
-        start = number(request, "offset", 0)
-        count = min(_MOST, number(request, "limit", _MOST))
+        start = query_number(request, "offset", 0)
+        count = min(_MOST, query_number(request, "limit", _MOST))
         rows = self._products[start : start + count]
         language = _language(request)
         title = "Alle Waren" if language == "de" else "All products"
@@ -126,7 +126,7 @@ class Shop(PracticeSite):
         return document("New", f"<h1>New</h1>{_tiles(self._products[:_A_STEP])}{button}")
 
     async def _more(self, request: web.Request) -> web.Response:
-        page = number(request, "page", 1)
+        page = query_number(request, "page", 1)
         rows = self._products[(page - 1) * _A_STEP : page * _A_STEP]
         return reply(
             {

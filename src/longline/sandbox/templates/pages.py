@@ -161,13 +161,15 @@ def home_page(catalogue: Catalogue) -> str:
 
 def sitemap_index(site: str) -> str:
     """Return the list of sitemaps; there is one."""
-    return _xml("sitemapindex", f"<sitemap><loc>{site}/sitemap-workflows.xml</loc></sitemap>")
+    return _xml_document(
+        "sitemapindex", f"<sitemap><loc>{site}/sitemap-workflows.xml</loc></sitemap>"
+    )
 
 
 def sitemap(catalogue: Catalogue, site: str) -> str:
     """Return the address of every template page."""
     rows = (f"<url><loc>{site}{catalogue.path(number)}</loc></url>" for number in catalogue.ids)
-    return _xml("urlset", "\n".join(rows))
+    return _xml_document("urlset", "\n".join(rows))
 
 
 def robots(site: str, *, disallow: bool) -> str:
@@ -188,7 +190,7 @@ def _png_chunk(name: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
 
-def _xml(root: str, inside: str) -> str:
+def _xml_document(root: str, inside: str) -> str:
     space = "http://www.sitemaps.org/schemas/sitemap/0.9"
     return (
         f'<?xml version="1.0" encoding="UTF-8"?>\n<{root} xmlns="{space}">\n{inside}\n</{root}>\n'

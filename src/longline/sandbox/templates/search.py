@@ -37,8 +37,8 @@ class Query:
         """
         rows = params.get("rows", params.get("limit", str(DEFAULT_ROWS)))
         return cls(
-            page=_number("page", params.get("page", "1"), 1_000_000),
-            rows=_number("rows", rows, MOST_ROWS),
+            page=_query_number("page", params.get("page", "1"), 1_000_000),
+            rows=_query_number("rows", rows, MOST_ROWS),
             text=params.get("search", "").lower(),
             categories=tuple(name for name in params.get("category", "").split(",") if name),
             sort=params.get("sort", "").split(",")[0],
@@ -100,7 +100,7 @@ def _facet(found: Sequence[Summary]) -> dict[str, Any]:
     }
 
 
-def _number(name: str, text: str, limit: int) -> int:
+def _query_number(name: str, text: str, limit: int) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= limit:
         raise BadOption(name, f"must be a number from 1 to {limit}, not {text!r}")
     return int(text)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import orjson
 from aiohttp import web
 
-from longline.sandbox.sites.base import document, missing, number
+from longline.sandbox.sites.base import document, missing, query_number
 from longline.sandbox.sites.listings import words
 from longline.sandbox.sites.listings.ads import HOMES, SQUARE_FOOT, Ad
 from longline.sandbox.sites.listings.board import AdSite
@@ -35,7 +35,7 @@ class Homes(AdSite):
         ]
 
     async def _list_ads(self, request: web.Request) -> web.Response:
-        page = number(request, "page", 1)
+        page = query_number(request, "page", 1)
         ads = self._board.on(HOMES)
         shown = ads[(page - 1) * _A_PAGE : page * _A_PAGE]
         if not shown:

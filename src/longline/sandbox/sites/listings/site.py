@@ -35,7 +35,7 @@ class Listings(PracticeSite):
 
     def routes(self) -> list[web.RouteDef]:
         return [
-            web.get("/listings/", self._home),
+            web.get("/listings/", self._list_ad_sites),
             web.get("/listings/round", self._tell_round),
             web.post(r"/listings/round/{number:[12]}", self._move),
         ]
@@ -43,7 +43,7 @@ class Listings(PracticeSite):
     def truth(self) -> Truth:
         return {"ads": [row for site in SITES for row in self.board.truth(site)]}
 
-    async def _home(self, _request: web.Request) -> web.Response:
+    async def _list_ad_sites(self, _request: web.Request) -> web.Response:
         links = "".join(f'<li><a href="{one.path}">{one.name}</a></li>' for one in self.sites)
         return document("Listings", f"<h1>Listings</h1><ul>{links}</ul>")
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
-from longline.sandbox.sites.base import document, number
+from longline.sandbox.sites.base import document, query_number
 from longline.sandbox.sites.listings import words
 from longline.sandbox.sites.listings.ads import WOHNEN, Ad
 from longline.sandbox.sites.listings.board import AdSite
@@ -28,7 +28,7 @@ class Wohnen(AdSite):
     def routes(self) -> list[web.RouteDef]:
         return [
             web.get("/wohnen/", self._first),
-            web.get("/wohnen/mehr", self._more),
+            web.get("/wohnen/mehr", self._more_ads),
             web.get(r"/wohnen/{slug}-ID{key:\w+}.html", self.serve_ad),
         ]
 
@@ -38,8 +38,8 @@ class Wohnen(AdSite):
         inside = f'<h1>Wohnungen</h1><div id="treffer">{cards}</div>{button}'
         return document("Wohnungen", inside, lang="de")
 
-    async def _more(self, request: web.Request) -> web.Response:
-        page = number(request, "seite", 2)
+    async def _more_ads(self, request: web.Request) -> web.Response:
+        page = query_number(request, "seite", 2)
         ads = self._board.on(WOHNEN)
         shown = ads[(page - 1) * _A_PAGE : page * _A_PAGE]
         html = "".join(_card(ad, request.host) for ad in shown)
