@@ -20,6 +20,7 @@ from longline.core.errors import BadFile, DestinationUnwritable
 from longline.core.files import replacing
 
 M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
 
 MAX_BYTES = 5_000_000
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -107,17 +108,20 @@ def read_content(path: Path) -> bytes:
     return content
 
 
-def read_json_file(path: Path) -> Any:
+def read_json_file(path: Path, kind: type[T], problem: str) -> T:
     """Return the values of a JSON file.
 
     Raises:
-        BadFile: it cannot be read, or is not JSON.
+        BadFile: it cannot be read or is not JSON; with `problem` when it is of another kind.
     """
     try:
-        return orjson.loads(read_content(path))
+        value = orjson.loads(read_content(path))
     except orjson.JSONDecodeError as error:
-        problem = f"it is not JSON: {error.msg}"
-        raise BadFile(str(path), problem, error.lineno, error.colno) from None
+        message = f"it is not JSON: {error.msg}"
+        raise BadFile(str(path), message, error.lineno, error.colno) from None
+    if not isinstance(value, kind):
+        raise BadFile(str(path), problem)
+    return value
 
 
 def parse_document(

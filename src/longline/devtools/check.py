@@ -368,7 +368,8 @@ async def replay_case(folder: Path, source: str | None = None) -> CaseResult:
     Raises:
         ConfigError: the case or the source cannot be read.
     """
-    case, expected = _read_json(folder / CASE), _read_json(folder / EXPECTED)
+    problem = "it is not a recorded case"
+    case, expected = (read_json_file(folder / name, dict, problem) for name in (CASE, EXPECTED))
     try:
         reference = source or case["source"]
         if source is None and reference.endswith(_SOURCE_FILES):
@@ -426,10 +427,3 @@ def _write_response(folder: Path, number: int, exchange: Exchange) -> dict[str, 
 def _write_json(path: Path, value: Any) -> None:
     plain = orjson.loads(as_json(value))
     path.write_bytes(orjson.dumps(plain, option=orjson.OPT_INDENT_2) + b"\n")
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    value = read_json_file(path)
-    if not isinstance(value, dict):
-        raise BadFile(str(path), "it is not a recorded case")
-    return value

@@ -226,10 +226,7 @@ def _place_name(parts: Iterable[Any]) -> tuple[str, ...]:
 
 def _read_table(path: Path) -> Sequence[Any]:
     if path.suffix == ".json":
-        rows = read_json_file(path)
-        if not isinstance(rows, list):
-            raise BadFile(str(path), "a table in JSON is a list of objects")
-        return rows
+        return read_json_file(path, list, "a table in JSON is a list of objects")
     try:
         text = read_content(path).decode("utf-8-sig")
     except UnicodeDecodeError:

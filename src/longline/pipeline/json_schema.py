@@ -18,7 +18,7 @@ from referencing.jsonschema import DRAFT202012
 
 from longline.config.documents import read_json_file
 from longline.config.expressions import user_pattern
-from longline.core.errors import BadFile, BadOption
+from longline.core.errors import BadOption
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _NOT_SCHEMAS = frozenset({"const", "enum", "default", "examples"})
@@ -95,10 +95,8 @@ def read_schema(path: Path) -> dict[str, Any]:
     Raises:
         BadFile: it cannot be read, or holds none.
     """
-    schema = read_json_file(path)
-    if not isinstance(schema, dict):
-        raise BadFile(str(path), 'a JSON Schema is an object, such as {"type": "object"}')
-    return schema
+    problem = 'a JSON Schema is an object, such as {"type": "object"}'
+    return read_json_file(path, dict, problem)
 
 
 def _check_part(part: Mapping[str, Any], resolver: Any) -> None:
