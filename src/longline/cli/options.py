@@ -204,7 +204,11 @@ source_options = combine(
         type=COUNT,
         help="Maximum concurrent requests per domain, over all processes.",
     ),
-    click.option("--concurrency", type=UP_TO_1000, help="Maximum concurrent items per domain."),
+    click.option(
+        "--concurrency",
+        type=UP_TO_1000,
+        help="Maximum concurrent items per domain in each process.",
+    ),
 )
 
 

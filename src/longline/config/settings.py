@@ -220,7 +220,9 @@ class Settings(BaseSettings):
 
     home: Path = Path(".longline")
     database_url: str | None = Field(default=None, description="default: SQLite in the home")
-    concurrency: int = Field(default=8, ge=1, le=1000, description="maximum concurrent items")
+    concurrency: int = Field(
+        default=8, ge=1, le=1000, description="maximum concurrent items per domain"
+    )
     timeout: float = Field(default=30.0, gt=0, description="response timeout in seconds")
     contact: str | None = Field(
         default=None, description="mail address or URL, sent to every site in the user agent"
@@ -251,14 +253,14 @@ class Settings(BaseSettings):
     broker_url: str | None = Field(
         default=None, description="broker of the workers; default: redis_url"
     )
-    chunk_size: int = Field(default=50, ge=1, le=1000, description="items per Celery task")
+    chunk_size: int = Field(default=50, ge=1, le=1000, description="items per chunk")
     soft_limit: float = Field(
         default=600.0,
         gt=0,
-        description="seconds until a task releases the items that it has not started",
+        description="seconds until a worker releases items of a chunk that it has not started",
     )
     hard_limit: float = Field(
-        default=720.0, gt=0, description="seconds until a hanging worker process is killed"
+        default=720.0, gt=0, description="seconds until a blocked worker process is killed"
     )
     ca_file: Path | None = Field(
         default=None, description="certificate authorities to trust besides the system's (PEM)"

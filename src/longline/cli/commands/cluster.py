@@ -203,7 +203,7 @@ def _parse_queues(value: str) -> tuple[str, ...]:
     "--items",
     type=UP_TO_1000,
     show_default="LONGLINE_CONCURRENCY",
-    help="Concurrent items per process, for jobs that do not set it.",
+    help="Maximum concurrent items per domain in each process, for jobs that do not set it.",
 )
 @click.option("--name", metavar="NAME", show_default="host and process id", help="Worker name.")
 @log_options
