@@ -126,7 +126,7 @@ def _validity_checks(progress: Progress, findings: JobFindings) -> list[Check]:
             "every stored or unchanged item has its record",
             findings.items_without_record == 0,
             f"{counts[ItemState.STORED] + counts[ItemState.UNCHANGED]} items, "
-            f"{findings.items_without_record} without",
+            f"{findings.items_without_record} without a record",
         ),
         Check(
             "no item was finished twice",

@@ -137,7 +137,7 @@ def _layer_part(
         share = min(1.0, max(0.0, float(expect.share(data.get(expect.field)))))
         earned.append(expect.weight * share)
         if share < 1:
-            state = f"only {share:.0%} of what is expected" if share else "missing"
+            state = f"only {share:.0%} of the expected amount" if share else "missing"
             why = f" ({reasons[expect.field]})" if expect.field in reasons else ""
             lacking.append(f"{expect.field}: {state}{why}")
     if not (possible := math.fsum(expect.weight for expect in expects)):

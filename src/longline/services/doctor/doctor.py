@@ -136,7 +136,7 @@ def descriptors(context: CheckContext) -> Iterator[Finding]:
         most = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
         yield warning("file descriptors", sentence, f"run ulimit -n {_FILES} (maximum {most})")
     else:
-        yield ok("file descriptors", f"{soft} files and connections may be open")
+        yield ok("file descriptors", f"up to {soft} files and connections may be open")
 
 
 def _existing(folder: Path) -> Path:

@@ -163,7 +163,7 @@ def read_metadata(item: Item, detail: Detail, note: AddNote) -> dict[str, Any]:
         "purchase_url": purchase_url,
         "is_paid": bool(price or purchase_url) if price is not None or was_searched else None,
     }
-    searched = "not in its search result" if was_searched else "known only to inventory=search"
+    searched = "not in its search result" if was_searched else "only with inventory=search"
     return note_empty(
         fields,
         detail.reason,
