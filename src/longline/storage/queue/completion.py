@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, bindparam, null, select, update
 from sqlalchemy.exc import StatementError
@@ -19,6 +19,7 @@ from longline.storage.queue.failures import note_failures
 from longline.storage.records import store_records
 from longline.storage.schema import items, jobs
 
+T = TypeVar("T")
 LeasedOutcome = tuple[Lease, Outcome]
 _STATE_OF = {
     OutcomeAction.SKIP: ItemState.SKIPPED,
@@ -178,7 +179,21 @@ def _cost(outcome: Outcome) -> dict[str, float]:
     return cost
 
 
-def quarantine_unstorable(outcome: Outcome, error: Exception) -> Outcome:
+async def complete_storable(
+    complete: Callable[[list[tuple[T, Outcome]]], Awaitable[list[ItemState | LeaseLost]]],
+    attempts: list[tuple[T, Outcome]],
+) -> list[ItemState | LeaseLost]:
+    """Commit outcomes together; one that no database can store is quarantined alone."""
+    try:
+        return await complete(attempts)
+    except (StatementError, ValueError, TypeError, OverflowError) as error:
+        if len(attempts) > 1:
+            return [end for one in attempts for end in await complete_storable(complete, [one])]
+        ((attempted, outcome),) = attempts
+        return await complete([(attempted, _quarantine_unstorable(outcome, error))])
+
+
+def _quarantine_unstorable(outcome: Outcome, error: Exception) -> Outcome:
     """Return the outcome of an attempt whose result no database can store."""
     cause = error.orig if isinstance(error, StatementError) else error
     return replace(

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, and_, bindparam, case, null, or_, select, update
-from sqlalchemy.exc import StatementError
 
 from longline.core.errors import BadOption, FailureKind, LeaseLost
 from longline.core.model import Item, ItemState, JobState, Lease, Outcome, OutcomeAction, Usage
@@ -17,7 +16,7 @@ from longline.storage.database import Repository, reads, writes
 from longline.storage.events import EventRow, append_events, event_row
 from longline.storage.jobs import finish_job
 from longline.storage.profiles import DriftResult
-from longline.storage.queue.completion import LeasedOutcome, complete_all, quarantine_unstorable
+from longline.storage.queue.completion import LeasedOutcome, complete_all, complete_storable
 from longline.storage.schema import items, jobs, records
 
 REPLAY_UNFINISHED = (
@@ -262,21 +261,16 @@ class Quarantine(Repository):
         reason that it has to be finished again: if it were opened, the next run would resume it.
         """
         # What the attempt cost is not part of the job, which made no request.
-        plain = [
-            replace(
-                one,
-                outcome=replace(one.outcome, at=at, seconds=0.0, usage=Usage(), found=()),
-            )
+        attempts = [
+            (one.held, replace(one.outcome, at=at, seconds=0.0, usage=Usage(), found=()))
             for one in reprocessed
         ]
-        try:
-            return await self._database.write(_complete_reprocessed, plain, at)
-        except (StatementError, ValueError, TypeError, OverflowError) as error:
-            if len(plain) > 1:
-                return [end for one in plain for end in await self.complete([one], at)]
-            (one,) = plain
-            unstorable = replace(one, outcome=quarantine_unstorable(one.outcome, error))
-            return await self._database.write(_complete_reprocessed, [unstorable], at)
+        return await complete_storable(
+            lambda some: self._database.write(
+                _complete_reprocessed, [ReprocessedItem(*one) for one in some], at
+            ),
+            attempts,
+        )
 
 
 def _complete_reprocessed(

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, case, exists, func, or_, select, update
-from sqlalchemy.exc import StatementError
 
 from longline.core.errors import FailureKind, LeaseLost
 from longline.core.model import (
@@ -22,7 +21,7 @@ from longline.core.model import (
 )
 from longline.storage.database import Repository, plain_rows, reads, writes
 from longline.storage.events import append_events, event_row
-from longline.storage.queue.completion import LeasedOutcome, complete_all, quarantine_unstorable
+from longline.storage.queue.completion import LeasedOutcome, complete_all, complete_storable
 from longline.storage.queue.enqueue import Discovered, enqueue_items
 from longline.storage.queue.failures import note_failures
 from longline.storage.schema import chunks, items, jobs, statistics
@@ -267,14 +266,9 @@ class Queue(Repository):
         A result that no database can store (a lone surrogate, for example) is quarantined, and does
         not affect the others.
         """
-        try:
-            return await self._database.write(complete_all, attempts)
-        except (StatementError, ValueError, TypeError, OverflowError) as error:
-            if len(attempts) > 1:
-                return [end for one in attempts for end in await self.complete_all([one])]
-            ((lease, outcome),) = attempts
-            unstorable = quarantine_unstorable(outcome, error)
-            return await self._database.write(complete_all, [(lease, unstorable)])
+        return await complete_storable(
+            lambda some: self._database.write(complete_all, some), attempts
+        )
 
     @writes
     def release(self, connection: Connection, leases: Sequence[Lease]) -> None:
