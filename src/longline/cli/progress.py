@@ -26,7 +26,7 @@ from longline.cli.output import (
 )
 from longline.core.clock import utc_datetime
 from longline.core.model import ItemState, Job, JobState
-from longline.core.threads import use_daemon_threads
+from longline.core.threads import use_daemon_threads, use_one_malloc_arena
 from longline.engine.progress import PaceStatus, Progress, SiteProgress
 from longline.engine.report import INTERRUPTED, JobReport
 from longline.orchestrator import Orchestrator
@@ -123,6 +123,7 @@ async def run_with_display(
     orchestrator: Orchestrator, display: LiveDisplay, work: Callable[[], Awaitable[T]]
 ) -> T | None:
     """Run something with live progress and safe interruption; None if it was stopped."""
+    use_one_malloc_arena()
     use_daemon_threads()
     try:
         async with orchestrator:

@@ -6,6 +6,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import log
 from statistics import median
 
@@ -317,19 +318,20 @@ class _SiteDetector:
         self._baseline = history or Profile()
         self._steady = self._baseline.steady(_STEADY)
         self._noticed = noticed
-        self._last: deque[Shape] = deque(maxlen=_WINDOW + BLOCK)
+        self._last: deque[bytes] = deque(maxlen=_WINDOW + BLOCK)
         self._count = 0
 
     def add(self, shape: Shape, place: int) -> list[FieldDrift]:
         self._count += 1
-        self._last.append(shape.without_texts())
+        self._last.append(shape.pack())
         found: list[FieldDrift] = []
         if self._may_have_drifted(shape):
             found += self._compare(_MIN_RECORDS, place)
         if self._count % BLOCK == 0:
             if not self._is_history and len(self._last) > _WINDOW:
                 # The block before the window becomes a part of the baseline.
-                self._baseline.add(tally_block(list(self._last)[:BLOCK]))
+                oldest = map(Shape.unpack, islice(self._last, BLOCK))
+                self._baseline.add(tally_block(oldest))
                 self._steady = self._baseline.steady(_STEADY)
             found += self._compare(_WINDOW, place)
         return found
@@ -350,7 +352,7 @@ class _SiteDetector:
     def _compare(self, records: int, place: int) -> list[FieldDrift]:
         if self._baseline.records < _MIN_BASELINE:
             return []
-        window = list(self._last)[-_WINDOW:]
+        window = [Shape.unpack(one) for one in list(self._last)[-_WINDOW:]]
         recent = tally_block(window[-records:])
         found = find_drift(self._baseline, recent, is_history=self._is_history)
         fresh = [one for one in found if one.field not in self._noticed]

@@ -7,11 +7,12 @@ one block has shown before is normal in the next.
 
 from __future__ import annotations
 
+import marshal
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import exp, lgamma
 from statistics import median
 from typing import Any, NamedTuple
@@ -53,13 +54,24 @@ class Shape:
     is_valid: bool = True
     site: str = ""
 
-    def without_texts(self) -> Shape:
-        """Return the shape with hashes in place of texts: enough to compare, in less memory."""
+    def pack(self) -> bytes:
+        """Return the shape in a fifth of its memory, with hashes in place of values.
+
+        A process keeps the last shapes of each of its jobs, and may run hundreds of jobs.
+        """
         cells = {
-            name: cell._replace(value=hash(cell.value)) if cell and cell.kind == "text" else cell
+            name: cell and (cell.kind, float(cell.size), hash(cell.value))
             for name, cell in self.cells.items()
         }
-        return replace(self, cells=cells)
+        return marshal.dumps((self.key, cells, self.is_valid, self.site))
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Shape:
+        """Return a shape that this process has packed."""
+        key, cells, is_valid, site = marshal.loads(packed)  # noqa: S302  # our own bytes
+        return cls(
+            key, {name: cell and Cell(*cell) for name, cell in cells.items()}, is_valid, site
+        )
 
 
 class RecordKinds:

@@ -243,7 +243,7 @@ class LocalEngine:
 
 _COLLECT_AFTER = 20_000  # objects
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's, from malloc.h
-_KEPT_BYTES = 16 * 1024 * 1024
+_KEPT_BYTES = 4 * 1024 * 1024
 _LARGE_BYTES = 4 * 1024 * 1024  # larger blocks go straight back to the system
 
 

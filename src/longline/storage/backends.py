@@ -111,7 +111,10 @@ class SqliteBackend(Backend):
         return self._engine("BEGIN IMMEDIATE", 1)  # which locks the tables, too
 
     def reader_engine(self, size: int) -> Engine:
-        return self._engine("BEGIN", size)
+        engine = self._engine("BEGIN", size)
+        # By default each of several connections keeps 2 MB of pages, which the system has, too.
+        event.listen(engine, "connect", lambda one, _: one.execute("PRAGMA cache_size=-256"))
+        return engine
 
     def change_token(self, connection: Connection) -> object:
         return connection.exec_driver_sql("PRAGMA data_version").scalar()
