@@ -29,7 +29,7 @@ from longline.http.errors import RobotsDisallowed
 from longline.storage.queue.queue import Claim
 
 _PARKED_POLL = 3.0  # seconds between two checks of a job whose items are all deferred
-_PREFETCH = 4  # items leased for each task of a new worker
+_PREFETCH = 2  # items leased for each task of a new worker
 _WIDEST = 64  # domains with that many items at the same time
 _RESERVED = 1024  # more leases for other domains, one each: so hanging domains block none
 
