@@ -102,6 +102,7 @@ class AddressPolicy:
         self._scope = scope
         self._start: JobStart | None = None
         self._starting = asyncio.Lock()
+        self._passed: set[str] = set()  # numeric hosts; every request asks
 
     @property
     def has_started(self) -> bool:
@@ -155,11 +156,15 @@ class AddressPolicy:
         Raises:
             PrivateAddress: it may not be connected to.
         """
+        domain = origin_of(url)[1]
         # A host name passes: each of its connections is checked.
-        first = origin_of(url)[1][:1]
-        host = hostname_of(url) if first.isdigit() or first == "[" else ""
+        is_name = not (domain[:1].isdigit() or domain[:1] == "[")
+        if is_name or domain in self._passed:
+            return
+        host = hostname_of(url)
         if _parse_ip(host) is not None:
             self.check(url, host)
+        self._passed.add(domain)
 
     async def check_host(self, url: str) -> None:
         """Check every address of the host, for a client that connects by itself.
