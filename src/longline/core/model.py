@@ -230,6 +230,8 @@ class Usage:
     events: list[PendingEvent] = field(default_factory=list)
     promises: list[Awaitable[None]] = field(default_factory=list)
     waiting: WaitTimer = field(default_factory=WaitTimer, init=False, compare=False)
+    slot_waits: int = field(default=0, init=False, compare=False)
+    """Requests that wait for a slot of the rate limit now."""
 
     async def settle(self) -> None:
         """Await all promises.

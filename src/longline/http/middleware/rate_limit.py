@@ -85,7 +85,11 @@ class RateLimitMiddleware(Middleware):
         if self._limiter.try_acquire(domain):
             return Token(domain, self._clock.now(), 0.0, is_limited=False)
         with usage.waiting:
-            token = await self._limiter.acquire(domain, request.url, priority=request.priority)
+            usage.slot_waits += 1
+            try:
+                token = await self._limiter.acquire(domain, request.url, priority=request.priority)
+            finally:
+                usage.slot_waits -= 1
         if token.waited:
             usage.waits += 1
             usage.waited += token.waited
