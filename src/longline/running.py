@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from longline.config.job_spec import JobSpec
 from longline.config.settings import Settings
 from longline.core.clock import Clock
-from longline.core.logging import log_context
+from longline.core.logging import LogContext
 from longline.core.model import OPEN_STATES, Job, JobState
 from longline.engine.collector import notify_finished
 from longline.engine.local import LocalEngine
@@ -176,7 +176,7 @@ class JobRun:
         await tracker.snapshot()  # the state before this run, which speeds are measured from
         try:
             with (
-                log_context(job=job, source=self._job.source),
+                LogContext(job=job, source=self._job.source),
                 self._context.runtime.progress.serving(watch),
             ):
                 _LOG.info("job started", extra={"engine": start["engine"]})

@@ -13,7 +13,7 @@ import pytest
 
 from longline.config.secrets import SecretRef
 from longline.config.settings import Settings
-from longline.core.logging import LogOptions, configure_logging, log_context, redact, reset_logging
+from longline.core.logging import LogContext, LogOptions, configure_logging, redact, reset_logging
 
 LOG = logging.getLogger("longline.test")
 
@@ -42,7 +42,7 @@ def test_each_v_shows_more(capsys: pytest.CaptureFixture[str], verbosity: int, c
 def test_a_json_line_has_context_and_fields(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(LogOptions(as_json=True))
 
-    with log_context(job="shop-1", source="shop"), log_context(item="7"):
+    with LogContext(job="shop-1", source="shop"), LogContext(item="7"):
         LOG.warning("lease lost", extra={"status": 503, "error": None})
 
     found = json.loads(lines(capsys)[0])
@@ -66,11 +66,11 @@ async def test_tasks_have_the_context_that_they_were_started_in(
     configure_logging(LogOptions())
 
     async def warn(item: str) -> None:
-        with log_context(item=item):
+        with LogContext(item=item):
             await asyncio.sleep(0)
             LOG.warning("late")
 
-    with log_context(job="shop-1"):
+    with LogContext(job="shop-1"):
         await asyncio.gather(warn("a"), warn("b"))
     LOG.warning("after")
 

@@ -10,7 +10,7 @@ import pytest
 from longline.config.settings import Settings
 from longline.core.errors import FailureKind
 from longline.core.model import JobState
-from longline.engine.collector import StrayCancellation, no_stray_cancellation
+from longline.engine.collector import NoStrayCancellation, StrayCancellation
 from longline.orchestrator import Orchestrator
 from tests.virtual import VirtualClock
 
@@ -72,7 +72,7 @@ async def test_discovery_that_raises_what_would_end_its_task_fails_the_job(
 
 async def test_a_cancellation_that_was_asked_for_goes_through() -> None:
     async def wait() -> None:
-        with no_stray_cancellation():
+        with NoStrayCancellation():
             await asyncio.Event().wait()
 
     task = asyncio.create_task(wait())
@@ -84,5 +84,5 @@ async def test_a_cancellation_that_was_asked_for_goes_through() -> None:
 
 
 async def test_one_that_was_not_is_an_error() -> None:
-    with pytest.raises(StrayCancellation), no_stray_cancellation():
+    with pytest.raises(StrayCancellation), NoStrayCancellation():
         raise asyncio.CancelledError

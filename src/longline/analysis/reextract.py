@@ -20,8 +20,8 @@ from longline.core.json import FieldDiff, diff_json
 from longline.core.model import FINAL_STATES, Item, ItemState, Job, Outcome, OutcomeAction, Record
 from longline.engine.collector import (
     Collector,
+    NoStrayCancellation,
     ends_process,
-    no_stray_cancellation,
 )
 from longline.http.archive.warc import MISSING, Archive, build_replay
 from longline.http.errors import NotArchived
@@ -117,7 +117,7 @@ async def rediscover(
     found: dict[str, Item] = {}
     visit = collector.visit(cursor=source.cursor_to_repeat(job.cursor))
     try:
-        with no_stray_cancellation():
+        with NoStrayCancellation():
             await source.prepare(visit)
             items = source.discover(visit)
             async with aclosing(items) if isinstance(items, AsyncGenerator) else nullcontext():

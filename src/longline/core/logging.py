@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -51,14 +50,22 @@ class LogOptions:
     worker: str | None = None
 
 
-@contextmanager
-def log_context(**fields: str) -> Iterator[None]:
-    """Add fields (job, source, item, domain, worker) to every line logged in this block."""
-    token = _CONTEXT.set({**_CONTEXT.get(), **fields})
-    try:
-        yield
-    finally:
-        _CONTEXT.reset(token)
+class LogContext:
+    """Adds fields (job, source, item, domain, worker) to every line logged in its block.
+
+    Every item uses it, so it is not a generator.
+    """
+
+    __slots__ = ("_fields", "_token")
+
+    def __init__(self, **fields: str) -> None:
+        self._fields = fields
+
+    def __enter__(self) -> None:
+        self._token = _CONTEXT.set({**_CONTEXT.get(), **self._fields})
+
+    def __exit__(self, *_error: object) -> None:
+        _CONTEXT.reset(self._token)
 
 
 def configure_logging(options: LogOptions) -> None:

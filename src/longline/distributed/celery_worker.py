@@ -27,7 +27,7 @@ from longline.core.output import protected_output
 from longline.distributed.app import COLLECT, DISCOVER, EXPORT, FINISH, QUEUES, Messages, make_app
 from longline.distributed.processes import ENDED, Drain, Reports, WorkerPlan, die_with
 from longline.distributed.worker import ChildWorker
-from longline.engine.collector import ends_process, no_stray_cancellation
+from longline.engine.collector import NoStrayCancellation, ends_process
 
 _LOG = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class Child:
 
     async def _handle_message(self, work: Callable[[ChildWorker], Awaitable[None]]) -> None:
         try:
-            with no_stray_cancellation():
+            with NoStrayCancellation():
                 worker = await self._opened()
                 async with worker.following_clock():
                     await work(worker)

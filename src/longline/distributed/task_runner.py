@@ -10,9 +10,9 @@ from longline.core.clock import Clock
 from longline.core.errors import LonglineError, StoreError
 from longline.distributed.open_jobs import OpenJobs
 from longline.engine.collector import (
+    NoStrayCancellation,
     describe_source_error,
     ends_process,
-    no_stray_cancellation,
     notify_finished,
     with_timeout,
 )
@@ -102,7 +102,7 @@ class TaskRunner:
         async with in_background(self._keep_claim(task)):
             failure = []
             try:
-                with no_stray_cancellation():
+                with NoStrayCancellation():
                     problem = await with_timeout(self._notify(task.job), self._limit)
             except StoreError:
                 raise

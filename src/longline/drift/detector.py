@@ -6,7 +6,6 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from math import log
 from statistics import median
 
@@ -318,7 +317,8 @@ class _SiteDetector:
         self._baseline = history or Profile()
         self._steady = self._baseline.steady(_STEADY)
         self._noticed = noticed
-        self._last: deque[bytes] = deque(maxlen=_WINDOW + BLOCK)
+        self._last: deque[bytes] = deque(maxlen=_WINDOW)
+        self._blocks: deque[bytes] = deque(maxlen=_WINDOW // BLOCK)
         self._count = 0
 
     def add(self, shape: Shape, place: int) -> list[FieldDrift]:
@@ -326,15 +326,21 @@ class _SiteDetector:
         self._last.append(shape.pack())
         found: list[FieldDrift] = []
         if self._may_have_drifted(shape):
-            found += self._compare(_MIN_RECORDS, place)
+            found += self._compare(tally_block(self._last_shapes(_MIN_RECORDS)), place)
         if self._count % BLOCK == 0:
-            if not self._is_history and len(self._last) > _WINDOW:
+            if not self._is_history and len(self._blocks) == self._blocks.maxlen:
                 # The block before the window becomes a part of the baseline.
-                oldest = map(Shape.unpack, islice(self._last, BLOCK))
-                self._baseline.add(tally_block(oldest))
+                self._baseline.add(BlockTally.unpack(self._blocks[0]))
                 self._steady = self._baseline.steady(_STEADY)
-            found += self._compare(_WINDOW, place)
+            recent = tally_block(self._last_shapes(BLOCK))
+            self._blocks.append(recent.pack())
+            for packed in list(self._blocks)[:-1]:
+                recent.merge(BlockTally.unpack(packed))
+            found += self._compare(recent, place)
         return found
+
+    def _last_shapes(self, count: int) -> list[Shape]:
+        return [Shape.unpack(one) for one in list(self._last)[-count:]]
 
     def _may_have_drifted(self, shape: Shape) -> bool:
         """Return whether a steady field is missing in a record, or of another kind."""
@@ -349,14 +355,15 @@ class _SiteDetector:
             if name not in self._noticed
         )
 
-    def _compare(self, records: int, place: int) -> list[FieldDrift]:
+    def _compare(self, recent: BlockTally, place: int) -> list[FieldDrift]:
         if self._baseline.records < _MIN_BASELINE:
             return []
-        window = [Shape.unpack(one) for one in list(self._last)[-_WINDOW:]]
-        recent = tally_block(window[-records:])
         found = find_drift(self._baseline, recent, is_history=self._is_history)
         fresh = [one for one in found if one.field not in self._noticed]
+        if not fresh:
+            return []
         self._noticed.update(one.field for one in fresh)
+        window = self._last_shapes(_WINDOW)
         return [replace(one, place=place, since=_first_key(one.field, window)) for one in fresh]
 
 

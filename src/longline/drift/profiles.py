@@ -173,6 +173,15 @@ class FieldTally:
     sizes: dict[str, list[float]] = field(default_factory=dict)
     values: set[Any] = field(default_factory=set)
 
+    def merge(self, other: FieldTally) -> None:
+        """Add the field over other records."""
+        self.filled += other.filled
+        self.mentions += other.mentions
+        self.kinds.update(other.kinds)
+        for kind, sizes in other.sizes.items():
+            self.sizes.setdefault(kind, []).extend(sizes)
+        self.values |= other.values
+
 
 @dataclass(slots=True)
 class BlockTally:
@@ -181,6 +190,34 @@ class BlockTally:
     valid: int = 0
     invalid: int = 0
     fields: dict[str, FieldTally] = field(default_factory=dict)
+
+    def merge(self, other: BlockTally) -> None:
+        """Add other records."""
+        self.valid += other.valid
+        self.invalid += other.invalid
+        for name, one in other.fields.items():
+            self.fields.setdefault(name, FieldTally()).merge(one)
+
+    def pack(self) -> bytes:
+        """Return the tally of packed shapes in a fraction of its memory."""
+        fields = {
+            name: (one.filled, one.mentions, dict(one.kinds), one.sizes, one.values)
+            for name, one in self.fields.items()
+        }
+        return marshal.dumps((self.valid, self.invalid, fields))
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> BlockTally:
+        """Return a tally that this process has packed."""
+        valid, invalid, fields = marshal.loads(packed)  # noqa: S302  # our own bytes
+        return cls(
+            valid,
+            invalid,
+            {
+                name: FieldTally(filled, mentions, Counter(kinds), sizes, values)
+                for name, (filled, mentions, kinds, sizes, values) in fields.items()
+            },
+        )
 
 
 def tally_block(shapes: Iterable[Shape]) -> BlockTally:

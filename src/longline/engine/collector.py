@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import traceback
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,8 +26,8 @@ from longline.core.errors import (
     error_text,
     kind_of,
 )
-from longline.core.logging import log_context
-from longline.core.model import Failure, Item, Job, Outcome, OutcomeAction, Usage
+from longline.core.logging import LogContext
+from longline.core.model import Failure, Item, Job, Outcome, OutcomeAction, Record, Usage
 from longline.http.messages import Middleware, origin_of
 from longline.pipeline.material import Material
 from longline.pipeline.pipeline import Pipeline
@@ -69,22 +69,23 @@ class TookTooLong(LonglineError):
 # ---------------- Errors of a source that would end more than its item
 
 
-@contextlib.contextmanager
-def no_stray_cancellation() -> Iterator[None]:
-    """Convert a cancellation that was not requested into an error.
+class NoStrayCancellation:
+    """Converts a cancellation that was not requested into a StrayCancellation.
 
-    Otherwise it would silently end the task that works on an item.
-
-    Raises:
-        StrayCancellation: the code inside raised one.
+    Otherwise it would silently end the task that works on an item. Every item uses it, so it is not
+    a generator.
     """
-    try:
-        yield
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        raise StrayCancellation from error
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if task is None or not task.cancelling():
+                raise StrayCancellation from error
 
 
 def ends_process(error: BaseException) -> bool:
@@ -118,7 +119,7 @@ def describe_source_error(error: BaseException) -> str:
 async def _error_of(work: Callable[[], Awaitable[None]]) -> BaseException | None:
     """Return the error that a source's code raises."""
     try:
-        with no_stray_cancellation():
+        with NoStrayCancellation():
             await work()
     except BaseException as error:  # the edge of a job: its records are stored already
         if ends_process(error):
@@ -179,9 +180,10 @@ class Collector:
         visit.usage = usage or visit.usage
         layers: dict[str, str] = {}
         material = Material(visit.results, visit.notes, {}, visit.origins, layers)
+        record: Record | None = None
         try:
-            with log_context(source=self.source.name, item=item.key), no_stray_cancellation():
-                outcome = await self._run_layers(visit, layers, material, tries)
+            with LogContext(source=self.source.name, item=item.key), NoStrayCancellation():
+                record = await self._run_layers(visit, layers, material, tries)
         except StoreError:
             raise  # not a failure of the item: the run ends
         except BaseException as error:  # the edge of an item: it must not end the job
@@ -204,26 +206,27 @@ class Collector:
                     )
                 )
         now = self._clock.now()
-        return replace(
-            outcome,
-            at=now,
-            seconds=now - started,
-            usage=visit.usage,
-            found=visit.found,
-            layers=layers,
-            results=visit.results,
-        )
+        end: dict[str, Any] = {
+            "at": now,
+            "seconds": now - started,
+            "usage": visit.usage,
+            "found": visit.found,
+            "layers": layers,
+            "results": visit.results,
+        }
+        if record is None:
+            return replace(outcome, **end)
+        # `raw` is used only if no database can store the record.
+        return Outcome(OutcomeAction.STORE, record=record, raw=material.as_raw(), **end)
 
     async def _run_layers(
         self, visit: Visit, layers: dict[str, str], material: Material, tries: int
-    ) -> Outcome:
+    ) -> Record:
         for layer in self._layers:
             layers[layer.name] = await self._run_layer(layer, visit, tries)
             origin = f"{layer.name} {visit.address or ''}".strip()
             material.provenance.update(dict.fromkeys(visit.results.get(layer.name, ()), origin))
-        record = self._pipeline.record(visit.item, material)
-        # `raw` is used only if no database can store the record.
-        return Outcome(OutcomeAction.STORE, record=record, raw=material.as_raw())
+        return self._pipeline.record(visit.item, material)
 
     async def _run_layer(self, layer: Layer, visit: Visit, tries: int) -> str:
         """Return how a layer ended: "ok", or why an optional one has no result."""

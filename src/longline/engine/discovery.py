@@ -20,9 +20,9 @@ from longline.core.errors import (
     LonglineError,
     StoreError,
 )
-from longline.core.logging import log_context
+from longline.core.logging import LogContext
 from longline.core.model import Cursor, Item
-from longline.engine.collector import Collector, ends_process, no_stray_cancellation
+from longline.engine.collector import Collector, NoStrayCancellation, ends_process
 from longline.engine.owner import dead_among
 from longline.engine.pause_policy import TimeLimit
 from longline.engine.runtime import LEASE
@@ -76,7 +76,7 @@ async def discover_batches(
     async def read() -> None:
         end: BaseException | None = None
         try:
-            with no_stray_cancellation():
+            with NoStrayCancellation():
                 async for found in stream:
                     await line.put(found)
         except BaseException as error:  # raised again after the last batch
@@ -148,7 +148,7 @@ class Discovery:
     async def run(self, job: str) -> None:
         """Discover, unless another process does, until all items are found."""
         try:
-            with log_context(job=job, source=self._collector.source.name):
+            with LogContext(job=job, source=self._collector.source.name):
                 while not self._is_stopped() and await self._discover_once(job):
                     pass
         finally:
@@ -165,7 +165,7 @@ class Discovery:
         visit = self._collector.visit(cursor=(await self._store.jobs.get(job)).cursor)
         try:
             async with self._timed():
-                with no_stray_cancellation():
+                with NoStrayCancellation():
                     await source.prepare(visit)
                 await self._enqueue_all(job, visit)
         except StoreError:

@@ -135,16 +135,28 @@ class CommitQueue:
         in_work: Callable[[], int],
     ) -> None:
         self._committer = committer
-        self._room = asyncio.Semaphore(most_waiting)
+        self._most_waiting = most_waiting
+        self._has_room = asyncio.Event()
+        self._has_room.set()
         self._on_commit = on_commit
         self._in_work = in_work
         self._count = 0
         self._is_closing = False
         self._ended = asyncio.get_running_loop().create_future()
 
-    async def hand_over(self, lease: Lease, outcome: Outcome) -> None:
-        """Queue an outcome; waits only while too many are queued."""
-        await self._room.acquire()
+    @property
+    def is_full(self) -> bool:
+        """Whether too many outcomes are queued."""
+        return self._count >= self._most_waiting
+
+    async def wait_for_room(self) -> None:
+        """Wait while too many outcomes are queued."""
+        while self.is_full:
+            self._has_room.clear()
+            await self._has_room.wait()
+
+    def hand_over(self, lease: Lease, outcome: Outcome) -> None:
+        """Queue an outcome, after waiting for room."""
         self._count += 1
         # Urgent when no other outcome of this work can join it.
         is_urgent = self._is_closing or self._in_work() <= self._count
@@ -167,7 +179,7 @@ class CommitQueue:
     def committed(self, lease: Lease, outcome: Outcome, state: ItemState | None) -> None:
         """Note that an outcome was committed."""
         self._count -= 1
-        self._room.release()
+        self._has_room.set()
         self._on_commit(lease, outcome, state)
         self._end_if_done()
 

@@ -10,11 +10,11 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from longline.core.errors import FailureKind, LonglineError
-from longline.core.logging import log_context
+from longline.core.logging import LogContext
 from longline.core.model import OVERRAN, Failure, ItemState, Lease, Outcome, OutcomeAction, Usage
 from longline.engine.collector import Collector
 from longline.engine.runtime import CommitQueue, OnCommit, RunOptions, Runtime, first_error
@@ -88,24 +88,18 @@ class WorkEnd:
     reason: str | None = None
 
 
-def _current_task() -> asyncio.Task[None]:
-    task = asyncio.current_task()
-    assert task is not None  # noqa: S101  # an attempt is made in a task
-    return task
-
-
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """An attempt in flight. `usage` is updated meanwhile."""
+    """An attempt in flight, made by `task`. `usage` is updated meanwhile."""
 
     lease: Lease
-    usage: Usage = field(default_factory=Usage)
-    began: float = field(default_factory=lambda: asyncio.get_running_loop().time())
-    task: asyncio.Task[None] = field(default_factory=_current_task)
+    usage: Usage
+    began: float
+    task: asyncio.Task[None]
 
     def lasted(self) -> float:
         """Return the seconds since it began."""
-        return asyncio.get_running_loop().time() - self.began
+        return self.task.get_loop().time() - self.began
 
     def worked(self) -> float:
         """Return the seconds since it began, without waits."""
@@ -219,6 +213,7 @@ class DomainWorker:
         attempts: AttemptLog | None = None,
         feed: Feed | None = None,
     ) -> None:
+        self._loop = asyncio.get_running_loop()
         self._store = runtime.store
         self._clock = runtime.clock
         self._collector = collector
@@ -315,7 +310,8 @@ class DomainWorker:
         is_full = len(self._tasks) >= self._options.concurrency
         if is_full or not self._waiting or self._has_to_end() or self._do_enough_wait():
             return
-        task = self._spawn(self._attempt_items())
+        with LogContext(job=self._job):  # for the whole task
+            task = self._spawn(self._attempt_items())
         if task is None:
             return
         self._tasks.add(task)
@@ -331,7 +327,10 @@ class DomainWorker:
             return None
 
     def _do_enough_wait(self) -> bool:
-        waiting = sum(one.usage.slot_waits > 0 for one in self._begun.values())
+        waiting = 0
+        for one in self._begun.values():
+            if one.usage.slot_waits:
+                waiting += 1
         return waiting >= _MAX_WAITING
 
     async def _until_ended(self, stopping: asyncio.Task[None], seconds: float | None) -> None:
@@ -416,7 +415,8 @@ class DomainWorker:
         for one in slow:
             before = await self._store.failures.overruns(self._job, one.lease.item.key)
             outcome = one.overrun(self._clock.now(), limit, before)
-            await self._commits.hand_over(one.lease, outcome)
+            await self._commits.wait_for_room()
+            self._commits.hand_over(one.lease, outcome)
 
     async def _release_leases(self, leases: Sequence[Lease]) -> None:
         if leases:
@@ -501,8 +501,12 @@ class DomainWorker:
         if self._has_to_end() or not self._waiting:  # changed while it waited for room
             return
         lease = self._waiting.popleft()
-        attempt = self._begun[lease.id] = Attempt(lease)
-        attempt.usage.waiting.on_end = self._begin_items
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # an attempt is made in a task
+        usage = Usage()
+        usage.waiting.on_end = self._begin_items
+        attempt = Attempt(lease, usage, self._loop.time(), task)
+        self._begun[lease.id] = attempt
         self._prefetch.item_begun()
         if self._attempts is not None:
             self._attempts.item_begun(lease.id)
@@ -519,13 +523,14 @@ class DomainWorker:
 
     async def _attempt_item(self, attempt: Attempt) -> None:
         lease, usage = attempt.lease, attempt.usage
-        with log_context(job=lease.job):
-            outcome = await self._collector.collect(lease.item, tries=lease.tries, usage=usage)
+        outcome = await self._collector.collect(lease.item, tries=lease.tries, usage=usage)
         if outcome.action is OutcomeAction.DEFER and outcome.is_for_domain:
             self._rest = self._rest or outcome
             self._stop.say(outcome.reason or f"{lease.domain} is deferred")
-        with usage.waiting:
-            await self._commits.hand_over(lease, outcome)
+        if self._commits.is_full:
+            with usage.waiting:
+                await self._commits.wait_for_room()
+        self._commits.hand_over(lease, outcome)
 
     def _committed(self, lease: Lease, outcome: Outcome, state: ItemState | None) -> None:
         self._let_go(lease)

@@ -346,7 +346,7 @@ def _check_content_encoding(
 
 def _repair_headers(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]:
     """Return headers without the surrogates that aiohttp decodes invalid UTF-8 to."""
-    if all(value.isascii() for value in headers.values()):
+    if "".join(headers.values()).isascii():
         return headers  # the usual case
     repaired: CIMultiDict[str] = CIMultiDict()
     for name, value in headers.items():

@@ -479,6 +479,7 @@ class CircuitBreaker:
         self._backend = backend or MemoryStateBackend(self._clock)
         self._freshness = freshness
         self._seen: dict[str, tuple[BreakerState, float]] = {}
+        self._healthy_until: dict[str, float] = {}
         self._successes: dict[str, dict[float, int]] = {}
         self._probes: set[str] = set()
         self._turned_away = 0
@@ -489,12 +490,7 @@ class CircuitBreaker:
         Then a request needs no `admit`, and a success only `count_success`. False means only that
         the state is not known.
         """
-        seen = self._seen.get(domain)
-        return (
-            seen is not None
-            and seen[0].is_healthy
-            and self._clock.now() - seen[1] < self._freshness
-        )
+        return self._clock.now() < self._healthy_until.get(domain, 0.0)
 
     def count_success(self, domain: str) -> None:
         """Count a success in this process; it is recorded with the next result."""
@@ -633,7 +629,9 @@ class CircuitBreaker:
         return state
 
     def _remember(self, domain: str, state: BreakerState) -> None:
-        self._seen[domain] = (state, self._clock.now())
+        now = self._clock.now()
+        self._seen[domain] = (state, now)
+        self._healthy_until[domain] = now + self._freshness if state.is_healthy else 0.0
 
 
 def status_of_breaker(state: BreakerState, policy: BreakerPolicy, now: float) -> BreakerStatus:

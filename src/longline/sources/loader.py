@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
+import inspect
+import itertools
 import pkgutil
 import re
 import shlex
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -490,8 +494,33 @@ def _generate_schema(model: type[BaseModel]) -> dict[str, Any]:
     return model.model_json_schema(by_alias=True, schema_generator=_ShortFormSchema)
 
 
+def _attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """Return the docstrings below the fields of a model, by the names that users write."""
+    texts: dict[str, str] = {}
+    for kind in reversed(model.__mro__):
+        if not issubclass(kind, BaseModel) or not kind.__module__.startswith("longline."):
+            continue
+        with suppress(OSError):  # a model that was made at run time has no source
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+            for field, text in itertools.pairwise(cast("ast.ClassDef", tree).body):
+                match field, text:
+                    case (
+                        ast.AnnAssign(target=ast.Name(id=name)),
+                        ast.Expr(value=ast.Constant(value=str(doc))),
+                    ) if name in model.model_fields:
+                        texts[model.model_fields[name].alias or name] = inspect.cleandoc(doc)
+    return texts
+
+
 class _ShortFormSchema(GenerateJsonSchema):
-    """Also accepts the short forms that validators expand, such as `title: h1`."""
+    """Describes fields, and accepts the short forms that validators expand, such as `title: h1`."""
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        full = super().model_schema(schema)
+        for name, text in _attribute_docstrings(schema["cls"]).items():
+            if name in full.get("properties", {}):
+                full["properties"][name].setdefault("description", text)
+        return full
 
     def function_before_schema(
         self, schema: core_schema.BeforeValidatorFunctionSchema
