@@ -229,7 +229,7 @@ async def open_phase(
 class Fetching:
     """The request chain of one run, and the policies whose state is shown."""
 
-    link: Middleware
+    chain: Middleware
     limiter: RateLimiter
     breaker: CircuitBreaker
     rate: float | Literal["auto"] | None
@@ -338,8 +338,8 @@ async def open_fetching(
             middlewares=load_middlewares(source),
             agent=robots_agent(user_agent_of(settings)),
         )
-        link = build_chain(transport, policies, clock, ends)
-        yield Fetching(link, limiter, breaker, rate, budgets, backends.bookmarks)
+        chain = build_chain(transport, policies, clock, ends)
+        yield Fetching(chain, limiter, breaker, rate, budgets, backends.bookmarks)
 
 
 def _browser_options(
@@ -496,7 +496,7 @@ async def open_collector(
         yield (
             Collector(
                 source,
-                fetching.link,
+                fetching.chain,
                 clock,
                 spec.params,
                 bans=lambda key: store.failures.bans(job, key),

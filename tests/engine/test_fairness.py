@@ -1,4 +1,4 @@
-"""A slow, failing or parked site never holds up another one in the same job."""
+"""A slow, failing or deferred site never holds up another one in the same job."""
 
 from __future__ import annotations
 
@@ -99,11 +99,11 @@ async def test_items_of_a_resting_domain_stay_in_the_queue_untouched(
         await clock.sleep(30)
         orchestrator.interrupt()
         report = await running
-        parked = await orchestrator.store.events.list(report.job, kind="item.parked")
+        deferred = await orchestrator.store.events.list(report.job, kind="item.parked")
 
     assert report.progress.counts[ItemState.STORED] == COUNT
     assert report.progress.counts[ItemState.FAILED] == 0
-    assert len(parked) <= 12  # those that were under way when the breaker opened
+    assert len(deferred) <= 12  # items in flight when the breaker opened
 
 
 async def test_a_site_that_comes_back_is_collected_to_the_end(

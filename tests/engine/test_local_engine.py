@@ -254,7 +254,7 @@ async def test_leases_of_a_dead_process_are_reclaimed_immediately(
     assert clock.now() - now < 3
 
 
-async def test_a_breaker_parks_items_and_they_are_collected_when_the_site_is_back(
+async def test_a_breaker_defers_items_and_they_are_collected_when_the_site_is_back(
     opened: Open, pages: ScriptedSite, clock: VirtualClock
 ) -> None:
     broken_until = clock.now() + 100
@@ -267,11 +267,11 @@ async def test_a_breaker_parks_items_and_they_are_collected_when_the_site_is_bac
 
     async with opened(concurrency=10) as orchestrator:
         report = await orchestrator.execute()
-        parked = await orchestrator.store.events.list(report.job, kind="item.parked")
+        deferred = await orchestrator.store.events.list(report.job, kind="item.parked")
 
     assert report.state is JobState.COMPLETE
     assert report.progress.successful == 10
-    assert parked
+    assert deferred
     assert clock.now() >= broken_until
 
 

@@ -27,10 +27,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-async def parked(
+async def deferred(
     store: Store, job: Job, *, until: float, kind: FailureKind = FailureKind.NETWORK
 ) -> None:
-    """Park the next item of a job."""
+    """Defer the next item of a job."""
     (lease,) = await leased(store, job)
     await complete(store, later(lease, until, kind))
 
@@ -56,14 +56,14 @@ async def test_a_job_with_something_to_do_goes_on(store: Store) -> None:
 
 async def test_a_job_whose_items_are_all_behind_a_ban_is_paused(store: Store) -> None:
     job = await queued(store, "1", is_last=True)
-    await parked(store, job, until=EPOCH + 600, kind=FailureKind.BLOCKED)
+    await deferred(store, job, until=EPOCH + 600, kind=FailureKind.BLOCKED)
 
     assert await told(store, job) == "paused: shop.test blocks us"
 
 
 async def test_a_ban_on_one_of_two_sites_pauses_nothing(store: Store) -> None:
     job = await queued(store, "1")
-    await parked(store, job, until=EPOCH + 600, kind=FailureKind.BLOCKED)
+    await deferred(store, job, until=EPOCH + 600, kind=FailureKind.BLOCKED)
     other = Item("2", "https://other.test/2")
     await store.queue.enqueue(Discovered(job.id, [other], EPOCH, is_last=True))
 
@@ -72,14 +72,14 @@ async def test_a_ban_on_one_of_two_sites_pauses_nothing(store: Store) -> None:
 
 async def test_a_ban_pauses_nothing_while_more_may_be_found(store: Store) -> None:
     job = await queued(store, "1")
-    await parked(store, job, until=EPOCH + 600, kind=FailureKind.BLOCKED)
+    await deferred(store, job, until=EPOCH + 600, kind=FailureKind.BLOCKED)
 
     assert await told(store, job) == "running: None"
 
 
 async def test_a_job_with_leased_items_is_not_paused(store: Store) -> None:
     job = await queued(store, "1", "2", is_last=True)
-    await parked(store, job, until=EPOCH + 600, kind=FailureKind.BLOCKED)
+    await deferred(store, job, until=EPOCH + 600, kind=FailureKind.BLOCKED)
     await leased(store, job)
 
     assert await told(store, job) == "running: None"
@@ -92,14 +92,14 @@ async def test_a_site_that_does_not_answer_for_long_pauses_its_job(
     job = await queued(store, "1", "2", is_last=True)
     (lease,) = await leased(store, job)
     await complete(store, stored(lease))  # at the first second
-    await parked(store, job, until=EPOCH + 2000)
+    await deferred(store, job, until=EPOCH + 2000)
 
     assert (await told(store, job, after=after)).startswith(state)
 
 
 async def test_a_job_that_was_resumed_is_given_its_time_again(store: Store) -> None:
     job = await queued(store, "1", is_last=True)
-    await parked(store, job, until=EPOCH + 5000)
+    await deferred(store, job, until=EPOCH + 5000)
     assert (await told(store, job, after=1000)).startswith("paused")
 
     await store.jobs.start(job.id, EPOCH + 1100, engine="celery")
@@ -109,7 +109,7 @@ async def test_a_job_that_was_resumed_is_given_its_time_again(store: Store) -> N
 
 async def test_what_is_parked_is_given_up_when_the_budget_of_time_is_spent(store: Store) -> None:
     job = await queued(store, "1", is_last=True)
-    await parked(store, job, until=EPOCH + 600)
+    await deferred(store, job, until=EPOCH + 600)
 
     assert await told(store, job, RunOptions(seconds=50)) == "running: None"
     assert (await store.queue.counts(job.id))[ItemState.SKIPPED] == 1

@@ -34,7 +34,7 @@ class TemporaryCache(HttpCache):
 
 @dataclass
 class Browser:
-    """The link around real HTTP; a test looks at what it cost."""
+    """The cache middleware around real HTTP; a test looks at what it cost."""
 
     clock: VirtualClock
     cache: HttpCache = field(default_factory=TemporaryCache)
@@ -43,13 +43,13 @@ class Browser:
     def __post_init__(self) -> None:
         self.usage = Usage()
         self.transport = HttpTransport(HttpOptions(timeout=10), self.clock)
-        self.link = CacheMiddleware(self.transport, self.cache, self.clock, mark=self.mark)
+        self.middleware = CacheMiddleware(self.transport, self.cache, self.clock, mark=self.mark)
 
     async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Page:
         return await self.ask(Request(url, headers=headers or {}))
 
     async def ask(self, request: Request) -> Page:
-        return await self.link(request, self.usage)
+        return await self.middleware(request, self.usage)
 
     async def close(self) -> None:
         self.cache.close()

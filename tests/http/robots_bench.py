@@ -1,4 +1,4 @@
-"""The robots link over real HTTP, as its tests use it."""
+"""The robots middleware over real HTTP, as its tests use it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Bench:
     def cap_rate(self, domain: str, rate: float) -> None:
         self.rates.append((domain, rate))
 
-    def link(
+    def middleware(
         self, *, ignored: frozenset[str] = frozenset(), inner: Middleware | None = None
     ) -> RobotsMiddleware:
         return RobotsMiddleware(

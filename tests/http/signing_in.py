@@ -39,16 +39,16 @@ class Door:
         self.usage = Usage()
         self.transport = HttpTransport(HttpOptions(timeout=10), clock)
         self.seen = Recording(self.transport)
-        link: Middleware = IdentityMiddleware(self.seen, headers=headers, cookies=cookies)
+        middleware: Middleware = IdentityMiddleware(self.seen, headers=headers, cookies=cookies)
         if auth is not None:
             checked = make_spec({"source": "shop", "auth": auth}).auth
             assert checked is not None
-            link = AuthMiddleware(link, checked, clock)
-        self.link: Middleware = RedirectMiddleware(StatusMiddleware(link, clock))
-        self.parts: list[object] = [link, *vars(link).values()]
+            middleware = AuthMiddleware(middleware, checked, clock)
+        self.middleware: Middleware = RedirectMiddleware(StatusMiddleware(middleware, clock))
+        self.parts: list[object] = [middleware, *vars(middleware).values()]
 
     async def page(self, url: str, **values: Any) -> Page:
-        return await self.link(Request(url, **values), self.usage)
+        return await self.middleware(Request(url, **values), self.usage)
 
     async def get(self, url: str, **values: Any) -> str:
         return (await self.page(url, **values)).text

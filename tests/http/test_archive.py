@@ -1,4 +1,4 @@
-"""The link that keeps answers, and the one that gives them back, over real HTTP."""
+"""The middlewares that archive responses and replay them, over real HTTP."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.virtual import VirtualClock
 
 
 class Forbidding(Middleware):
-    """A link that lets nothing through, as robots.txt may."""
+    """A middleware that refuses every request, as robots.txt may."""
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
         del usage

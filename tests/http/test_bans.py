@@ -1,4 +1,4 @@
-"""The links that find a ban and park its domain, over real HTTP."""
+"""The middlewares that detect a ban and defer its domain, over real HTTP."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Bench:
         self.bans = BanMiddleware(self.transport, expects=("#listing",))
         retry = RetryHandler(circuit_breaker_threshold=None, clock=clock, jitter=0.0)
         statuses = StatusMiddleware(BreakerMiddleware(self.bans, self.breaker, clock), clock)
-        self.link: Middleware = RetryMiddleware(statuses, retry, clock)
+        self.chain: Middleware = RetryMiddleware(statuses, retry, clock)
 
     async def get(self, url: str) -> str:
-        return (await self.link(Request(url), self.usage)).text
+        return (await self.chain(Request(url), self.usage)).text
 
     @property
     def event_kinds(self) -> list[str]:

@@ -20,17 +20,17 @@ from tests.virtual import VirtualClock
 
 
 class Bench:
-    """breaker → HTTP, with a keeper that a calm link need not ask."""
+    """breaker → HTTP, with a backend that is not called while the circuit is closed."""
 
     def __init__(self, clock: VirtualClock, path: Path) -> None:
         self.usage = Usage()
         self.transport = HttpTransport(HttpOptions(), clock)
         self.backend = SqliteStates(path, "breaker", BreakerState, clock)
         self.breaker = CircuitBreaker(clock=clock, backend=self.backend, freshness=0.5)
-        self.link = BreakerMiddleware(self.transport, self.breaker, clock)
+        self.middleware = BreakerMiddleware(self.transport, self.breaker, clock)
 
     async def get(self, url: str) -> Page:
-        return await self.link(Request(url), self.usage)
+        return await self.middleware(Request(url), self.usage)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The link over real HTTP: what is stored, what it costs, who is given what."""
+"""The cache middleware over real HTTP: what is stored, and which requests are sent."""
 
 from __future__ import annotations
 

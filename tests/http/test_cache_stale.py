@@ -92,11 +92,11 @@ async def test_a_page_that_is_gone_is_no_failure_of_the_site(
 async def test_every_way_of_not_being_reached_counts(
     clock: VirtualClock, cache: TemporaryCache, error: FetchError
 ) -> None:
-    link = CacheMiddleware(Failing(error), cache, clock)
-    await link(Request("http://site.test/a"), Usage())
+    middleware = CacheMiddleware(Failing(error), cache, clock)
+    await middleware(Request("http://site.test/a"), Usage())
     await clock.sleep(50)
 
-    page = await link(Request("http://site.test/a"), Usage())
+    page = await middleware(Request("http://site.test/a"), Usage())
 
     assert (page.body, page.is_cached) == (b"kept", True)
 
@@ -105,9 +105,9 @@ async def test_a_limit_of_the_users_own_is_no_failure_of_the_site(
     clock: VirtualClock, cache: TemporaryCache
 ) -> None:
     error = BudgetSpent("http://site.test/a", "10 requests")
-    link = CacheMiddleware(Failing(error), cache, clock)
-    await link(Request("http://site.test/a"), Usage())
+    middleware = CacheMiddleware(Failing(error), cache, clock)
+    await middleware(Request("http://site.test/a"), Usage())
     await clock.sleep(50)
 
     with pytest.raises(BudgetSpent):
-        await link(Request("http://site.test/a"), Usage())
+        await middleware(Request("http://site.test/a"), Usage())

@@ -32,10 +32,10 @@ class Bench:
         policies = Policies(self.limiter, self.breaker, retry, ignored)
         self.closing = AsyncExitStack()
         self.closing.push_async_callback(self.transport.close)
-        self.link: Middleware = build_chain(self.transport, policies, clock, self.closing)
+        self.chain: Middleware = build_chain(self.transport, policies, clock, self.closing)
 
     async def get(self, url: str, **values: object) -> str:
-        page = await self.link(Request(url, **values), self.usage)  # type: ignore[arg-type]  # a test's shorthand
+        page = await self.chain(Request(url, **values), self.usage)  # type: ignore[arg-type]  # a test's shorthand
         return page.text
 
 

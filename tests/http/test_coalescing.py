@@ -46,10 +46,12 @@ def joining(transport: HttpTransport) -> CoalescingMiddleware:
     return CoalescingMiddleware(transport)
 
 
-async def ask(link: Middleware, request: Request, times: int) -> tuple[list[Page], list[Usage]]:
+async def ask(
+    middleware: Middleware, request: Request, times: int
+) -> tuple[list[Page], list[Usage]]:
     """Send the same request concurrently; return the pages and what each cost."""
     usages = [Usage() for _ in range(times)]
-    pages = await asyncio.gather(*(link(request, usage) for usage in usages))
+    pages = await asyncio.gather(*(middleware(request, usage) for usage in usages))
     return pages, usages
 
 

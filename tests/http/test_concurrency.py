@@ -56,9 +56,9 @@ def chain(
     )
 
 
-async def ask(link: Middleware, times: int) -> list[Usage]:
+async def ask(middleware: Middleware, times: int) -> list[Usage]:
     usages = [Usage() for _ in range(times)]
-    asking = (link(Request(f"http://{DOMAIN}/{n}"), usage) for n, usage in enumerate(usages))
+    asking = (middleware(Request(f"http://{DOMAIN}/{n}"), usage) for n, usage in enumerate(usages))
     await asyncio.gather(*asking)
     return usages
 
@@ -89,7 +89,7 @@ async def test_the_rate_limit_is_acquired_after_the_concurrency_limit(
 async def test_processes_share_pace_and_room(clock: VirtualClock) -> None:
     site = SlowSite(clock, 3.0)
     paces, rooms = MemoryRateLimitBackend(clock), MemoryConcurrencyBackend(clock)
-    links = [
+    middlewares = [
         build_chain(
             site,
             Policies(
@@ -105,6 +105,6 @@ async def test_processes_share_pace_and_room(clock: VirtualClock) -> None:
         for _ in range(3)
     ]
 
-    await asyncio.gather(*(ask(link, 3) for link in links))
+    await asyncio.gather(*(ask(middleware, 3) for middleware in middlewares))
 
     assert (site.most, len(site.moments)) == (2, 9)

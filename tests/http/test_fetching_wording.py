@@ -20,7 +20,7 @@ async def test_a_refusal_of_robots_txt_quotes_the_line_and_its_group(site: Scrip
     site.says("/robots.txt", "User-agent: *\nDisallow: /closed\n")
 
     with pytest.raises(RobotsDisallowed) as refused:
-        await bench.get(bench.link(), "/closed/a")
+        await bench.get(bench.middleware(), "/closed/a")
     await transport.close()
 
     assert refused.value.reason == "line 2, 'Disallow: /closed', for everyone"

@@ -200,10 +200,12 @@ async def test_a_secret_start_cookie_travels_encrypted_only(
             return Page(request.url, 200, {}, b"")
 
     session = SecretRef.parse("env:SHOP_SESSION")
-    link = IdentityMiddleware(Far(), cookies={"shop.test": {"session": session, "lang": "en"}})
+    middleware = IdentityMiddleware(
+        Far(), cookies={"shop.test": {"session": session, "lang": "en"}}
+    )
 
-    await link(Request("http://shop.test/"), Usage())
-    await link(Request("https://shop.test/"), Usage())
+    await middleware(Request("http://shop.test/"), Usage())
+    await middleware(Request("https://shop.test/"), Usage())
 
     assert seen == ["lang=en", f"session={SECRET}; lang=en"]
 
@@ -236,9 +238,9 @@ async def test_a_cookie_that_the_cache_repeats_does_not_replace_a_newer_one() ->
             sent.append(request.headers.get("Cookie", "none"))
             return answers.pop(0)
 
-    link = IdentityMiddleware(Scripted())
+    middleware = IdentityMiddleware(Scripted())
     for _ in range(3):
-        await link(Request("https://shop.test/"), Usage())
+        await middleware(Request("https://shop.test/"), Usage())
 
     assert sent == ["none", "a=new", "a=new"]
 

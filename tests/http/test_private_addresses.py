@@ -76,10 +76,10 @@ class Web:
         """Ask for addresses one after the other in one job; return the last answer."""
         policy = policy or self.policy(private_hosts)
         transport = HttpTransport(HttpOptions(), self.clock, policy, self.names)
-        link: Middleware = RedirectMiddleware(AddressMiddleware(transport, policy))
+        middleware: Middleware = RedirectMiddleware(AddressMiddleware(transport, policy))
         try:
             for url in urls:
-                page = await link(Request(url), Usage())
+                page = await middleware(Request(url), Usage())
         finally:
             await transport.close()
         return page

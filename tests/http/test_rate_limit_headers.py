@@ -9,7 +9,7 @@ from longline.core.errors import Deferred
 from longline.core.model import Usage
 from longline.http.messages import Middleware, Page, Request
 from longline.http.middleware.rate_limit import RateLimitMiddleware
-from longline.limits.limiter import RateLimiter, Token
+from longline.limits.limiter import AcquiredSlot, RateLimiter
 from longline.sandbox.limits import TokenBucket
 from tests.virtual import VirtualClock, VirtualLoop
 
@@ -208,7 +208,9 @@ class Urgency(RateLimiter):
         super().__init__(None, clock=clock)
         self.priorities: list[int] = []
 
-    async def acquire(self, domain: str, url: str | None = None, *, priority: int = 0) -> Token:
+    async def acquire(
+        self, domain: str, url: str | None = None, *, priority: int = 0
+    ) -> AcquiredSlot:
         self.priorities.append(priority)
         return await super().acquire(domain, url, priority=priority)
 

@@ -129,15 +129,15 @@ async def run(
     """Fetch all pages with eight workers."""
     usage, numbers, fetched = Usage(), iter(range(pages)), []
 
-    async def work(link: Middleware) -> None:
+    async def work(middleware: Middleware) -> None:
         for number in numbers:
-            await link(Request(f"{site.url}/page?{number}"), usage)
+            await middleware(Request(f"{site.url}/page?{number}"), usage)
             fetched.append(number)
 
     site.log.clear()
-    async with chain(backends, clock, rate) as link, asyncio.TaskGroup() as group:
+    async with chain(backends, clock, rate) as middleware, asyncio.TaskGroup() as group:
         for _ in range(CONCURRENCY):
-            group.create_task(work(link))
+            group.create_task(work(middleware))
     seconds = site.moments[-1] - site.moments[0]
     return Outcome(len(set(fetched)), usage.rate_limited, seconds, usage)
 

@@ -76,22 +76,22 @@ class OneBad(Middleware):
         return Page(request.url, 200, {}, b"", 0.0)
 
 
-async def ask(link: Middleware, *urls: str) -> None:
+async def ask(middleware: Middleware, *urls: str) -> None:
     for url in urls:
-        await link(Request(url), Usage())
+        await middleware(Request(url), Usage())
 
 
 GOOD = [f"http://site.test/{number}" for number in range(5)]
 
 
 async def test_an_address_that_is_refused_alone_defers_only_itself(clock: VirtualClock) -> None:
-    link = RateLimitMiddleware(OneBad(), RateLimiter(10.0, clock=clock), clock)
-    await ask(link, BAD, *GOOD)
+    middleware = RateLimitMiddleware(OneBad(), RateLimiter(10.0, clock=clock), clock)
+    await ask(middleware, BAD, *GOOD)
     rested = clock.now()
 
     with pytest.raises(Deferred) as raised:
-        await ask(link, BAD)
-    await ask(link, *GOOD)
+        await ask(middleware, BAD)
+    await ask(middleware, *GOOD)
 
     assert not raised.value.is_for_domain
     assert raised.value.until - clock.now() > 15
@@ -100,26 +100,26 @@ async def test_an_address_that_is_refused_alone_defers_only_itself(clock: Virtua
 
 async def test_a_domain_that_refuses_others_too_is_stopped(clock: VirtualClock) -> None:
     site = OneBad()
-    link = RateLimitMiddleware(site, RateLimiter(10.0, clock=clock), clock)
-    await ask(link, BAD, *GOOD)
+    middleware = RateLimitMiddleware(site, RateLimiter(10.0, clock=clock), clock)
+    await ask(middleware, BAD, *GOOD)
     site.is_closed = True
-    await ask(link, GOOD[0])
+    await ask(middleware, GOOD[0])
     site.is_closed = False
     before = clock.now()
 
-    await ask(link, GOOD[1])
+    await ask(middleware, GOOD[1])
 
     assert clock.now() - before > 19
 
 
 async def test_a_refusal_with_a_quota_is_the_domains(clock: VirtualClock) -> None:
     quota = {"x-ratelimit-limit": "100", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "20"}
-    link = RateLimitMiddleware(OneBad(quota), RateLimiter(10.0, clock=clock), clock)
-    await ask(link, BAD, *GOOD)
-    await ask(link, BAD)
+    middleware = RateLimitMiddleware(OneBad(quota), RateLimiter(10.0, clock=clock), clock)
+    await ask(middleware, BAD, *GOOD)
+    await ask(middleware, BAD)
     before = clock.now()
 
-    await ask(link, GOOD[0])
+    await ask(middleware, GOOD[0])
 
     assert clock.now() - before > 15
 
@@ -127,39 +127,39 @@ async def test_a_refusal_with_a_quota_is_the_domains(clock: VirtualClock) -> Non
 async def test_a_url_of_all_requests_counts_as_its_domain(
     clock: VirtualClock,
 ) -> None:
-    link = RateLimitMiddleware(OneBad(), RateLimiter(10.0, clock=clock), clock)
-    await ask(link, *GOOD)
+    middleware = RateLimitMiddleware(OneBad(), RateLimiter(10.0, clock=clock), clock)
+    await ask(middleware, *GOOD)
     for _ in range(3):
-        await link(Request(BAD, "POST"), Usage())
+        await middleware(Request(BAD, "POST"), Usage())
     before = clock.now()
 
-    await ask(link, GOOD[0])
+    await ask(middleware, GOOD[0])
 
     assert clock.now() - before > 15
 
 
 async def test_an_address_that_succeeds_is_as_good_as_any_other(clock: VirtualClock) -> None:
     site = OneBad()
-    link = RateLimitMiddleware(site, RateLimiter(10.0, clock=clock), clock)
+    middleware = RateLimitMiddleware(site, RateLimiter(10.0, clock=clock), clock)
     site.is_closed = True
-    await ask(link, GOOD[0])
+    await ask(middleware, GOOD[0])
     site.is_closed = False
-    await ask(link, *GOOD)
+    await ask(middleware, *GOOD)
     site.is_closed = True
 
-    await ask(link, GOOD[0])  # not raised: this is its first refusal since
+    await ask(middleware, GOOD[0])  # not raised: this is its first refusal since
     site.is_closed = False
     before = clock.now()
-    await ask(link, GOOD[1])
+    await ask(middleware, GOOD[1])
 
     assert clock.now() - before > 15
 
 
 async def test_a_source_that_accepts_a_refusal_is_given_it(clock: VirtualClock) -> None:
-    link = RateLimitMiddleware(OneBad(), RateLimiter(10.0, clock=clock), clock)
+    middleware = RateLimitMiddleware(OneBad(), RateLimiter(10.0, clock=clock), clock)
     request = Request(BAD, accept=frozenset({429}))
 
-    pages = [await link(request, Usage()) for _ in range(3)]
+    pages = [await middleware(request, Usage()) for _ in range(3)]
 
     assert [page.status for page in pages] == [429] * 3
 

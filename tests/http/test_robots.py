@@ -1,4 +1,4 @@
-"""The link that obeys robots.txt: when it asks, what it keeps, what it refuses."""
+"""The robots.txt middleware: what it fetches, stores and refuses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def bench(site: ScriptedSite) -> AsyncIterator[Bench]:
 
 async def test_all_waiters_share_one_request(bench: Bench) -> None:
     bench.site.says("/robots.txt", CLOSED)
-    robots = bench.link()
+    robots = bench.middleware()
 
     await asyncio.gather(*(bench.get(robots, f"/{number}") for number in range(5)))
 
@@ -48,7 +48,7 @@ async def test_a_question_that_is_cancelled_is_asked_by_the_next(bench: Bench) -
         return web.Response(text=CLOSED)
 
     bench.site.answers["/robots.txt"] = slow
-    robots = bench.link()
+    robots = bench.middleware()
     first = asyncio.create_task(bench.get(robots, "/a"))
     second = asyncio.create_task(bench.get(robots, "/b"))
     await is_asked.wait()
@@ -63,7 +63,7 @@ async def test_a_question_that_is_cancelled_is_asked_by_the_next(bench: Bench) -
 
 async def test_rules_are_asked_for_again_after_a_day(bench: Bench) -> None:
     bench.site.says("/robots.txt", CLOSED)
-    robots = bench.link()
+    robots = bench.middleware()
 
     await bench.get(robots, "/a")
     bench.clock.skipped += DAY - 60
@@ -79,17 +79,17 @@ async def test_rules_are_asked_for_again_after_a_day(bench: Bench) -> None:
 
 async def test_another_run_does_with_what_was_kept(bench: Bench) -> None:
     bench.site.says("/robots.txt", CLOSED)
-    await bench.get(bench.link(), "/a")
+    await bench.get(bench.middleware(), "/a")
 
     with pytest.raises(RobotsDisallowed):
-        await bench.get(bench.link(), "/closed")
+        await bench.get(bench.middleware(), "/closed")
 
     assert bench.site.hits["/robots.txt"] == 1
 
 
 async def test_a_host_without_rules_is_remembered_too(bench: Bench) -> None:
-    await bench.get(bench.link(), "/a")
-    await bench.get(bench.link(), "/a")
+    await bench.get(bench.middleware(), "/a")
+    await bench.get(bench.middleware(), "/a")
 
     assert bench.site.hits["/robots.txt"] == 1
     assert (await bench.cells.all())[bench.site.url].status == 404
@@ -104,11 +104,11 @@ async def test_a_copy_survives_in_a_file(bench: Bench, tmp_path: Path) -> None:
         return web.Response(body=rules)
 
     bench.site.answers["/robots.txt"] = robots_txt
-    await bench.get(bench.link(), "/a")
+    await bench.get(bench.middleware(), "/a")
 
     for path in ("/caf%E9", "/п"):
         with pytest.raises(RobotsDisallowed):
-            await bench.get(bench.link(), path)
+            await bench.get(bench.middleware(), path)
 
     assert bench.site.hits["/robots.txt"] == 1
     await cells.close()
@@ -116,7 +116,7 @@ async def test_a_copy_survives_in_a_file(bench: Bench, tmp_path: Path) -> None:
 
 async def test_each_port_of_a_host_has_its_own_rules(bench: Bench) -> None:
     bench.site.says("/robots.txt", "User-agent: *\nDisallow: /\n")
-    robots = bench.link()
+    robots = bench.middleware()
 
     async with ScriptedSite() as other:
         page = await robots(Request(f"{other.url}/a"), bench.usage)
@@ -133,7 +133,7 @@ async def test_a_client_error_allows_all(bench: Bench, status: int) -> None:
     bench.site.says("/robots.txt", "User-agent: *\nDisallow: /\n", status=status)
     bench.site.says("/a", "x")
 
-    assert (await bench.get(bench.link(), "/a")).text == "x"
+    assert (await bench.get(bench.middleware(), "/a")).text == "x"
 
 
 async def test_five_redirects_are_followed_and_the_rules_count_for_the_first_host(
@@ -147,14 +147,14 @@ async def test_five_redirects_are_followed_and_the_rules_count_for_the_first_hos
         other.says("/robots.txt", "User-agent: *\nDisallow: /a\n")
 
         with pytest.raises(RobotsDisallowed):
-            await bench.get(bench.link(), "/a")
+            await bench.get(bench.middleware(), "/a")
 
     assert bench.site.hits["/a"] == 0
 
 
 async def test_rules_that_lie_behind_endless_redirects_are_no_permission(bench: Bench) -> None:
     bench.site.says("/robots.txt", status=302, headers={"Location": "/robots.txt"})
-    robots = bench.link()
+    robots = bench.middleware()
 
     for _ in range(2):
         with pytest.raises(BadAnswer, match=r"robots\.txt.*\b10\b"):
@@ -171,7 +171,7 @@ async def test_an_answer_from_a_cache_in_between_is_not_wanted(bench: Bench) -> 
         return web.Response(text="")
 
     bench.site.answers["/robots.txt"] = robots_txt
-    await bench.get(bench.link(), "/a")
+    await bench.get(bench.middleware(), "/a")
 
     assert seen == ["no-cache"]
 
@@ -182,8 +182,8 @@ async def test_an_answer_from_a_cache_in_between_is_not_wanted(bench: Bench) -> 
 async def test_a_crawl_delay_restrains_the_pace_of_the_domain(bench: Bench) -> None:
     bench.site.says("/robots.txt", "User-agent: *\nCrawl-delay: 4\nRequest-rate: 1/2\n")
 
-    await bench.get(bench.link(), "/a")
-    await bench.get(bench.link(), "/a")
+    await bench.get(bench.middleware(), "/a")
+    await bench.get(bench.middleware(), "/a")
 
     assert bench.rates == [(bench.host, 0.25), (bench.host, 0.25)]
     assert bench.events_of("robots.pace") == [{"host": bench.host, "rate": 0.25}] * 2
@@ -191,12 +191,12 @@ async def test_a_crawl_delay_restrains_the_pace_of_the_domain(bench: Bench) -> N
 
 async def test_an_old_copy_goes_on_to_restrain_the_pace(bench: Bench) -> None:
     bench.site.says("/robots.txt", "User-agent: *\nCrawl-delay: 4\n")
-    await bench.get(bench.link(), "/a")
+    await bench.get(bench.middleware(), "/a")
     bench.clock.skipped += 2 * DAY
     bench.site.says("/robots.txt", status=500)
     bench.rates.clear()
 
-    await bench.get(bench.link(), "/a")
+    await bench.get(bench.middleware(), "/a")
 
     assert bench.rates == [(bench.host, 0.25)]
 
@@ -204,7 +204,7 @@ async def test_an_old_copy_goes_on_to_restrain_the_pace(bench: Bench) -> None:
 async def test_without_a_crawl_delay_nothing_is_restrained(bench: Bench) -> None:
     bench.site.says("/robots.txt", CLOSED)
 
-    await bench.get(bench.link(), "/a")
+    await bench.get(bench.middleware(), "/a")
 
     assert bench.rates == []
 
@@ -216,13 +216,13 @@ async def test_a_refusal_names_the_line(bench: Bench) -> None:
     bench.site.says("/robots.txt", CLOSED)
 
     with pytest.raises(RobotsDisallowed) as refused:
-        await bench.get(bench.link(), "/closed/a")
+        await bench.get(bench.middleware(), "/closed/a")
 
     assert re.search(r"\b2\b.*'Disallow: /closed'", refused.value.reason)
 
 
 async def test_an_override_is_reported_once_and_needs_no_robots_txt(bench: Bench) -> None:
-    robots = bench.link(ignored=frozenset({"127.0.0.1"}))
+    robots = bench.middleware(ignored=frozenset({"127.0.0.1"}))
 
     await bench.get(robots, "/a")
     await bench.get(robots, "/b")
@@ -233,7 +233,7 @@ async def test_an_override_is_reported_once_and_needs_no_robots_txt(bench: Bench
 
 async def test_an_override_holds_for_its_host_only(bench: Bench) -> None:
     bench.site.says("/robots.txt", "User-agent: *\nDisallow: /\n")
-    robots = bench.link(ignored=frozenset({"localhost"}))
+    robots = bench.middleware(ignored=frozenset({"localhost"}))
 
     with pytest.raises(RobotsDisallowed):
         await bench.get(robots, "/a")

@@ -94,7 +94,7 @@ async def test_too_many_rules_refuse_the_page(bench: Bench) -> None:
     bench.site.says("/robots.txt", f"User-agent: *\n{lines}")
 
     with pytest.raises(RobotsDisallowed):
-        await bench.get(bench.link(), "/open")
+        await bench.get(bench.middleware(), "/open")
 
 
 async def test_an_endless_robots_txt_counts_its_first_part(bench: Bench) -> None:
@@ -114,7 +114,7 @@ async def test_an_endless_robots_txt_counts_its_first_part(bench: Bench) -> None
         return response
 
     bench.site.answers["/robots.txt"] = endless
-    robots = bench.link()
+    robots = bench.middleware()
 
     page = await bench.get(robots, "/open")
 

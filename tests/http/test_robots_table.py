@@ -1,4 +1,4 @@
-"""Every case of the RFC 9309 table, through the link and over real HTTP."""
+"""Every case of the RFC 9309 table, through the middleware and over real HTTP."""
 
 from __future__ import annotations
 

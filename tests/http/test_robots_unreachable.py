@@ -46,7 +46,7 @@ async def test_a_server_error_puts_the_host_off(
     bench.site.says("/robots.txt", status=status)
 
     with pytest.raises(Deferred) as caught:
-        await bench.get(bench.link(), "/a")
+        await bench.get(bench.middleware(), "/a")
 
     assert caught.value.until == pytest.approx(bench.clock.now() + 60)
     assert (caught.value.kind, caught.value.is_for_domain) == (kind, True)
@@ -59,7 +59,7 @@ async def test_no_connection_puts_the_host_off(bench: Bench) -> None:
     bench.site.answers["/robots.txt"] = drop
 
     with pytest.raises(Deferred) as caught:
-        await bench.get(bench.link(), "/a")
+        await bench.get(bench.middleware(), "/a")
 
     assert caught.value.kind is FailureKind.NETWORK
     assert bench.site.hits["/a"] == 0
@@ -68,7 +68,7 @@ async def test_no_connection_puts_the_host_off(bench: Bench) -> None:
 async def test_a_short_failure_is_retried(bench: Bench) -> None:
     bench.site.says_in_turn("/robots.txt", 500, 503, 200)
 
-    await bench.get(bench.link(), "/a")
+    await bench.get(bench.middleware(), "/a")
 
     assert bench.site.hits == {"/robots.txt": 3, "/a": 1}
     assert bench.usage.retries == 2
@@ -76,7 +76,7 @@ async def test_a_short_failure_is_retried(bench: Bench) -> None:
 
 async def test_no_request_is_sent_to_a_deferred_host(bench: Bench) -> None:
     bench.site.says("/robots.txt", status=500)
-    robots = bench.link()
+    robots = bench.middleware()
     with pytest.raises(Deferred) as first:
         await bench.get(robots, "/a")
 
@@ -89,7 +89,7 @@ async def test_no_request_is_sent_to_a_deferred_host(bench: Bench) -> None:
 
 async def test_the_pause_doubles_while_a_host_stays_unreachable(bench: Bench) -> None:
     bench.site.says("/robots.txt", status=500)
-    robots = bench.link()
+    robots = bench.middleware()
     pauses = []
 
     for _ in range(3):
@@ -108,7 +108,7 @@ def test_the_pause_never_grows_past_an_hour() -> None:
 async def test_a_host_that_recovers_gets_requests_immediately(bench: Bench) -> None:
     bench.site.says_in_turn("/robots.txt", 500, 500, 500, 200)
     bench.site.says("/a", "back")
-    robots = bench.link()
+    robots = bench.middleware()
     with pytest.raises(Deferred):
         await bench.get(robots, "/a")
 
@@ -119,7 +119,7 @@ async def test_a_host_that_recovers_gets_requests_immediately(bench: Bench) -> N
 
 async def test_a_pause_that_the_site_asks_for_is_kept(bench: Bench) -> None:
     bench.site.says("/robots.txt", status=503, headers={"Retry-After": "900"})
-    robots = bench.link()
+    robots = bench.middleware()
 
     with pytest.raises(Deferred) as caught:
         await bench.get(robots, "/a")
@@ -131,10 +131,10 @@ async def test_a_pause_that_the_site_asks_for_is_kept(bench: Bench) -> None:
 async def test_an_old_copy_goes_on_to_count_while_the_site_is_unreachable(bench: Bench) -> None:
     bench.site.says("/robots.txt", CLOSED)
     bench.site.says("/a", "x")
-    await bench.get(bench.link(), "/a")
+    await bench.get(bench.middleware(), "/a")
     bench.clock.skipped += 3 * DAY
     bench.site.says("/robots.txt", status=500)
-    robots = bench.link()
+    robots = bench.middleware()
 
     assert (await bench.get(robots, "/a")).text == "x"
     with pytest.raises(RobotsDisallowed):
@@ -150,7 +150,7 @@ async def test_an_open_breaker_is_passed_on_as_it_is(bench: Bench) -> None:
             del usage
             raise CircuitOpen(request.url, bench.clock.now() + 5)
 
-    robots = bench.link(inner=Open())
+    robots = bench.middleware(inner=Open())
 
     with pytest.raises(CircuitOpen):
         await bench.get(robots, "/a")
@@ -185,7 +185,7 @@ async def waits_until_given_up(bench: Bench, robots: Middleware) -> tuple[int, R
 
 @pytest.mark.parametrize("opens_after", [None, 4, 1, 0])
 async def test_a_host_that_never_answers_is_given_up(bench: Bench, opens_after: int | None) -> None:
-    robots = bench.link(inner=Dead(bench.clock, opens_after))
+    robots = bench.middleware(inner=Dead(bench.clock, opens_after))
 
     waits, error = await waits_until_given_up(bench, robots)
 
@@ -196,7 +196,7 @@ async def test_a_host_that_never_answers_is_given_up(bench: Bench, opens_after: 
 
 async def test_a_host_that_was_given_up_costs_no_further_attempts(bench: Bench) -> None:
     inner = Dead(bench.clock)
-    robots = bench.link(inner=inner)
+    robots = bench.middleware(inner=inner)
     for _ in range(3):
         with pytest.raises((Deferred, RobotsUnreachable)):
             await bench.get(robots, "/a")
@@ -213,7 +213,7 @@ async def test_a_host_that_was_given_up_costs_no_further_attempts(bench: Bench) 
 
 async def test_a_host_that_answers_with_errors_is_given_up_much_later(bench: Bench) -> None:
     bench.site.says("/robots.txt", status=500)
-    robots = bench.link()
+    robots = bench.middleware()
 
     waits, error = await waits_until_given_up(bench, robots)
 
@@ -228,7 +228,7 @@ async def test_a_ban_is_never_taken_for_a_dead_host(bench: Bench) -> None:
             until = bench.clock.now() + 100
             raise CircuitOpen(request.url, until, "a ban", FailureKind.BLOCKED)
 
-    robots = bench.link(inner=Banned())
+    robots = bench.middleware(inner=Banned())
     for _ in range(10):
         with pytest.raises(CircuitOpen):
             await bench.get(robots, "/a")

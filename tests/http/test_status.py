@@ -51,12 +51,12 @@ async def test_the_status_of_an_earlier_request_is_not_that_of_a_later_one(
     clock: VirtualClock,
 ) -> None:
     usage = Usage()
-    link = RetryMiddleware(Web(list=200), RetryHandler(1, clock=clock, jitter=0.0), clock)
-    await link(Request(f"{SITE}/list"), usage)
+    middleware = RetryMiddleware(Web(list=200), RetryHandler(1, clock=clock, jitter=0.0), clock)
+    await middleware(Request(f"{SITE}/list"), usage)
     before = usage.status
 
     with pytest.raises(FetchError):
-        await link(Request(f"{SITE}/p/1"), usage)
+        await middleware(Request(f"{SITE}/p/1"), usage)
 
     assert (before, usage.status) == (200, None)
 

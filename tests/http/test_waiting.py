@@ -36,10 +36,10 @@ class TenSeconds(Middleware):
         return Page(request.url, 404 if request.url.endswith("robots.txt") else 200, {}, b"")
 
 
-async def ask(link: Middleware, *, times: int = 1) -> list[float]:
+async def ask(middleware: Middleware, *, times: int = 1) -> list[float]:
     """Send concurrent requests; return how long each waited."""
     usages = [Usage() for _ in range(times)]
-    await asyncio.gather(*(link(Request(URL), usage) for usage in usages))
+    await asyncio.gather(*(middleware(Request(URL), usage) for usage in usages))
     return [usage.waiting.seconds() for usage in usages]
 
 
@@ -48,9 +48,11 @@ def waited(*seconds: float) -> object:
 
 
 async def test_one_waits_for_the_pace(clock: VirtualClock) -> None:
-    link = RateLimitMiddleware(TenSeconds(), RateLimiter(0.01, 1, margin=0.0, clock=clock), clock)
+    middleware = RateLimitMiddleware(
+        TenSeconds(), RateLimiter(0.01, 1, margin=0.0, clock=clock), clock
+    )
 
-    assert await ask(link, times=3) == waited(0, 100, 200)
+    assert await ask(middleware, times=3) == waited(0, 100, 200)
 
 
 async def test_one_waits_for_room_at_a_site(clock: VirtualClock) -> None:
@@ -78,19 +80,23 @@ async def test_waiting_for_robots_txt_of_another_request_counts(clock: VirtualCl
 
 
 async def test_waits_that_overlap_count_once(clock: VirtualClock) -> None:
-    link = RateLimitMiddleware(TenSeconds(), RateLimiter(0.01, 1, margin=0.0, clock=clock), clock)
+    middleware = RateLimitMiddleware(
+        TenSeconds(), RateLimiter(0.01, 1, margin=0.0, clock=clock), clock
+    )
     usage = Usage()
 
-    await asyncio.gather(*(link(Request(URL), usage) for _ in range(3)))
+    await asyncio.gather(*(middleware(Request(URL), usage) for _ in range(3)))
 
     assert usage.waiting.seconds() == pytest.approx(200, abs=0.1)
     assert usage.waited == pytest.approx(300, abs=0.1)
 
 
 async def test_a_wait_that_is_under_way_counts_up_to_now(clock: VirtualClock) -> None:
-    link = RateLimitMiddleware(TenSeconds(), RateLimiter(0.01, 1, margin=0.0, clock=clock), clock)
+    middleware = RateLimitMiddleware(
+        TenSeconds(), RateLimiter(0.01, 1, margin=0.0, clock=clock), clock
+    )
     usage = Usage()
-    asking = asyncio.gather(*(link(Request(URL), usage) for _ in range(2)))
+    asking = asyncio.gather(*(middleware(Request(URL), usage) for _ in range(2)))
 
     await asyncio.sleep(60)
 
@@ -100,11 +106,11 @@ async def test_a_wait_that_is_under_way_counts_up_to_now(clock: VirtualClock) ->
 
 async def test_a_wait_that_is_broken_off_is_over(clock: VirtualClock) -> None:
     retry = RetryHandler(3, 10.0, circuit_breaker_threshold=None, clock=clock, jitter=0.0)
-    link, usage = RetryMiddleware(TenSeconds(failures=2), retry, clock), Usage()
+    middleware, usage = RetryMiddleware(TenSeconds(failures=2), retry, clock), Usage()
 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(5):
-            await link(Request(URL), usage)
+            await middleware(Request(URL), usage)
     await asyncio.sleep(1000)
 
     assert usage.waiting.seconds() == pytest.approx(5, abs=0.1)

@@ -9,7 +9,7 @@ import pytest
 
 from longline.core.errors import BadOption
 from longline.limits.backends.state import MemoryStateBackend
-from longline.limits.limiter import RateLimiter, Token
+from longline.limits.limiter import AcquiredSlot, RateLimiter
 from longline.limits.rate_limit import BucketState, RateLimit, RateLimitBackend, Slot
 from tests.limit_backends import MemoryRateLimitBackend
 from tests.virtual import EPOCH, VirtualClock
@@ -206,7 +206,7 @@ async def test_lateness_within_the_margin_is_none(
 ) -> None:
     await departures(limiter, clock, 5)
 
-    await limiter.confirm(Token("a.test", clock.now() - 0.04, 0.0, is_limited=True))
+    await limiter.confirm(AcquiredSlot("a.test", clock.now() - 0.04, 0.0, is_limited=True))
 
     assert await departures(limiter, clock, 1) == pytest.approx([0.6], abs=ROUNDING)
 
@@ -246,7 +246,7 @@ async def test_without_a_limit_the_backend_is_rarely_called(clock: VirtualClock)
     limiter = RateLimiter(rate=None, clock=clock, backend=SilentBackend(MemoryStateBackend(clock)))
 
     await departures(limiter, clock, 1000)
-    await limiter.confirm(Token("a.test", clock.now() - 5, 0.0, is_limited=True))
+    await limiter.confirm(AcquiredSlot("a.test", clock.now() - 5, 0.0, is_limited=True))
 
     assert clock.now() == EPOCH
     assert limiter.get_statistics().requests == 1000

@@ -11,7 +11,7 @@ from longline.core.errors import BadOption
 from longline.limits import learning
 from longline.limits.backends.state import MemoryStateBackend, Result, StateBackend, Update
 from longline.limits.learning import Learned
-from longline.limits.limiter import RateLimiter, Token
+from longline.limits.limiter import AcquiredSlot, RateLimiter
 from longline.limits.rate_limit import RateLimit
 from tests.limit_backends import MemoryRateLimitBackend, SqliteStates
 from tests.virtual import EPOCH, VirtualClock
@@ -45,7 +45,7 @@ class CountingCells(MemoryStateBackend[Learned]):
         return await super().read(name)
 
 
-async def take(limiter: RateLimiter, count: int) -> list[Token]:
+async def take(limiter: RateLimiter, count: int) -> list[AcquiredSlot]:
     """Accept this many requests, one after the other; the first two leave together."""
     grants = []
     for _ in range(count):
@@ -54,7 +54,7 @@ async def take(limiter: RateLimiter, count: int) -> list[Token]:
     return grants
 
 
-def smallest_gap(grants: list[Token]) -> float:
+def smallest_gap(grants: list[AcquiredSlot]) -> float:
     return min(after.at - before.at for before, after in pairwise(grants))
 
 

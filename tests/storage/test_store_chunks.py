@@ -299,11 +299,11 @@ async def test_a_parked_domain_defers_all_its_items(store: Store) -> None:
     (lease,) = await leased(store, job)
     await complete(store, ended(lease, OutcomeAction.DEFER, due=EPOCH + 900))
 
-    parked = await store.queue.defer_domain(
+    deferred = await store.queue.defer_domain(
         job.id, "shop.test", EPOCH + 60, kind="blocked", reason="shop.test blocks us"
     )
 
-    assert parked == 2
+    assert deferred == 2
     assert await store.chunks.publish(job.id, EPOCH + 59, size=4) == []
     (chunk,) = await store.chunks.publish(job.id, EPOCH + 60, size=4)
     others = {"1", "2", "3"} - {lease.item.key}  # which comes first of its equals is open

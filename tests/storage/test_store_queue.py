@@ -314,7 +314,7 @@ async def test_a_finish_adds_to_the_statistics_and_the_events(store: Store) -> N
         attempt(second, Outcome(OutcomeAction.DEFER, due=EPOCH + 9), EPOCH, 4.0, spent),
     )
 
-    # A parked item is not finished, so its seconds do not count towards the mean.
+    # A deferred item is not finished, so its seconds do not count towards the mean.
     assert await store.events.statistics(job.id) == {
         "requests": 6,
         "retries": 2,

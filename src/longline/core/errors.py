@@ -334,7 +334,7 @@ class Gone(BadStatus):
 class Blocked(FetchError):
     """The site banned us or shows a challenge; `evidence` says how we know.
 
-    A lower rate does not help, so this is never retried: the domain is parked.
+    A lower rate does not help, so this is never retried: the domain is deferred.
     """
 
     kind = FailureKind.BLOCKED

@@ -207,7 +207,7 @@ async def open_session(
         torn_down(source),
         open_fetching(settings, spec, kind, clock, transport) as fetching,
     ):
-        log = ExchangeLog(fetching.link, clock)
+        log = ExchangeLog(fetching.chain, clock)
         yield SourceSession(
             spec,
             source,
@@ -238,7 +238,7 @@ async def open_page_chain(
     kind = no_source if spec.source == NO_SOURCE else usable(spec)[0]
     check_needs(kind, settings.chromium)
     async with open_fetching(settings, spec, kind, clock) as fetching:
-        yield ExchangeLog(_WithoutQueue(fetching.link), clock)
+        yield ExchangeLog(_WithoutQueue(fetching.chain), clock)
 
 
 class _WithoutQueue(Middleware):

@@ -144,7 +144,7 @@ class Collector:
     def __init__(
         self,
         source: Source,
-        link: Middleware,
+        chain: Middleware,
         clock: Clock,
         params: Mapping[str, Any] | None = None,
         *,
@@ -156,7 +156,7 @@ class Collector:
             ConfigError: it cannot be used.
         """
         self.source = source
-        self._link = link
+        self._chain = chain
         self._clock = clock
         self._params = params or {}
         self._bans = bans
@@ -165,7 +165,7 @@ class Collector:
 
     def visit(self, item: Item | None = None, cursor: Mapping[str, Any] | None = None) -> Visit:
         """Return a new visit for an item, or for discovery."""
-        return Visit(self._link, self._clock, item=item, cursor=cursor, params=self._params)
+        return Visit(self._chain, self._clock, item=item, cursor=cursor, params=self._params)
 
     async def collect(self, item: Item, *, tries: int = 1, usage: Usage | None = None) -> Outcome:
         """Attempt an item once. Errors become outcomes; only a cancellation is raised.
@@ -190,7 +190,7 @@ class Collector:
             if ends_process(error):
                 raise
             is_banned = isinstance(error.__cause__, Blocked)
-            # An item that is banned again and again must not park its domain for ever.
+            # An item that is banned again and again must not defer its domain forever.
             is_own_ban = is_banned and await self._bans(item.key) + 1 >= _MAX_BANS
             outcome = _deferral(error, tries, visit, is_own_ban=is_own_ban) or failed_outcome(
                 error, material, is_whole=len(layers) == len(self._layers)
@@ -302,7 +302,7 @@ def _deferral(
 
 
 def _is_temporary(error: BaseException, item: Item, tries: int) -> bool:
-    """Return whether an optional layer fails only for now: no budget left, or its site rests."""
+    """Return whether a layer fails only for now: its budget is exhausted or its site deferred."""
     if isinstance(error, BudgetSpent):
         return True
     if not isinstance(error, (CircuitOpen, Deferred)) or not _is_own_host(item, error):

@@ -1,7 +1,7 @@
 """The local engine: runs a job in this process, on one event loop, without messages.
 
 Other processes may run the same job at the same time: leases separate them, and the one that
-commits the last item ends the job. Each domain has its own worker, so a slow or parked site never
+commits the last item ends the job. Each domain has its own worker, so a slow or deferred site never
 delays another.
 """
 
@@ -28,7 +28,7 @@ from longline.engine.runtime import HEARTBEAT, LEASE, RunOptions, Runtime, first
 from longline.http.errors import RobotsDisallowed
 from longline.storage.queue.queue import Claim
 
-_PARKED_POLL = 3.0  # seconds between two checks of a job whose items are all deferred
+_DEFERRED_POLL = 3.0  # seconds between two checks of a job whose items are all deferred
 _PREFETCH = 2  # items leased for each task of a new worker
 _WIDEST = 64  # domains with that many items at the same time
 _RESERVED = 1024  # more leases for other domains, one each: so hanging domains block none
@@ -225,7 +225,7 @@ class LocalEngine:
         if due is None:
             await self._heartbeat.reclaim([self._job])  # other processes have the last items
         else:
-            wait = min(max(due - now, 0.01), _PARKED_POLL)
+            wait = min(max(due - now, 0.01), _DEFERRED_POLL)
         if not await sleep_or_wake(wait, self._wake):
             self._is_dry = False  # other processes may have enqueued or released items
         return False

@@ -88,8 +88,8 @@ async def pause_of(store: Store, job: str, now: float, options: RunOptions) -> P
         if all(blocks) and not status.is_discovering:  # everything waits for the end of a ban
             reason = "; ".join(sorted({str(one) for one in blocks}))
         last = max(status.begun_at, await store.chunks.last_completion(job) or 0.0)
-        is_parked = min(one.due for one in waiting.values()) > now
-        if reason is None and is_parked and now - last > options.patience:
+        is_deferred = min(one.due for one in waiting.values()) > now
+        if reason is None and is_deferred and now - last > options.patience:
             reason = _SILENT
     failure = status.failure
     if failure is not None and (reason or not (is_due or waiting)):

@@ -194,7 +194,7 @@ class DomainWorker:
         options: concurrency and time limits.
         leases: the first leases, all of one job and domain.
         room: limits the concurrent items of the domain, also those of other workers.
-        stop: ends it early; it is set when the domain has to rest.
+        stop: ends it early; it is set when the domain is deferred.
         on_commit: called with lease, outcome and new state of each committed item.
         attempts: records the items in flight.
         feed: returns more leases; without it, the worker ends with what it has.
@@ -240,7 +240,7 @@ class DomainWorker:
         self._group: asyncio.TaskGroup
         self._finished = 0
         self._released = 0
-        self._rest: Outcome | None = None
+        self._deferral: Outcome | None = None
         self._reason: str | None = None
         self.is_in_overtime = False
         """Whether its time is up, and it continues for items that wait."""
@@ -353,7 +353,7 @@ class DomainWorker:
         unbegun = list(self._waiting)
         self._waiting.clear()
         await self._release_leases(unbegun)
-        await self._park()
+        await self._defer_domain()
         grace = _LONGEST_GRACE if seconds is None else min(seconds * _GRACE, _LONGEST_GRACE)
         await self._wait_for_attempts(grace)
         if not stopping.done():  # only the time is up
@@ -364,7 +364,7 @@ class DomainWorker:
         while self._tasks:
             await asyncio.wait(self._tasks)
         await self._settle_cancelled(list(self._begun.values()))
-        await self._park()  # again: an item in flight may have been deferred
+        await self._defer_domain()  # again: an item in flight may have been deferred
 
     async def _wait_for_attempts(self, grace: float) -> None:
         """Wait until all attempts in flight have ended, or the grace is over."""
@@ -426,14 +426,15 @@ class DomainWorker:
             for lease in leases:
                 self._let_go(lease)
 
-    async def _park(self) -> None:
+    async def _defer_domain(self) -> None:
         """Defer the other items of the domain, if an outcome says that they would fail, too."""
-        rest = self._rest
-        if rest is None or rest.due is None:
+        deferral = self._deferral
+        if deferral is None or deferral.due is None:
             return
-        kind, reason = rest.kind or FailureKind.NETWORK, rest.reason or f"{self.domain} is deferred"
+        kind = deferral.kind or FailureKind.NETWORK
+        reason = deferral.reason or f"{self.domain} is deferred"
         await self._store.queue.defer_domain(
-            self._job, self.domain, rest.due, kind=kind, reason=reason
+            self._job, self.domain, deferral.due, kind=kind, reason=reason
         )
 
     # ------------------------------------------------------------ the items
@@ -525,7 +526,7 @@ class DomainWorker:
         lease, usage = attempt.lease, attempt.usage
         outcome = await self._collector.collect(lease.item, tries=lease.tries, usage=usage)
         if outcome.action is OutcomeAction.DEFER and outcome.is_for_domain:
-            self._rest = self._rest or outcome
+            self._deferral = self._deferral or outcome
             self._stop.say(outcome.reason or f"{lease.domain} is deferred")
         if self._commits.is_full:
             with usage.waiting:

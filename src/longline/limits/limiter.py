@@ -91,7 +91,7 @@ _UNLIMITED = RateLimit(FASTEST, 1, margin=0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class AcquiredSlot:
     """The right to send one request, due at the time `at` after `waited` seconds.
 
     `is_limited` is False when the domain has no limit; its lateness is not measured then.
@@ -191,7 +191,9 @@ class RateLimiter:
         known.requests += 1
         return True
 
-    async def acquire(self, domain: str, url: str | None = None, *, priority: int = 0) -> Token:
+    async def acquire(
+        self, domain: str, url: str | None = None, *, priority: int = 0
+    ) -> AcquiredSlot:
         """Wait until one request may go; the highest priority first, then in order of arrival.
 
         Raises:
@@ -212,7 +214,7 @@ class RateLimiter:
             known.waits += 1
             known.total_wait += waited
             _LOG.debug("waited %.3f s for the rate limit of %s", waited, domain)
-        return Token(domain, due, waited, is_limited)
+        return AcquiredSlot(domain, due, waited, is_limited)
 
     async def penalise(self, domain: str, seconds: float) -> None:
         """Bar a domain for this many seconds, in every process that shares the backend."""
@@ -232,17 +234,17 @@ class RateLimiter:
         RateLimit(rate)
         self._domain(domain).cap_rate(rate)
 
-    async def record_accepted(self, token: Token, *, outstanding: int = 0) -> None:
+    async def record_accepted(self, slot: AcquiredSlot, *, outstanding: int = 0) -> None:
         """Record that a request was accepted while `outstanding` ones had no response yet."""
-        known = self._domain(token.domain)
+        known = self._domain(slot.domain)
         if known.is_learning:
-            known.record_accepted(token.at, outstanding)
+            known.record_accepted(slot.at, outstanding)
             await known.sync(self._clock.now())
 
-    async def record_refused(self, token: Token, seconds: float) -> None:
+    async def record_refused(self, slot: AcquiredSlot, seconds: float) -> None:
         """Record that a domain refused a request: bar it for these seconds, then go slower."""
-        await self._domain(token.domain).record_refused(token.at, self._clock.now())
-        await self.penalise(token.domain, seconds)
+        await self._domain(slot.domain).record_refused(slot.at, self._clock.now())
+        await self.penalise(slot.domain, seconds)
 
     async def set_published(self, domain: str, rate: float) -> bool:
         """Respect a limit that the domain declares; return True when it had declared none."""
@@ -252,8 +254,8 @@ class RateLimiter:
         """Return the learned rate if it has changed by a fifth since the last call."""
         return self._domain(domain).changed_rate()
 
-    async def confirm(self, token: Token, url: str | None = None) -> Token:
-        """Check a token just before the request is written; return the token to send it with.
+    async def confirm(self, slot: AcquiredSlot, url: str | None = None) -> AcquiredSlot:
+        """Check a slot just before the request is written; return the slot to send it with.
 
         That is a new one, waited for, when the request is so late that its own is void. Lateness
         makes the margin grow.
@@ -262,19 +264,19 @@ class RateLimiter:
             Deferred: as `acquire` does.
             StoreError: the backend cannot be used.
         """
-        known = self._domain(token.domain)
+        known = self._domain(slot.domain)
         limit, seen, now = known.limit, known.state, self._clock.now()
-        late = now - token.at
+        late = now - slot.at
         # Nearly every request is in time: the backend is called only when it may matter.
         if not limit or not seen or observe_lateness(limit, seen, late) is seen:
-            return token
-        state = await self._backend.state(token.domain) if late > limit.hold(seen) else None
-        await self._backend.observe_lateness(token.domain, limit, late)
-        if not state or not is_void(limit, state, token.at, now):
-            return token
+            return slot
+        state = await self._backend.state(slot.domain) if late > limit.hold(seen) else None
+        await self._backend.observe_lateness(slot.domain, limit, late)
+        if not state or not is_void(limit, state, slot.at, now):
+            return slot
         async with known.queue.acquire(_URGENT):
-            due = await self._wait_for_slot(known, url or token.domain)
-        return Token(token.domain, due, self._clock.now() - now, is_limited=True)
+            due = await self._wait_for_slot(known, url or slot.domain)
+        return AcquiredSlot(slot.domain, due, self._clock.now() - now, is_limited=True)
 
     def get_statistics(self) -> LimiterStatistics:
         """Return the statistics since the start or the last reset."""

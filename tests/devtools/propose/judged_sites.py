@@ -23,7 +23,7 @@ _MOSTLY = 0.9
 _CONSTANT = 14  # characters around a value that are the same everywhere: `by `, `(`, ` replies`
 
 
-class MadeLink(Middleware):
+class SiteMiddleware(Middleware):
     """Answers with the pages of a made site, without a network."""
 
     def __init__(self, site: MadeSite) -> None:
@@ -67,14 +67,14 @@ class Judgement:
 async def judged(site: MadeSite, clock: Clock) -> Judgement:
     """Propose a manifest for a made site, run it, and compare the records."""
     wanted = len(site.truth[0])
-    link = MadeLink(site)
+    middleware = SiteMiddleware(site)
     try:
-        proposer = Proposer(link, f"{HOST}{site.start}", "made", clock=clock)
+        proposer = Proposer(middleware, f"{HOST}{site.start}", "made", clock=clock)
         proposal = await proposer.best(await proposer.survey())
     except LonglineError as error:
         codes: tuple[str, ...] = (type(error).__name__,)
         return Judgement(site.layout, site.seed, False, (), wanted, codes, str(error))
-    records = await collected(proposal, link, clock)
+    records = await collected(proposal, middleware, clock)
     codes = tuple(one.code for one in proposal.warnings)
     chosen = proposal.candidate
     detail = f"{chosen.kind} {chosen.selector} {chosen.link or ''} {proposal.pages}: {len(records)}"
@@ -87,10 +87,12 @@ async def judged(site: MadeSite, clock: Clock) -> Judgement:
     return Judgement(site.layout, site.seed, True, fields, wanted, codes, detail)
 
 
-async def collected(proposal: Proposal, link: Middleware, clock: Clock) -> list[Mapping[str, Any]]:
+async def collected(
+    proposal: Proposal, middleware: Middleware, clock: Clock
+) -> list[Mapping[str, Any]]:
     """Return all records that the proposed manifest gives."""
     source = load_source("made", yaml.safe_load(manifest_text(proposal)))()
-    collector = Collector(source, link, clock)
+    collector = Collector(source, middleware, clock)
     visit = collector.visit()
     items: dict[str, Item] = {}
     try:

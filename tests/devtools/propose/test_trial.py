@@ -10,7 +10,7 @@ from longline.core.errors import UnexpectedShape
 from longline.devtools.propose.proposal import ItemKind, Proposal
 from longline.devtools.propose.proposer import Proposer
 from tests.devtools.propose.generated_sites import HOST, MadeSite
-from tests.devtools.propose.judged_sites import MadeLink
+from tests.devtools.propose.judged_sites import SiteMiddleware
 from tests.virtual import VirtualClock
 
 CARD = """<div class="card"><h3><a href="/p/{n}">{title}</a></h3>
@@ -30,7 +30,7 @@ def card(n: int) -> str:
 
 
 async def best(site: MadeSite, clock: VirtualClock) -> Proposal:
-    proposer = Proposer(MadeLink(site), f"{HOST}{site.start}", "made", clock=clock)
+    proposer = Proposer(SiteMiddleware(site), f"{HOST}{site.start}", "made", clock=clock)
     return await proposer.best(await proposer.survey())
 
 
@@ -152,7 +152,7 @@ async def test_records_are_found_in_json(clock: VirtualClock, value: Any, path: 
 
 async def test_candidates_have_reasons_and_are_ranked(clock: VirtualClock) -> None:
     site = site_of("".join(card(n) for n in range(8)))
-    proposer = Proposer(MadeLink(site), f"{HOST}/list", "made", clock=clock)
+    proposer = Proposer(SiteMiddleware(site), f"{HOST}/list", "made", clock=clock)
 
     candidates = (await proposer.survey()).candidates
 
@@ -167,10 +167,10 @@ async def test_no_page_is_requested_twice(clock: VirtualClock) -> None:
     site = site_of("".join(card(n) for n in range(8)))
     for n in range(8):
         site.html(f"/p/{n}", "T", f"<h1>Thing number {n}</h1><p class=size>Size {n}</p>")
-    link = MadeLink(site)
-    proposer = Proposer(link, f"{HOST}/list", "made", clock=clock)
+    middleware = SiteMiddleware(site)
+    proposer = Proposer(middleware, f"{HOST}/list", "made", clock=clock)
 
     await proposer.best(await proposer.survey())
 
-    assert len(link.requests) == len(set(link.requests))
-    assert len(link.requests) <= 6
+    assert len(middleware.requests) == len(set(middleware.requests))
+    assert len(middleware.requests) <= 6

@@ -16,7 +16,7 @@ from longline.http.messages import FIRST_ERROR, Middleware, Page, Request, joine
 from longline.http.transport import ConnectionLimit
 from longline.limits.backends.state import MemoryStateBackend, StateBackend
 from longline.limits.concurrency import ConcurrencyLimiter
-from longline.limits.limiter import RateLimiter, Token
+from longline.limits.limiter import AcquiredSlot, RateLimiter
 from longline.limits.retry import LONGEST_RETRY_AFTER, LONGEST_WAIT_IN_PLACE
 
 _TOO_MANY = 429
@@ -30,9 +30,9 @@ _LONGEST_WINDOW = 60.0  # seconds; a longer quota may be used at our own rate un
 
 
 class RateLimitMiddleware(Middleware):
-    """Every request takes a token of its domain; limits that the site declares are obeyed.
+    """Every request takes a slot of its domain; limits that the site declares are obeyed.
 
-    429, 503 or Retry-After bar the domain in all processes, and so does a used-up quota, before the
+    429, 503 or Retry-After bar the domain in all processes. So does an exhausted quota, before the
     site refuses anything. With `connections`, a request also takes a connection before its
     timeout starts.
 
@@ -60,9 +60,9 @@ class RateLimitMiddleware(Middleware):
         self._outstanding: Counter[str] = Counter()
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
-        token = await self._acquire_token(request, usage)
+        slot = await self._acquire_slot(request, usage)
         if self._connections is None:
-            return await self._send_with_token(request, token, usage)
+            return await self._send_with_slot(request, slot, usage)
         if not self._connections.try_acquire(request.domain):
             started = self._clock.now()
             with usage.waiting:
@@ -71,63 +71,65 @@ class RateLimitMiddleware(Middleware):
             usage.waited += self._clock.now() - started
             try:
                 # Requests that waited together must not leave together: each takes a new slot.
-                token = await self._acquire_token(request, usage)
+                slot = await self._acquire_slot(request, usage)
             except BaseException:
                 self._connections.release(request.domain)
                 raise
         try:
-            return await self._send_with_token(request, token, usage)
+            return await self._send_with_slot(request, slot, usage)
         finally:
             self._connections.release(request.domain)
 
-    async def _acquire_token(self, request: Request, usage: Usage) -> Token:
+    async def _acquire_slot(self, request: Request, usage: Usage) -> AcquiredSlot:
         domain = request.domain
         if self._limiter.try_acquire(domain):
-            return Token(domain, self._clock.now(), 0.0, is_limited=False)
+            return AcquiredSlot(domain, self._clock.now(), 0.0, is_limited=False)
         with usage.waiting:
             usage.slot_waits += 1
             try:
-                token = await self._limiter.acquire(domain, request.url, priority=request.priority)
+                slot = await self._limiter.acquire(domain, request.url, priority=request.priority)
             finally:
                 usage.slot_waits -= 1
-        if token.waited:
+        if slot.waited:
             usage.waits += 1
-            usage.waited += token.waited
-        return token
+            usage.waited += slot.waited
+        return slot
 
-    async def _send_with_token(self, request: Request, token: Token, usage: Usage) -> Page:
-        domain = token.domain
+    async def _send_with_slot(self, request: Request, slot: AcquiredSlot, usage: Usage) -> Page:
+        domain = slot.domain
         self._outstanding[domain] += 1
         try:
-            if token.is_limited:
-                before_write = partial(self._confirm, request, token, usage)
+            if slot.is_limited:
+                before_write = partial(self._confirm, request, slot, usage)
                 page = await self._inner(replace(request, before_write=before_write), usage)
             else:
                 page = await self._inner(request, usage)
         finally:
             self._outstanding[domain] -= 1
         if page.status < FIRST_ERROR:
-            self._successes[domain].append((token.at, request.url))
+            self._successes[domain].append((slot.at, request.url))
             if request.url in self._refused_here:
                 self._refused_here.discard(request.url)
                 await self._refused_urls.change(
                     domain, lambda state, _now: (state and state.without(request.url), None)
                 )
         is_plain = page.status < FIRST_ERROR and "retry-after" not in page.headers
-        if token.is_limited or not is_plain or _may_have_quotas(page):
-            await self._obey_limits(request, page, token, usage)
+        if slot.is_limited or not is_plain or _may_have_quotas(page):
+            await self._obey_limits(request, page, slot, usage)
         return page
 
-    async def _confirm(self, request: Request, token: Token, usage: Usage) -> None:
-        """Wait for another token when the request was delayed until its own was void."""
+    async def _confirm(self, request: Request, slot: AcquiredSlot, usage: Usage) -> None:
+        """Wait for another slot if the request was delayed until its own was void."""
         with usage.waiting:
-            confirmed = await self._limiter.confirm(token, request.url)
-        if confirmed is not token:
+            confirmed = await self._limiter.confirm(slot, request.url)
+        if confirmed is not slot:
             usage.waits += 1
             usage.waited += confirmed.waited
 
-    async def _obey_limits(self, request: Request, page: Page, token: Token, usage: Usage) -> None:
-        domain, status, now = token.domain, page.status, self._clock.now()
+    async def _obey_limits(
+        self, request: Request, page: Page, slot: AcquiredSlot, usage: Usage
+    ) -> None:
+        domain, status, now = slot.domain, page.status, self._clock.now()
         pause = page.retry_after(now)
         quotas = read_quotas(page.headers, now) if _may_have_quotas(page) else []
         if quotas:
@@ -135,18 +137,18 @@ class RateLimitMiddleware(Middleware):
             pause = until_reset if pause is None else pause
         if status == _TOO_MANY or (status == _UNAVAILABLE and pause is not None):
             if quotas or status != _TOO_MANY or request.method != "GET":  # about the domain
-                await self._bar_domain(token, status, pause, usage)
+                await self._bar_domain(slot, status, pause, usage)
             else:
-                await self._handle_refusal(request, token, pause, usage)
+                await self._handle_refusal(request, slot, pause, usage)
         elif status == _UNAVAILABLE or pause:
             await self._limiter.penalise(domain, _bounded_pause(pause, status))
-        elif token.is_limited:
-            await self._limiter.record_accepted(token, outstanding=self._outstanding[domain])
-        if token.is_limited and (rate := self._limiter.changed_rate(domain)) is not None:
+        elif slot.is_limited:
+            await self._limiter.record_accepted(slot, outstanding=self._outstanding[domain])
+        if slot.is_limited and (rate := self._limiter.changed_rate(domain)) is not None:
             usage.add_event("limit.learned", domain=domain, rate=rate)
 
     async def _handle_refusal(
-        self, request: Request, token: Token, requested: float | None, usage: Usage
+        self, request: Request, slot: AcquiredSlot, requested: float | None, usage: Usage
     ) -> None:
         """Bar the domain after a 429, unless it is about the URL alone.
 
@@ -154,11 +156,11 @@ class RateLimitMiddleware(Middleware):
             Deferred: it is about the URL alone, or came too often: the item waits, and longer
                 than its domain, so that requests for others come first.
         """
-        url, domain, status = request.url, token.domain, _TOO_MANY
+        url, domain, status = request.url, slot.domain, _TOO_MANY
         pause = _bounded_pause(requested, status)
         is_first_here = url not in self._refused_here
         if is_first_here:  # before anything is awaited, so that no other request goes
-            await self._bar_domain(token, status, requested, usage)
+            await self._bar_domain(slot, status, requested, usage)
         self._refused_here.add(url)
 
         def update(state: RefusedUrls | None, now: float) -> tuple[RefusedUrls, RefusedUrls]:
@@ -172,7 +174,7 @@ class RateLimitMiddleware(Middleware):
         if is_alone:
             usage.add_event("limit.refused_address", domain=domain, status=status, pause=pause)
         elif not is_first_here:
-            await self._bar_domain(token, status, requested, usage)
+            await self._bar_domain(slot, status, requested, usage)
         is_repeated = count > (1 if pause > LONGEST_WAIT_IN_PLACE else _REFUSALS_IN_PLACE)
         if (is_alone or is_repeated) and status not in request.accept:
             factor = 1 if is_alone else min(count, _LONGEST_FACTOR)
@@ -181,10 +183,10 @@ class RateLimitMiddleware(Middleware):
             raise Deferred(url, until, problem, FailureKind.OVERLOAD)
 
     async def _bar_domain(
-        self, token: Token, status: int, requested: float | None, usage: Usage
+        self, slot: AcquiredSlot, status: int, requested: float | None, usage: Usage
     ) -> None:
-        domain, pause = token.domain, _bounded_pause(requested, status)
-        await self._limiter.record_refused(token, pause)
+        domain, pause = slot.domain, _bounded_pause(requested, status)
+        await self._limiter.record_refused(slot, pause)
         rate = self._limiter.rate(domain)
         usage.add_event("limit.refused", domain=domain, status=status, pause=pause, rate=rate)
 
