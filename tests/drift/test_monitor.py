@@ -79,7 +79,7 @@ async def test_items_of_other_processes_count_at_the_end(
 
     assert list(ending.profile["drift"]) == ["text"]
     (notice,) = ending.drift
-    assert "since 100" in notice
+    assert "since item 100" in notice
 
 
 async def test_noticed_drift_is_an_event(
@@ -95,7 +95,7 @@ async def test_noticed_drift_is_an_event(
     await drifting.check()
 
     (event,) = await store.events.list(job.id, kind=NOTICED)
-    assert (event.key, event.data["field"], event.data["before"]) == ("100", "text", "in 100%")
+    assert (event.key, event.data["field"], event.data["before"]) == ("100", "text", "100%")
     assert event.data["item"] <= 120
 
 

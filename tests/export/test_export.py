@@ -252,7 +252,7 @@ def test_of_two_with_one_number_the_second_gives_way(tmp_path: Path) -> None:
         ({"output": "x.csv", "table": "t"}, "--table", "file"),
         ({"output": "x.csv", "endpoint": "http://x"}, "--endpoint", "file"),
         ({"output": "s3://b/x.csv", "partition": "a"}, "--partition", "s3"),
-        ({"output": "s3://b", "format": "csv"}, "--output", "s3://bucket/name.ending"),
+        ({"output": "s3://b", "format": "csv"}, "--output", "s3://bucket/name.csv"),
         ({"output": "x.csv", "columns": ("a", "a")}, "--columns", "'a'"),
         ({"output": "x.csv", "columns": ("@a",)}, "--columns", "@source, @key"),
         ({"output": "x.csv", "columns": ("a..b",)}, "--columns", "'a..b'"),

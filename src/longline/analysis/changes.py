@@ -210,7 +210,7 @@ def _caveats(older: Job | None, newer: Job, detector: _Detector) -> list[str]:
     if detector.lost_steps:
         found.append(
             f"it is unknown what disappeared: {newer.id} could not read {detector.lost_steps} "
-            "pages that lead to others"
+            "pages that link to items"
         )
     if older is None:
         return found

@@ -163,7 +163,7 @@ def engine_option(default: str) -> Callable[[Command], Command]:
         "--engine",
         type=click.Choice(["local", "celery"]),
         show_default=default,
-        help="Run in this process, or on cluster workers.",
+        help="Run jobs in this process (local), or on cluster workers (celery).",
     )
 
 

@@ -174,7 +174,7 @@ class StoreUnreachable(StoreError):
     address: str
     problem: str
     message = "the database {address} cannot be opened ({problem})"
-    hint = "Check LONGLINE_DATABASE_URL; a server of this home is started by `longline up`."
+    hint = "Check LONGLINE_DATABASE_URL; `longline up` starts the server of a home."
 
 
 class StoreDamaged(StoreUnreachable):
@@ -192,8 +192,8 @@ class StoreTooNew(StoreError):
     found: str
     known: str
     message = (
-        "the database {address} has version {found}, newer than this longline knows ({known}); "
-        "nothing was changed"
+        "the database {address} has schema version {found}, but this longline supports only "
+        "versions up to {known}; nothing was changed"
     )
     hint = "Upgrade longline, or set LONGLINE_HOME to another folder."
 
@@ -201,7 +201,7 @@ class StoreTooNew(StoreError):
 class StoreFull(StoreError):
     exit_code = 4
     address: str
-    message = "no disk space is left for {address}; everything committed is safe"
+    message = "no disk space is left for {address}; committed data is safe"
     hint = "Free some space and run the same command again to continue."
 
 
@@ -209,13 +209,13 @@ class StoreBusy(StoreError):
     exit_code = 4
     address: str
     seconds: float
-    message = "another process has locked {address} for {seconds:g} s; everything committed is safe"
+    message = "another process has locked {address} for {seconds:g} s; committed data is safe"
     hint = "Run the same command again to continue."
 
 
 class RedisUnreachable(StoreUnreachable):
     message = "Redis at {address} is not reachable, so no request is sent: {problem}"
-    hint = "Requests need the limits that workers share on Redis."
+    hint = "Processes share rate limits on Redis; without it, no limit can be enforced."
 
 
 class UnknownJob(ConfigError):
@@ -253,7 +253,7 @@ class StoreGone(StoreUnreachable):
     seconds: float
     message = (
         "the connection to the database {address} was lost and not restored within {seconds:g} s "
-        "({problem}); everything committed is safe"
+        "({problem}); committed data is safe"
     )
     hint = "Start its server and run the same command again to continue."
 
@@ -348,7 +348,7 @@ class RobotsUnreachable(FetchError):
 
     problem: str
     kind: FailureKind = FailureKind.NETWORK  # type: ignore[misc]  # each error has its own
-    message = "robots.txt of {host} could not be fetched in several attempts: {problem}"
+    message = "robots.txt of {host} could not be fetched after several attempts: {problem}"
 
 
 class BudgetSpent(FetchError):
@@ -399,7 +399,7 @@ class Deferred(NotBefore):
     problem: str
     kind: FailureKind  # type: ignore[misc]  # each error has its own
     is_for_domain: bool = False
-    message = "{problem}; deferred until {until_utc}"
+    message = "{problem}; the next attempt is at {until_utc} or later"
 
 
 class NotNow(Deferred):

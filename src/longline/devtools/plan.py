@@ -228,7 +228,9 @@ async def _discover_items(session: SourceSession, budget: int) -> _Discovered:
         log.max_requests = None
     if not items:
         problem = f"no item was found with {budget} requests; allow more with --requests"
-        raise DiscoveryFailed(session.source.name, problem if log.is_exhausted else "there is none")
+        raise DiscoveryFailed(
+            session.source.name, problem if log.is_exhausted else "no item was found"
+        )
     certainty = Certainty.KNOWN
     if log.is_exhausted and len(items) < (limit or _MANY):
         certainty = Certainty.AT_MOST if limit else Certainty.AT_LEAST

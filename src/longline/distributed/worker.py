@@ -322,9 +322,7 @@ async def release_after_error(store: Store, at: float, begun: Collection[int]) -
         if owner is not None and owner in own:
             times = await store.chunks.release_dead_discoverer(job, owner, at, is_cause=is_cause)
             if times >= MOST_DEATHS:
-                reason = (
-                    f"discovery broke off {times} times with an error; see the log of the worker"
-                )
+                reason = f"discovery failed {times} times with an error; see the log of the worker"
                 await store.jobs.pause(job, at, reason)
         await store.queue.reclaim(Reclaim(job, at, (), own, dict.fromkeys(own, begun)))
 

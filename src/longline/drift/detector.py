@@ -106,7 +106,7 @@ _MIN_LENGTH = 12  # characters or entries; shorter values cannot collapse
 
 
 _NAMES = {
-    VALID: "the share of items that are valid",
+    VALID: "the share of valid items",
     ITEMS: "the number of items found",
     SCORE: "the quality score",
 }
@@ -126,8 +126,9 @@ class FieldDrift:
     since: str = ""
 
     def __str__(self) -> str:
-        since = f" (since {self.since})" if self.since else ""
-        return f"{_NAMES.get(self.field, self.field)} {self.now}, {self.before} before{since}"
+        since = f"; since item {self.since}" if self.since else ""
+        name = _NAMES.get(self.field, self.field)
+        return f"{name} {self.now} (before: {self.before}{since})"
 
 
 def find_drift(baseline: Profile, recent: BlockTally, *, is_history: bool) -> list[FieldDrift]:
@@ -168,7 +169,7 @@ def _find_emptied(baseline: Profile, name: str, now: FieldTally, seen: int) -> F
     if chance_of_fewer(known.filled, baseline.seen(name), now.filled, seen) > _MAX_P:
         return None
     how = "valid" if 2 * now.mentions > seen - now.filled else "filled"
-    return FieldDrift(name, f"is {how} in {now.filled} of {seen} records", f"in {before:.0%}")
+    return FieldDrift(name, f"is {how} in {now.filled} of {seen} records", f"{before:.0%}")
 
 
 def _find_new_kind(name: str, known: FieldProfile, now: FieldTally) -> FieldDrift | None:
@@ -185,7 +186,7 @@ def _find_new_kind(name: str, known: FieldProfile, now: FieldTally) -> FieldDrif
     if chance > _MAX_P:
         return None
     main = known.kinds.most_common(1)[0][0]
-    return FieldDrift(name, f"is a {kind} in {count} of {now.filled} records", f"a {main}")
+    return FieldDrift(name, f"is of type {kind} in {count} of {now.filled} records", main)
 
 
 def _find_constant(name: str, known: FieldProfile, now: FieldTally) -> FieldDrift | None:
@@ -195,7 +196,7 @@ def _find_constant(name: str, known: FieldProfile, now: FieldTally) -> FieldDrif
         return None
     if name == SCORE or not now.sizes.keys() & {"text", "number"}:
         return None
-    return FieldDrift(name, "is the same in all records", "different ones")
+    return FieldDrift(name, "is the same in all records", "different values")
 
 
 def _find_new_size(
@@ -466,7 +467,7 @@ def _new_fields(profile: Profile, history: Profile) -> list[str]:
     if history.records < _MIN_BASELINE or profile.records < _MIN_RECORDS:
         return []
     return [
-        f"{name} is filled in {profile.share(name):.0%} of the records, in none before"
+        f"{name} is filled in {profile.share(name):.0%} of the records (before: in none)"
         for name in profile.fields
         if "." not in name and profile.share(name) > 1 / 2 and not history.share(name)
         if name not in history.unknown

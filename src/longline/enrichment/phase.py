@@ -43,7 +43,7 @@ _LEASE = 90.0
 _HEARTBEAT = 2.0
 _MAX_WAIT = 60.0  # seconds that a run waits for the next question
 _POLL_INTERVAL = 1.0  # seconds
-_TAKEN_OVER = "another task with the same questions has taken over the rest"
+_TAKEN_OVER = "another run is asking the remaining questions"
 
 OnProgress = Callable[["PhaseProgress"], None]
 DeadAmong = Callable[[Iterable[str]], list[str]]

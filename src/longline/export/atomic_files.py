@@ -51,7 +51,7 @@ def atomic_write(
     place = path.resolve()  # the target of a link is replaced, not the link
     try:
         if path.exists() and not path.is_file():  # renaming over a device would destroy it
-            raise DestinationUnwritable(str(path), "it exists, and is not a file")
+            raise DestinationUnwritable(str(path), "it exists but is not a file")
         check_parent_folder(path, makes_folder=makes_folder)
         with temporary_sibling(place) as temporary:
             with temporary.open("wb") as target:

@@ -116,7 +116,7 @@ def _check_replaceable(path: Path, field: str, *, may_replace: bool) -> None:
     if not path.exists():
         return
     if not path.is_dir():
-        raise DestinationUnwritable(str(path), "it exists, and is not a folder")
+        raise DestinationUnwritable(str(path), "it exists but is not a folder")
     # The whole folder is replaced, so it may contain only an earlier export.
     prefix = folder_name(field, "")
     foreign = [

@@ -59,7 +59,8 @@ class PostgresTable:
             known = (None, _COMMENT) if may_replace else (None,)
             if self._comment_of(connection, self._name) not in known:
                 raise DestinationUnwritable(
-                    self.shown, "a table of this name exists, and is not an export"
+                    self.shown,
+                    "a table of this name exists, but `longline export` did not create it",
                 )
             return self._replace_table(connection, table)
 

@@ -27,7 +27,7 @@ class S3Object:
     ) -> None:
         self.bucket, _, self.key = address.removeprefix("s3://").partition("/")
         if not self.bucket or not self.key or "@" in self.bucket:
-            raise BadOption("--output", "an S3 address has the form s3://bucket/name.ending")
+            raise BadOption("--output", "an S3 address has the form s3://bucket/name.csv")
         self.shown = f"s3://{self.bucket}/{self.key}"
         self._login = login
         self._endpoint = endpoint

@@ -295,7 +295,7 @@ def open_table(
 
 
 def _too_wide(limit: int) -> BadOption:
-    return BadOption("--columns", f"there are more than {limit:,} fields; choose some of them")
+    return BadOption("--columns", f"there are more than {limit:,} fields; select some of them")
 
 
 # ---------------- The JSON Schema of exported records

@@ -128,7 +128,11 @@ def _decode_declared(body: bytes, header: _Encoding | None, declared: _Encoding 
 def _contradiction(declared: _Encoding | None, used: str) -> str | None:
     if declared is None or declared.name == used:
         return None
-    return f"the page declares {declared.name}, which its bytes do not fit; it was read as {used}"
+    return f"{_invalid(declared)}; it was read as {used}"
+
+
+def _invalid(declared: _Encoding) -> str:
+    return f"the page declares {declared.name}, but its bytes are not valid {declared.name}"
 
 
 @lru_cache(maxsize=256)
@@ -228,7 +232,7 @@ def _replaced_problem(encoding: _Encoding, body: bytes, text: str) -> str | None
     bad = _count_bad(encoding, body, text)
     if bad <= 0:
         return None
-    what = "1 sequence of bytes is" if bad == 1 else f"{bad:,} sequences of bytes are"
+    what = "1 sequence of bytes was" if bad == 1 else f"{bad:,} sequences of bytes were"
     return f"{what} not valid {encoding.name} and became U+FFFD"
 
 
@@ -241,12 +245,8 @@ def _decode_guessed(body: bytes, declared: _Encoding | None) -> Decoded:
 
     best = from_bytes(body[:_GUESSED_BYTES], cp_exclusion=_NEVER_GUESSED).best()
     name = best.encoding if best else "utf-8"
-    reason = (
-        "does not declare its encoding"
-        if declared is None
-        else f"declares {declared.name}, which its bytes do not fit"
-    )
-    problem = f"the page {reason}; it was guessed to be {name}"
+    reason = "the page does not declare its encoding" if declared is None else _invalid(declared)
+    problem = f"{reason}; the encoding was guessed: {name}"
     return Decoded(body.decode(name, "replace"), name, problem)
 
 

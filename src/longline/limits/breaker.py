@@ -377,7 +377,7 @@ def _record_failure(
     elif state.failures >= policy.threshold:
         cause = f"{state.failures} failures in a row"
     elif rate is not None and rate >= policy.failure_rate:
-        cause = f"{rate:.0%} of the requests of {policy.window:g} s failed"
+        cause = f"{rate:.0%} of the requests within {policy.window:g} s failed"
     else:
         return state
     return _trip(policy, state, now, f"{cause}, the last: {reason}" if reason else cause)

@@ -299,13 +299,13 @@ class Language(StrictModel):
         return f"{_LIBRARY} {version(_LIBRARY)}"
 
     def enrich(self, data: Mapping[str, Any]) -> Addition:
-        origin = f"language, machine-made of {', '.join(self.fields)} by {self.version}"
+        origin = f"language, machine-made from {', '.join(self.fields)} by {self.version}"
         texts = (data.get(field) for field in self.fields)
         whole = "\n".join(one for one in texts if isinstance(one, str))
         text = _ADDRESSES.sub(" ", whole)[:_MAX_LENGTH]
         letters = sum(map(str.isalpha, text))
         if letters < self.letters:
-            why = f"too little text: {letters} of at least {self.letters} letters"
+            why = f"too little text: {letters} letters, and at least {self.letters} are needed"
             return _empty(self.into, why, origin)
         code, doubt = self._detect(text)
         return (
@@ -324,10 +324,10 @@ class Language(StrictModel):
             code = max(shares, key=shares.__getitem__)
             share = shares[code] / (sum(shares.values()) or 1.0)
         if share < least:
-            shown = f"{share:.2f} of at least {least:g}"
-            return code, f"no language is certain: {code} is most likely, {shown}"
-        if len(code) != len("en"):  # zxx is no language at all
-            return code, f"it looks like {code}, which is not a language with a code of two letters"
+            shown = f"with a confidence of {share:.2f}; at least {least:g} is needed"
+            return code, f"no language is certain: {code} is the most likely, {shown}"
+        if len(code) != len("en"):  # zxx is not a language
+            return code, f"it looks like {code}, which is not a language with a two-letter code"
         return code, None
 
 
@@ -414,7 +414,9 @@ class Enrich:
             kept = [name for name in addition.fields if draft.data.get(name) is not None]
             fields = {name: value for name, value in addition.fields.items() if name not in kept}
             notes = [note for note in addition.notes if note.field not in kept]
-            notes += [Note(name, f"{enricher.name} does not replace it") for name in kept]
+            notes += [
+                Note(name, f"{enricher.name} does not replace a value of the site") for name in kept
+            ]
             origins = dict.fromkeys(fields, addition.origin or enricher.name)
             provenance = {**draft.provenance, **origins}
             draft = draft.with_data({**draft.data, **fields}, *notes, provenance=provenance)

@@ -109,7 +109,9 @@ def score(
         lost = math.fsum(check.weight for check in disputes)
         part = QualityPart("consistency", weight, weight * max(0.0, 1 - lost / possible), conflicts)
         if not any(layers.get(name) == _OK for name in rules.layers):
-            part = QualityPart("consistency", weight, 0.0, ("no layer to compare with another",))
+            part = QualityPart(
+                "consistency", weight, 0.0, ("no layer succeeded, so nothing can be compared",)
+            )
         parts.append(part)
     return _quality(parts, conflicts)
 

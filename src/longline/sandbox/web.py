@@ -66,7 +66,7 @@ class WebOptions:
     def __post_init__(self) -> None:
         _require("items", self.items >= 0, "must not be negative")
         _require(
-            "rate", self.rate is None or self.rate > 0, "must be more than 0 requests a second"
+            "rate", self.rate is None or self.rate > 0, "must be more than 0 requests per second"
         )
         _require("burst", self.burst >= 1, "must be at least 1")
         _require("faults", 0 <= self.faults <= 1, "must be a share from 0 to 1")

@@ -214,8 +214,8 @@ def _build_components(kinds: Iterable[type], crawler: Crawler) -> list[Any]:
         try:
             built.append(build_from_crawler(kind, crawler))
         except NotConfigured as error:
-            if error.args:  # without a reason, a setting switches it off
-                _log.warning("%s is switched off: %s", _component_name(kind), error)
+            if error.args:  # without a reason, a setting disables it
+                _log.warning("%s is disabled: %s", _component_name(kind), error)
     return built
 
 

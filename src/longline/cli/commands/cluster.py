@@ -215,7 +215,7 @@ def worker_command(
 
     The worker executes jobs submitted with `longline run --engine celery`, together with other
     workers on any machine that shares the database and Redis. The first Ctrl-C finishes items in
-    flight and releases the others; a second one exits immediately, which loses no data.
+    flight and releases the others; a second one exits immediately, without losing data.
     """
     try:
         from longline.distributed.processes import WorkerOptions  # noqa: PLC0415  # an optional part

@@ -129,7 +129,7 @@ def set_field(name: str, key: str, value: str) -> None:
 def diff_files(before: str, after: str) -> None:
     """Show the differences between A and B.
 
-    Each is a file, the name of a manifest or job file, or a job, whose settings are compared.
+    A and B are files, names of manifests or job files, or jobs, whose settings are compared.
     """
     settings = settings_of()
     rows = diff_settings(_values_of(before, settings), _values_of(after, settings))

@@ -101,7 +101,7 @@ _WITH_DROP = ("drop", "job", "output", "home", "profile", "json")
     help="Endpoint of an S3-compatible service.",
 )
 @click.option(
-    "--detach", is_flag=True, help="Export on a worker, to a path of its machine (requires --job)."
+    "--detach", is_flag=True, help="Export on a worker, to a path on its machine (requires --job)."
 )
 @click.option(
     "--drop",

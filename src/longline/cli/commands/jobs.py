@@ -231,7 +231,7 @@ def checkpoints_command(job: str | None) -> None:
 @common_options
 @uses_store
 async def report_command(store: Store, job: str | None, *, output: Path | None) -> None:
-    """Report on the performance and checks of a job.
+    """Report the checks, statistics and failures of a job.
 
     JOB defaults to the newest. Exits with 3 when a check fails.
     """

@@ -432,7 +432,7 @@ def _print_fields(found: DatasetStatistics) -> None:
         distinct = f"{one.distinct:,}{'+' if one.is_distinct_capped else ''}"
         table.add(one.field, filled, types, distinct, *cells)
     table.print()
-    click.echo("min to max: of numbers, or lengths of texts and lists; ~: estimated")
+    click.echo("min to max: values of numbers, lengths of texts and lists; ~: estimated")
     if found.is_cut:
         click.echo(f"only the first {len(found.fields)} fields are shown")
 

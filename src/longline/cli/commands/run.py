@@ -77,10 +77,12 @@ from longline.sources.loader import nothing_in
 @click.option(
     "--max-requests",
     type=COUNT,
-    help="Budget of requests; when exhausted, the job ends as partial.",
+    help="Maximum requests of the job; when they are used up, it ends as partial.",
 )
 @click.option("--max-bytes", type=SIZE, help="Maximum bytes to receive, for example 50MB.")
-@click.option("--max-seconds", type=float, metavar="SECONDS", help="Maximum duration in seconds.")
+@click.option(
+    "--max-seconds", type=float, metavar="SECONDS", help="Maximum duration of a run in seconds."
+)
 @engine_option("setting `engine`, or local")
 @click.option(
     "--detach", is_flag=True, help="Submit the job to workers and exit (requires --engine celery)."
@@ -297,7 +299,9 @@ def _print_plan(plan: Plan) -> None:
 
 @click.command("resume")
 @click.argument("job", type=JOB, required=False)
-@click.option("--checkpoint", metavar="ID", help="Resume the job of a checkpoint, or 'latest'.")
+@click.option(
+    "--checkpoint", metavar="ID", help="Resume the job of checkpoint ID; 'latest' is the newest."
+)
 @click.option("--from-key", metavar="KEY", help="Skip unfinished items discovered before KEY.")
 @engine_option("as in its last run")
 @job_ignore_robots_option

@@ -78,7 +78,7 @@ _OUTCOMES = {
     OutcomeAction.SKIP: "skipped",
     OutcomeAction.FAIL: "failed",
     OutcomeAction.QUARANTINE: "quarantined",
-    OutcomeAction.DEFER: "deferred",
+    OutcomeAction.DEFER: "a run would defer this item",
 }
 
 
@@ -168,7 +168,7 @@ def _print_source(one: dict[str, Any]) -> None:
 def check(*, record: Path | None, **given: Any) -> None:
     """Run every layer of SOURCE on one item; store nothing.
 
-    Shows each field with its value, its origin, and why it is empty. Exits with 0 for a record, 3
+    Shows each field with its value and origin, or why it is empty. Exits with 0 for a record, 3
     if required fields are missing, 1 for a failure.
     """
     values: dict[str, Any] = {"set": dict(given["options"])}

@@ -442,7 +442,7 @@ _DOUBTS = {
     "mixed_items": "{odd} of {count} elements differ from the others: they may not be items.",
     "left_out": "{left_out} or more elements of the same structure are not among the items.",
     "text_between": "Other elements next to the items hold as much text: some may be items.",
-    "list_inside": "The items have several parts of one structure: each part may be an item.",
+    "list_inside": "Each item has several parts of the same structure: each part may be an item.",
     "stated_count": "The page states {stated} items, {count} were found.",
 }
 

@@ -50,5 +50,5 @@ def _step_after(error: FetchError) -> str:
     if isinstance(error.__cause__, Blocked):
         return BANNED
     if isinstance(error, (CircuitOpen, Deferred)):
-        return "parked"
-    return "not asked" if isinstance(error, BudgetSpent) else "given up"
+        return "deferred"
+    return "not requested" if isinstance(error, BudgetSpent) else "given up"

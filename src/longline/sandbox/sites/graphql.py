@@ -83,7 +83,7 @@ class GraphQL(PracticeSite):
 
     name: ClassVar[str] = "graphql"
     path: ClassVar[str] = "/graphql"
-    about: ClassVar[str] = "a GraphQL API: pageInfo cursors, errors in an answer with status 200"
+    about: ClassVar[str] = "a GraphQL API: pageInfo cursors, errors in responses with status 200"
 
     def __init__(self, seed: int) -> None:
         self._albums = [_album(seed, number) for number in range(1, _ALBUMS + 1)]

@@ -29,7 +29,7 @@ class Redesign(PracticeSite):
 
     name: ClassVar[str] = "redesign"
     path: ClassVar[str] = "/redesign/100/"
-    about: ClassVar[str] = "lots whose pages change their markup after the 100th that is asked for"
+    about: ClassVar[str] = "lots whose markup changes after the 100th"
 
     def __init__(self, seed: int) -> None:
         self._lots = [_lot(seed, place) for place in range(1, _LOTS + 1)]

@@ -26,7 +26,7 @@ class Rest(PracticeSite):
     path: ClassVar[str] = "/rest/"
     about: ClassVar[str] = (
         "a JSON API: bearer, keys, basic, OAuth2; page, offset, cursor, Link, next URL; "
-        "parents and children, changes since, answers that go wrong"
+        "parents and children, changes since, failing responses"
     )
 
     def __init__(self, seed: int, clock: Clock, *, site: Callable[[], str]) -> None:

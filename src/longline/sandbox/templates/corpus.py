@@ -39,7 +39,7 @@ class CorpusShelf(Shelf):
         for number, line in enumerate(_read_lines(path), 1):
             self._add(path, number, line)
         if not self._lines:
-            raise BadFile(str(path), "it holds no template")
+            raise BadFile(str(path), "it contains no template")
         self._ids = sorted(self._lines)
 
     @property
@@ -72,7 +72,7 @@ class CorpusShelf(Shelf):
             return
         row = _parse(path, number, line)
         if row["id"] in self._lines:
-            raise BadFile(str(path), f"template {row['id']} is there twice", number, 1)
+            raise BadFile(str(path), f"template {row['id']} occurs twice", number, 1)
         # Lines are kept as they are and parsed again when asked for: a tenth of the memory.
         self._lines[row["id"]] = line
         self._summaries[row["id"]] = _summarise(row)
@@ -97,7 +97,9 @@ def _parse(path: Path, number: int, line: bytes) -> dict[str, Any]:
         raise BadFile(str(path), "a line must be a JSON object", number, 1)
     for name, kind in _FIELDS:
         if not isinstance(row.get(name), kind):
-            raise BadFile(str(path), f"{name!r} must be there and be a {kind.__name__}", number, 1)
+            raise BadFile(
+                str(path), f"{name!r} is required and must be a {kind.__name__}", number, 1
+            )
     return row
 
 

@@ -114,7 +114,7 @@ $links
 """)
 _HOME_LINKS = (
     ("/sitemap_index.xml", "every template page"),
-    ("/robots.txt", "what crawlers may do"),
+    ("/robots.txt", "rules for crawlers"),
     ("/api/templates/search?rows=20&page=1", "the list, page by page"),
     ("/api/templates/categories", "the categories"),
     ("/api/templates/workflows/{id}", "a template in full"),
@@ -122,7 +122,7 @@ _HOME_LINKS = (
     ("/api/workflows/{id}", "the form with the date of its last change"),
     ("/workflows/{id}", "its page"),
     ("/youtube/watch?v=practice-00", "the stand-in for videos"),
-    ("/__practice__/tally", "what this server has seen so far"),
+    ("/__practice__/tally", "requests that this server received"),
 )
 
 

@@ -110,7 +110,8 @@ def fix_permissions(folder: Path) -> Iterator[Finding]:
     if len(found) > len(failed):
         yield ok("permissions", f"{len(found) - len(failed)} files and folders are now private")
     if failed:
-        sentence = f"the mode of {failed[0].path} cannot be changed, nor of {len(failed) - 1} more"
+        more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+        sentence = f"the mode of {failed[0].path}{more} cannot be changed"
         yield problem("permissions", sentence, "move the home to a file system with permissions")
 
 

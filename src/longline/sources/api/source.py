@@ -313,7 +313,7 @@ def child_scope(record: Any, above: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"parent": {**fields, **({"parent": above} if above else {})}}
 
 
-_NOT_LISTED = "it was not found by a list of this API; run the source instead of single items"
+_NOT_LISTED = "no list of this API contains it; run the source instead of single items"
 
 
 @dataclass(frozen=True, slots=True)

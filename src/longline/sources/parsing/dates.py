@@ -292,7 +292,7 @@ def _hour_in_words(text: str, found: re.Match[str], hour: int) -> int:
     if not phrase:
         has_half_word = any(word in _HALF_WORDS for word in _LETTERS.findall(low))
         if is_half and (has_half_word or _OTHER_SCRIPT.match(low, end)):
-            raise ValueError("a word in it may name a half of the day")
+            raise ValueError("a word in it may mean a.m. or p.m.")
         return hour
     half = _HALVES[phrase]
     if not is_half and half not in {"noon", "am" if hour else "pm"}:

@@ -185,7 +185,7 @@ def only_number(text: str) -> Token:
     ]
     if not found:
         raise ValueError(
-            f"the digits of {glued[0]!r} are glued to letters"
+            f"the digits of {glued[0]!r} are next to letters"
             if glued
             else "there is no number in it"
         )
@@ -279,7 +279,7 @@ def _check_neighbours(text: str, token: Token) -> None:
     behind, before = text[token.end : token.end + 2], text[max(token.start - 1, 0) : token.start]
     is_part = _is_numeral(behind[:1]) or _is_numeral(before)
     if is_part or (behind[:1] in _SIZES and _is_numeral(behind[1:])):
-        raise ValueError("a character next to its digits belongs to the number")
+        raise ValueError("a character next to its digits is part of the number")
 
 
 def _is_numeral(char: str) -> bool:

@@ -517,7 +517,9 @@ class Queue(Repository):
 
 def _quarantine_lethal(connection: Connection, reclaim: Reclaim, row: Any) -> None:
     deaths = row.deaths + 1
-    reason = f"{deaths} workers died while they processed it, the last one while it was alone"
+    reason = (
+        f"{deaths} workers died while they processed it, and the last one processed nothing else"
+    )
     connection.execute(
         update(items)
         .where(items.c.id == row.id)

@@ -136,7 +136,7 @@ class TaskQueue(Repository):
         if deaths >= MOST_DEATHS:
             connection.execute(delete(cells).where(_is_row_of(found)))
             reason = (
-                f"{deaths} workers were killed while running it: check its needs, such as memory"
+                f"{deaths} workers were killed while running it: check how much memory it needs"
             )
             append_events(connection, [found.event(at, "failed", reason=reason)])
             return None

@@ -20,7 +20,7 @@ class Listings(PracticeSite):
 
     name: ClassVar[str] = "listings"
     path: ClassVar[str] = "/listings/"
-    about: ClassVar[str] = "three sites for property, and POST /listings/round/2 to move them on"
+    about: ClassVar[str] = "three property sites; POST /listings/round/2 changes their ads"
 
     def __init__(self, board: Board) -> None:
         self.board = board
