@@ -1,4 +1,4 @@
-"""When which address of a practice web was asked for."""
+"""Times at which the URLs of a practice web were requested."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ITEM = re.compile(r"/api/templates/workflows/(\d+)")
 
 
 class Arrivals(Counter[str]):
-    """The hits of a practice web's tally, which also remembers their moments.
+    """The hits of a practice web's tally, with their times.
 
     `first` is set when the next request arrives, whatever it is.
     """
@@ -30,19 +30,19 @@ class Arrivals(Counter[str]):
         self.first.set()
 
     def items_asked(self) -> Counter[str]:
-        """Return how often each item was asked for."""
+        """Return how often each item was requested."""
         return Counter(key for path in self._paths if (key := _key(path)))
 
     def items_between(self, start: float, end: float) -> Counter[str]:
-        """Return how often each item was asked for between two moments."""
+        """Return how often each item was requested between two times."""
         return Counter(key for _, path in self._between(start, end) if (key := _key(path)))
 
     def first_between(self, start: float, end: float) -> float | None:
-        """Return the moment of the first request between two moments."""
+        """Return the time of the first request between two times."""
         return next((moment for moment, _ in self._between(start, end)), None)
 
     def first_item_between(self, start: float, end: float) -> float | None:
-        """Return the moment at which the first item was asked for between two moments."""
+        """Return the time at which the first item was requested between two times."""
         return next((at for at, path in self._between(start, end) if _key(path)), None)
 
     def _between(self, start: float, end: float) -> list[tuple[float, str]]:

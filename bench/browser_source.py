@@ -1,4 +1,4 @@
-"""The practice web's JavaScript-only pages as a source: each item is opened in the browser."""
+"""A source for the JavaScript pages of the practice web: opens each item in the browser."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from longline.http.browser.manifest import BrowserSpec
 
 
 class AppOptions(Options):
-    """Where the pages are and how many of them are wanted."""
+    """Address and number of the pages."""
 
     base_url: str
     count: int = Field(200, ge=1)
@@ -26,7 +26,7 @@ class Card(BaseModel):
 
 
 class AppPages(Source):
-    """Cards that only JavaScript draws, one a page."""
+    """Cards that JavaScript renders, one per page."""
 
     name = "app-pages"
     Options = AppOptions
@@ -42,6 +42,6 @@ class AppPages(Source):
 
     @layer()
     async def card(self, visit: Visit) -> dict[str, Any]:
-        """Read what the script has drawn."""
+        """Read what the script has rendered."""
         page = await visit.fetch(visit.item.url, rendered=True)
         return {"name": page.first_text(".name"), "price": page.first_text(".price")}

@@ -1,4 +1,4 @@
-"""Who takes part in the cache tests: our request chain, and hishel alone in its RFC mode."""
+"""The caches under test: the request chain of longline, and hishel alone in its RFC mode."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PATIENCE = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request as the tests put it."""
+    """A request of the tests."""
 
     url: str
     method: str
@@ -40,7 +40,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back."""
+    """The response."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -48,10 +48,10 @@ class Reply:
 
 
 class Contestant(Protocol):
-    """Something that has a cache and can be asked."""
+    """A cache under test."""
 
     async def __call__(self, question: Question) -> Reply:
-        """Return the answer.
+        """Return the response.
 
         Raises:
             ConnectionError: there is none.
@@ -60,9 +60,9 @@ class Contestant(Protocol):
 
 @contextlib.asynccontextmanager
 async def ours(folder: Path) -> AsyncIterator[Contestant]:
-    """Build the chain of a run without a pace, from the cache inwards.
+    """Build the request chain without a rate limit, from the cache inwards.
 
-    What stands outside of the cache (retries, redirects, statuses) would hide answers.
+    The middlewares outside the cache (retries, redirects, statuses) would hide responses.
     """
     clock = SystemClock()
     transport = HttpTransport(HttpOptions(timeout=_PATIENCE), clock)

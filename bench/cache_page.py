@@ -15,7 +15,7 @@ OURS, HISHEL = "longline", "hishel"
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What each contestant made of each case, and why ours misses what it misses."""
+    """The result of each contestant in each case, and why longline fails cases."""
 
     cases: Mapping[str, list[Case]]
     reasons: Mapping[str, str]
@@ -32,12 +32,12 @@ class Result:
         return [one for one in every if kind in (None, one.kind)]
 
     def missed(self, part: str) -> list[Case]:
-        """Return the required cases that ours does not pass, for whatever reason."""
+        """Return the required cases that longline does not pass."""
         return [one for one in self.of(OURS, "required", part) if not one.is_passed]
 
     @property
     def problems(self) -> list[str]:
-        """What is against the bars; none is good."""
+        """Missed targets; empty if all are met."""
         every = [*self.missed("role"), *self.missed("beyond")]
         silent = [one.id for one in every if self.pattern(one) is None]
         needless = set(self.reasons) - {self.pattern(one) for one in every}
@@ -48,11 +48,11 @@ class Result:
         return problems
 
     def pattern(self, case: Case) -> str | None:
-        """Return the entry of the reasons that speaks of a case."""
+        """Return the entry of the reasons that matches a case."""
         return next((name for name in self.reasons if fnmatchcase(case.id, name)), None)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the figures for a program."""
+        """Return the statistics as JSON values."""
         return {
             "cases": len(self.cases[OURS]),
             "scores": {

@@ -1,4 +1,4 @@
-"""http-cache-tests: fetched with npm, run by its own client against a contestant of ours."""
+"""http-cache-tests: fetched with npm, run by its own client against a contestant."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Part = Literal["role", "beyond"]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """How a contestant did in one case; `verdict` is the word of the suite."""
+    """The result of a contestant in one case; `verdict` is the term of the suite."""
 
     id: str
     suite: str
@@ -77,7 +77,7 @@ async def run_suite(package: Path, site: str, contestant: Contestant, part: Part
     """Run one part of the suite.
 
     Raises:
-        RuntimeError: the client of the suite did not come to its end.
+        RuntimeError: the client of the suite did not finish.
     """
     async with _bridge(contestant) as address:
         command = ("node", "--no-warnings", str(BENCH / "cache_runner.mjs"))
@@ -96,7 +96,7 @@ async def run_suite(package: Path, site: str, contestant: Contestant, part: Part
 
 @contextlib.asynccontextmanager
 async def _bridge(contestant: Contestant) -> AsyncIterator[str]:
-    """Hand each question of the client to the contestant.
+    """Pass each request of the client to the contestant.
 
     Question and reply are JSON, so that no header between client and bridge is taken for one of
     the test.

@@ -18,7 +18,7 @@ import click
 from cache_contestants import hishel_alone, ours
 from cache_page import HISHEL, OURS, Result, document, table
 from cache_suite import Case, fetch_suite, origin, run_suite
-from children import BENCH, end_well_when_told
+from children import BENCH, exit_on_sigterm
 
 DOCUMENT = BENCH.parent / "docs" / "http-cache.md"
 REASONS = BENCH / "cache_reasons.json"
@@ -30,7 +30,7 @@ HINT = "node and npm are not on this machine; install them (Debian: apt install 
 @click.option("--write/--no-write", default=True, help="Write docs/http-cache.md.")
 def main(*, as_json: bool, write: bool) -> None:
     """Run the suite, write docs/http-cache.md; exit with 1 when a bar is missed."""
-    end_well_when_told()
+    exit_on_sigterm()
     if not (shutil.which("node") and shutil.which("npm")):
         click.echo(HINT, err=True)
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""Processes that a bench starts: watched, measured, and surely ended."""
+"""Child processes of a benchmark: monitored, measured, and always ended."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a process ended. `peak_bytes` is the most memory it held at once; None if unknown."""
+    """How a process ended. `peak_bytes` is its peak memory; None if unknown."""
 
     code: int
     seconds: float
@@ -38,7 +38,7 @@ class Ended:
         """Return the last line of the output, which is one JSON object.
 
         Raises:
-            RuntimeError: it printed none, or did not end well.
+            RuntimeError: it printed none, or failed.
         """
         lines = self.output.strip().splitlines()
         if not lines or not lines[-1].startswith("{"):
@@ -48,7 +48,7 @@ class Ended:
 
 
 class Child:
-    """A process and the files its output goes to."""
+    """A process and the files of its output."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
@@ -75,11 +75,11 @@ class Child:
         return _read(self._output)
 
     def errors(self) -> str:
-        """Return what it has complained about so far."""
+        """Return what it has written to stderr so far."""
         return _read(self._errors)
 
     def interrupt(self) -> None:
-        """Ask it to stop, as ctrl-c does."""
+        """Interrupt it, as Ctrl-C does."""
         self.process.send_signal(signal.SIGINT)
 
     def wait(self, timeout: float) -> Ended:
@@ -103,7 +103,7 @@ class Child:
         )
 
     def end(self) -> None:
-        """End it and whatever it has started, gently first."""
+        """End it and its children: first with a signal that they can handle, then with SIGKILL."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self.process.poll() is not None:
                 return
@@ -149,7 +149,7 @@ def run(command: Sequence[str], *, timeout: float) -> Ended:
 
 
 def failures(ended: Sequence[Ended]) -> list[str]:
-    """Return the codes of those that did not end well, after printing what they said."""
+    """Return the exit codes of failed processes, after printing their output."""
     bad = [one for one in ended if one.code != 0]
     for one in bad:
         print(one.errors.strip()[-2000:], file=sys.stderr)
@@ -157,14 +157,14 @@ def failures(ended: Sequence[Ended]) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return our environment without settings of longline, and with our modules in reach."""
+    """Return the environment without settings of longline, with bench/ on the Python path."""
     plain = {name: text for name, text in os.environ.items() if not name.startswith("LONGLINE_")}
     path = os.pathsep.join(filter(None, (str(BENCH), plain.get("PYTHONPATH"))))
     return {**plain, "PYTHONPATH": path}
 
 
 def peak_memory(pid: int | None = None) -> int | None:
-    """Return the most bytes a living process (or this one) has held; None where unknown."""
+    """Return the peak memory in bytes of a running process, or of this one; None if unknown."""
     try:
         text = Path(f"/proc/{pid or 'self'}/status").read_text("ascii", "replace")
     except OSError:
@@ -173,8 +173,8 @@ def peak_memory(pid: int | None = None) -> int | None:
     return int(found[1]) * 1024 if found else None
 
 
-def end_well_when_told() -> None:
-    """Turn SIGTERM into an ordinary exit, so that every child is ended."""
+def exit_on_sigterm() -> None:
+    """Exit normally on SIGTERM, so that every child is ended."""
 
     def leave(number: int, _frame: FrameType | None) -> None:
         sys.exit(128 + number)

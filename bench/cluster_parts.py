@@ -1,4 +1,4 @@
-"""A cluster for proofs: real servers, real workers, a database to look into, and a sure end."""
+"""A cluster for proofs: real servers, real workers and a database, always ended and removed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Cluster:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The settings as a worker and a client get them."""
+        """The settings of workers and clients."""
         own = {
             "LONGLINE_HOME": str(self.home),
             "LONGLINE_REDIS_URL": self.redis_url,
@@ -85,7 +85,7 @@ class Cluster:
         cores: Sequence[int] = (),
         more: Mapping[str, str] | None = None,
     ) -> Child:
-        """Start a worker; `await_workers` says when it has begun."""
+        """Start a worker; `await_workers` waits until it is ready."""
         words = [LONGLINE, "worker", "-n", str(processes), "--name", name]
         pinned = ["taskset", "-c", ",".join(map(str, cores))] if cores else []
         child = Child([*pinned, *words], {**environment(), **self.variables, **(more or {})})
@@ -99,7 +99,7 @@ class Cluster:
 
         Raises:
             RuntimeError: one has ended.
-            TimeoutError: one does not begin.
+            TimeoutError: one is not ready in time.
         """
         until = time.monotonic() + _BEGIN
         for name, child in self.workers.items():
@@ -114,17 +114,17 @@ class Cluster:
             self.remember()
 
     def remember(self) -> None:
-        """Take note of every process that lives below our own, to end it if it is left over."""
+        """Record all descendants of this process, to end those left over."""
         for child in self._others:
             with contextlib.suppress(psutil.NoSuchProcess):
                 self._pids.update(psutil.Process(child.process.pid).children(recursive=True))
 
     def submit(self, source: str, options: Mapping[str, Any], **params: Any) -> str:
-        """Hand a new job over to the workers, as `longline run --detach` does; return its id."""
+        """Submit a new job to the workers, as `longline run --detach` does; return its id."""
         return asyncio.run(self.submit_soon(source, options, **params))
 
     async def submit_soon(self, source: str, options: Mapping[str, Any], **params: Any) -> str:
-        """Hand a new job over from a loop that runs."""
+        """Submit a new job from a running event loop."""
         async with self.orchestrator() as longline:
             wanted = {"set": dict(options), "rate": "unlimited", **params}
             return (await longline.submit(source, wanted, fresh=True)).id
@@ -137,15 +137,15 @@ class Cluster:
         return Orchestrator(settings=Settings(**own, engine="celery", chunk_size=self._chunk_size))
 
     def logs(self) -> dict[str, str]:
-        """Return what the workers have said, those that were killed, too, by number and name."""
+        """Return the logs of the workers, including killed ones, by number and name."""
         return {f"{n}-{name}": child.errors() for n, (name, child) in enumerate(self._hired)}
 
     def cpu_seconds(self) -> float:
-        """Return what workers and all their children have used of the processor so far."""
+        """Return the CPU time of workers and all their children so far."""
         return sum(cpu_of(child.process.pid) for child in self.workers.values())
 
     def end_workers(self) -> None:
-        """End every worker and client, gently first; none outlives this."""
+        """End every worker and client: SIGTERM first, then SIGKILL."""
         self.remember()
         for child in self._others:
             with contextlib.suppress(ProcessLookupError):
@@ -168,10 +168,10 @@ class Cluster:
 def open_cluster(
     *, has_postgres: bool = True, chunk_size: int = 50, redis_options: tuple[str, ...] = ()
 ) -> Iterator[Cluster]:
-    """Start servers in a folder of their own; everything is ended and removed afterwards."""
+    """Start servers in a folder of their own; all of it is ended and removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="longline-") as name:
         folder = Path(name)
-        folder.chmod(0o755)  # started by root, PostgreSQL is somebody else
+        folder.chmod(0o755)  # started by root, PostgreSQL runs as another user
         for part in ("redis", "postgres"):
             (folder / part).mkdir()
         redis = RedisServer(folder / "redis", options=redis_options)
@@ -204,7 +204,7 @@ def kill_server(server: RedisServer | PostgresServer) -> None:
 
 
 def parent_of(supervisor: int) -> int | None:
-    """Return the Celery worker that a supervisor has at the moment."""
+    """Return the current Celery worker of a supervisor."""
     with contextlib.suppress(psutil.NoSuchProcess):
         for one in psutil.Process(supervisor).children():
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -214,7 +214,7 @@ def parent_of(supervisor: int) -> int | None:
 
 
 def children_of(supervisor: int) -> list[int]:
-    """Return the processes that do the work below a supervisor."""
+    """Return the child processes of a supervisor that process items."""
     parent = parent_of(supervisor)
     with contextlib.suppress(psutil.NoSuchProcess):
         if parent is not None:
@@ -223,33 +223,33 @@ def children_of(supervisor: int) -> list[int]:
 
 
 def cpu_of(pid: int) -> float:
-    """Return what a process and all below it have used of the processor so far, in seconds."""
+    """Return the CPU time of a process and all its descendants so far, in seconds."""
     total = 0.0
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         for one in [process, *process.children(recursive=True)]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 used = one.cpu_times()
-                # Those of the dead whom somebody has waited for are with their parent.
+                # The times of reaped children are counted in their parent.
                 total += used.user + used.system + used.children_user + used.children_system
     return total
 
 
 def pid_of(owner: str | None) -> int | None:
-    """Return the process that holds a lease by its owner's name; None when it is not from here."""
+    """Return the process of the owner of a lease; None if it is on another machine."""
     parts = (owner or "").split(":")
     return int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else None
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether a process is there and no zombie."""
+    """Return whether a process exists and is not a zombie."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     return False
 
 
 def keep_logs(name: str, logs: Mapping[str, str]) -> Path:
-    """Write logs to a folder that stays, for whoever looks for the cause; return where."""
+    """Write logs to a folder that is kept, for diagnosis; return its path."""
     folder = Path(tempfile.gettempdir()) / f"longline-proof-{os.getpid()}" / name
     folder.mkdir(parents=True, exist_ok=True)
     for part, text in logs.items():

@@ -15,7 +15,7 @@ _PATIENCE = 120.0
 
 
 def run_pages(url: str, home: Path, *extra: str, first: int = 1, count: int = 100) -> list[str]:
-    """Return the command that collects the bench's own pages."""
+    """Return the command that collects the pages of the benchmark."""
     return [
         *(LONGLINE, "run", "page_source:Pages", "--home", str(home), "--json"),
         *("--set", f"base_url={url}", "--set", f"first={first}", "--set", f"count={count}"),
@@ -35,7 +35,7 @@ def run_n8n(url: str, home: Path, *extra: str) -> list[str]:
 
 @contextlib.contextmanager
 def sandbox(*options: str) -> Iterator[str]:
-    """Start a practice web on a free port, in a process of its own; yield its address.
+    """Start a practice web on a free port, in a separate process; yield its address.
 
     Raises:
         RuntimeError: it did not start.

@@ -1,4 +1,4 @@
-"""What a contestant tells about its run, and the rounds in which they take turns."""
+"""The result of a contestant, and the rounds in which contestants take turns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PATIENCE = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One run: how many pages were stored, in how many seconds, with how much memory."""
+    """One run: pages stored, seconds, and peak memory."""
 
     pages: int
     seconds: float
@@ -25,17 +25,17 @@ class Score:
 
     @property
     def speed(self) -> float:
-        """Pages a second."""
+        """Pages per second."""
         return self.pages / self.seconds
 
-    def tell(self) -> None:
-        """Print it for the one who started this process."""
+    def print_json(self) -> None:
+        """Print it as JSON for the parent process."""
         print(json.dumps(asdict(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """All runs of one contestant, by round; `start`: seconds that a process takes around a run."""
+    """All runs of one contestant, by round; `start` is the time of a process outside the run."""
 
     name: str
     scores: Mapping[int, Score]
@@ -43,24 +43,24 @@ class Standing:
 
     @property
     def best(self) -> float:
-        """Pages a second in its best round."""
+        """Pages per second in the best round."""
         return max(score.speed for score in self.scores.values())
 
     @property
     def median(self) -> float:
-        """Pages a second in the middle of its rounds."""
+        """Pages per second in the median round."""
         return statistics.median(score.speed for score in self.scores.values())
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory in any round."""
+        """Peak memory of all rounds."""
         return max(score.peak_bytes or 0 for score in self.scores.values())
 
 
 CONTESTANTS = {
     "longline": ("contest_longline.py",),
-    "every link": ("contest_longline.py", "--every-link"),
-    "and archive": ("contest_longline.py", "--every-link", "--archive"),
+    "every middleware": ("contest_longline.py", "--every-middleware"),
+    "and archive": ("contest_longline.py", "--every-middleware", "--archive"),
     "manifest": ("contest_longline.py", "--manifest"),
     "bare loop": ("contest_bare.py",),
     "Scrapy": ("contest_scrapy.py",),
@@ -68,14 +68,14 @@ CONTESTANTS = {
 
 
 SLOW = "Scrapy"
-"""It takes half of the time of a round, and is so far from the others that half the rounds do."""
+"""It takes half of the time of a round, and differs so much that half of the rounds suffice."""
 
 
 def compete(url: str, *, pages: int, concurrency: int, rounds: int) -> dict[str, Standing]:
-    """Let the contestants take turns, round after round, each in a process of its own.
+    """Let the contestants take turns, round after round, each in a separate process.
 
     Raises:
-        RuntimeError: one of them failed, or did not read what the others read.
+        RuntimeError: one of them failed, or its values differ from those of the others.
     """
     scores: dict[str, dict[int, Score]] = {name: {} for name in CONTESTANTS}
     starts: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
@@ -92,10 +92,10 @@ def compete(url: str, *, pages: int, concurrency: int, rounds: int) -> dict[str,
 
 
 def turns(number: int) -> list[str]:
-    """Return who takes part in a round, in order.
+    """Return the contestants of a round, in order.
 
-    Another one begins each time, and every second round goes backwards: a processor that has
-    rested is faster for a while, and whoever always came after the slowest would have it easier.
+    Another one begins each time, and every second round is in reverse order: an idle processor is
+    faster for a while, so always following the slowest contestant would be an advantage.
     """
     is_odd = number % 2 == 1
     names = [name for name in CONTESTANTS if is_odd or name != SLOW]

@@ -1,7 +1,7 @@
 """The contestant without a framework: aiohttp, selectolax and SQLite in one loop.
 
-What a competent engineer writes in an afternoon. It stores each page durably and commits it at
-once, but it cannot resume, retries nothing, obeys no limit and checks no field.
+What a competent engineer writes in an afternoon. It commits each page immediately, but it does not
+resume, retry, respect limits or validate fields.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main(url: str, count: int, concurrency: int, folder: Path) -> None:
     peak = peak_memory()
     database.row_factory = sqlite3.Row
     rows = [dict(row) for row in database.execute("SELECT * FROM pages")]
-    Score(len(rows), seconds, peak, digest(rows)).tell()
+    Score(len(rows), seconds, peak, digest(rows)).print_json()
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -1,8 +1,8 @@
-"""The contestant longline: the whole normal path of a job, only without a limit of pace.
+"""The contestant longline: a job with the default settings, without a rate limit.
 
-With `--every-link`, every link of the request chain that is off unless asked for is on: cache,
-budgets, headers. With `--archive`, every answer is written to the archive, too. With `--manifest`
-the source is a manifest instead of Python.
+With `--every-middleware`, the middlewares that are off by default are on: cache, budgets, headers.
+With `--archive`, every response is archived as well. With `--manifest`, the source is a manifest
+instead of Python.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from home import Home
 from longline import Orchestrator
 from pages import digest
 
-EVERY_LINK = {
+EVERY_MIDDLEWARE = {
     "cache": True,
     "headers": {"Accept-Language": "en"},
     "budget": {"requests": 1_000_000, "bytes": "100GB", "seconds": 86_400},
@@ -33,7 +33,7 @@ EVERY_LINK = {
 @click.argument("count", type=int)
 @click.argument("concurrency", type=int)
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--every-link", is_flag=True)
+@click.option("--every-middleware", is_flag=True)
 @click.option("--archive", is_flag=True)
 @click.option("--manifest", is_flag=True)
 def main(
@@ -42,12 +42,13 @@ def main(
     concurrency: int,
     folder: Path,
     *,
-    every_link: bool,
+    every_middleware: bool,
     archive: bool,
     manifest: bool,
 ) -> None:
     """Collect COUNT pages below URL into a home in FOLDER."""
-    more = {**(EVERY_LINK if every_link else {}), "archive": archive, "concurrency": concurrency}
+    added = EVERY_MIDDLEWARE if every_middleware else {}
+    more = {**added, "archive": archive, "concurrency": concurrency}
     source = str(BENCH / "pages.yaml") if manifest else "page_source:Pages"
     asyncio.run(_collect(source, url, count, folder, more))
 
@@ -62,7 +63,7 @@ async def _collect(source: str, url: str, count: int, folder: Path, more: dict[s
         seconds = time.perf_counter() - started
         peak = peak_memory()
     rows = Home(folder / "home").records()
-    Score(len(rows), seconds, peak, digest(rows)).tell()
+    Score(len(rows), seconds, peak, digest(rows)).print_json()
 
 
 if __name__ == "__main__":

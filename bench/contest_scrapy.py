@@ -1,4 +1,4 @@
-"""The contestant Scrapy, with JOBDIR so that it could resume, too; items go to JSON Lines."""
+"""The contestant Scrapy, with JOBDIR, so that it can resume; items go to JSON Lines."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def main(url: str, count: int, concurrency: int, folder: Path) -> None:
     seconds = time.perf_counter() - started
     peak = peak_memory()
     rows = [json.loads(line) for line in feed.read_text("utf-8").splitlines()]
-    Score(len(rows), seconds, peak, digest(rows)).tell()
+    Score(len(rows), seconds, peak, digest(rows)).print_json()
 
 
 def _settings(concurrency: int, folder: Path, feed: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Exports of many records: complete, readable by strangers, and in little memory.
+"""Exports of many records: complete, readable by other programs, and in constant memory.
 
     python bench/exporting.py --records 1000000
 
@@ -20,7 +20,7 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 
-from children import LONGLINE, end_well_when_told, run
+from children import LONGLINE, exit_on_sigterm, run
 from longline.core.model import Record
 from longline.storage.database import open_database
 from longline.storage.records import store_records
@@ -34,7 +34,7 @@ _PRICES = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What a reader found: how many records, how many keys, and the sum of their prices."""
+    """What a reader found: number of records and keys, and the sum of the prices."""
 
     records: int
     keys: int
@@ -42,14 +42,14 @@ class Counted:
 
 
 def truth(count: int) -> Counted:
-    """Return what every reader has to find."""
+    """Return what every reader must find."""
     whole, rest = divmod(count, _PRICES)
     return Counted(count, count, whole * sum(range(_PRICES)) + sum(range(rest)))
 
 
 def main() -> None:
     """Measure each format; exit with 1 when a bar is missed."""
-    end_well_when_told()
+    exit_on_sigterm()
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--formats", default="jsonl,csv,parquet")

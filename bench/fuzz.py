@@ -1,4 +1,4 @@
-"""Fuzz the command line: `python bench/fuzz.py --count 1200 --seed 1`; exit with 1 if it falls."""
+"""Fuzz the command line: `python bench/fuzz.py --count 1200 --seed 1`; exit with 1 on a failure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.hostile_data import attacking_site, make_world
 
 @dataclass(frozen=True, slots=True)
 class Fuzzed:
-    """What many invocations came to."""
+    """The result of many invocations."""
 
     invocations: int
     commands: int
@@ -34,7 +34,7 @@ class Fuzzed:
 
 
 def fuzz(count: int, seed: int, *, start: int = 0, tell: Callable[[str], None] = print) -> Fuzzed:
-    """Run so many invocations over all commands; return what was wrong with them."""
+    """Run `count` invocations over all commands; return the failures."""
     begun = time.monotonic()
     wrong: list[tuple[Case, list[str]]] = []
     slowest, hangs, codes = 0.0, 0, Counter[int]()

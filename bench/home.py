@@ -1,4 +1,4 @@
-"""Looks into the database of a home from outside: a judge that uses none of longline's code."""
+"""Reads the database of a home without the code of longline."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Home:
         return [json.loads(row[0]) for row in self.query("SELECT data FROM records")]
 
     def states(self) -> Counter[str]:
-        """Return how many items are in each state, over all jobs."""
+        """Return the number of items in each state, over all jobs."""
         return Counter(dict(self.query("SELECT state, count(*) FROM items GROUP BY state")))
 
     def number(self, sql: str) -> int:
-        """Return the one number that a question is answered with; 0 for nothing."""
+        """Return the number that a query returns; 0 if there are no rows."""
         return int(self.query(sql)[0][0] or 0)
 
     def query(self, sql: str) -> list[Any]:
-        """Return all rows of an answer; none while there is no such database or table yet."""
+        """Return all rows of a query; none while the database or table does not exist."""
         if not self._file.is_file():
             return []
         database = sqlite3.connect(f"file:{self._file}?mode=ro", uri=True, timeout=10.0)
@@ -42,7 +42,7 @@ class Home:
             database.close()
 
     def problems(self, count: int) -> list[str]:
-        """Return what keeps this from being `count` items, each stored exactly once."""
+        """Return why these are not `count` items, each stored exactly once."""
         figures = {
             "items": self.number("SELECT count(*) FROM items"),
             "items in the state stored": self.states()["stored"],
@@ -51,7 +51,7 @@ class Home:
             "records in their first version": self.number(
                 "SELECT count(*) FROM records WHERE version = 1"
             ),
-            "events that tell of a stored item": self.number(
+            "events of stored items": self.number(
                 "SELECT count(*) FROM events WHERE kind = 'item.stored'"
             ),
             "different keys in those events": self.number(

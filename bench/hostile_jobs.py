@@ -1,4 +1,4 @@
-"""One process that collects from several sites at once, a job each; prints what came of them."""
+"""Collect from several sites in one process, one job each; print the results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from longline import Cursor, Item, Options, Orchestrator, Source, Visit, layer
 
 
 class SiteOptions(Options):
-    """Which site, and how many of its items."""
+    """The site and the number of items."""
 
     site: str
     count: int = 10
@@ -58,8 +58,8 @@ async def _collect(
     ends = await asyncio.gather(
         *(_job(home / name, url, int(count), spec) for name, count, url in wanted)
     )
-    told = {name: end for (name, _, _), end in zip(wanted, ends, strict=True)}
-    return {"jobs": told, "peak_bytes": peak_memory()}
+    results = {name: end for (name, _, _), end in zip(wanted, ends, strict=True)}
+    return {"jobs": results, "peak_bytes": peak_memory()}
 
 
 async def _job(home: Path, url: str, count: int, spec: dict[str, Any]) -> dict[str, Any]:

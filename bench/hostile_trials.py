@@ -36,7 +36,7 @@ _ENDED = ("stored", "unchanged", "skipped", "failed", "quarantined")
 
 @dataclass
 class Verdict:
-    """What one trial with some behaviours found; empty `problems` is a pass."""
+    """The result of one trial with some behaviours; it passes if `problems` is empty."""
 
     names: Sequence[str]
     problems: list[str] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Verdict:
 
 
 class HostileTrials:
-    """Trials against one running web; `home` is made new for each."""
+    """Trials against one running web; each has a new `home`."""
 
     def __init__(self, places: Mapping[str, str], folder: Path, seed: int = 1) -> None:
         self._places = places
@@ -57,7 +57,7 @@ class HostileTrials:
         self._alone = 0.0
 
     def measure_alone(self) -> float:
-        """Return how long the healthy site takes with no other site next to it."""
+        """Return the duration of the healthy site without other sites."""
         home = self._new_home()
         with Children() as children:
             ended = children.start(self._command(home, ())).wait(_PATIENCE)
@@ -183,7 +183,7 @@ def _manifest(shape: str, count: int, more: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _judged(behaviour: Behaviour, site: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with how a hostile site's job ended."""
+    """Yield the problems of the job of a hostile site."""
     name = behaviour.name
     if site.get("state") not in _STATES:
         yield f"{name} ended as {_short(site)}"

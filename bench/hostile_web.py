@@ -2,9 +2,9 @@
 
 With the argument `healthy` it serves only a healthy site, which so has a process of its own.
 
-Raw sockets and no HTTP library, since most behaviours are answers that a library would not send.
+Raw sockets and no HTTP library, since most behaviours are responses that a library would not send.
 A site in the shape `item` is hostile at /item/1 and honest at /item/2 to /item/5, so that it shows
-whether a bad answer costs more than itself.
+whether a bad response affects other items.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def http(
     headers: tuple[str, ...] = (),
     length: int | None = None,
 ) -> bytes:
-    """Return a whole answer; `headers` may be as wrong as anyone likes (latin-1)."""
+    """Return a complete response; `headers` may be invalid (latin-1)."""
     lines = [f"HTTP/1.1 {status}", *headers]
     if content_type is not None:
         lines.append(f"Content-Type: {content_type}")
@@ -72,7 +72,7 @@ def page(body: str | bytes, **how: Any) -> bytes:
 
 
 def honest(path: str) -> bytes:
-    """Return what an honest site answers at `path`."""
+    """Return the response of an honest site at `path`."""
     if path == "/robots.txt":
         return http(b"", status="404 Not Found")
     name = path.strip("/").replace("/", " ")
@@ -80,7 +80,7 @@ def honest(path: str) -> bytes:
 
 
 def at(hostile_path: str, answer: Callable[[], Reply]) -> Callable[[str, str], Reply]:
-    """Answer with `answer` at one path and honestly elsewhere."""
+    """Return `answer` at one path, and honest responses elsewhere."""
 
     def reply(path: str, _base: str) -> Reply:
         return answer() if path.partition("?")[0] == hostile_path else honest(path)
@@ -94,7 +94,7 @@ def item(name: str, answer: Callable[[], Reply], **manifest: Any) -> Behaviour:
 
 
 def repeated(part: str, count: int, end: str = "") -> Callable[[], bytes]:
-    """Return an answer whose page repeats a part; it is made when it is first wanted."""
+    """Return a response whose page repeats a part; it is built on first use."""
     return functools.cache(lambda: page(part * count + end * count))
 
 
@@ -113,7 +113,7 @@ async def hang() -> AsyncIterator[bytes]:
 
 
 def endless(start: bytes, part: bytes) -> Iterator[bytes]:
-    """Yield a part for ever, as fast as it is taken."""
+    """Yield a part endlessly, as fast as it is read."""
     yield start
     yield from itertools.repeat(part * (1 + _BLOCK // len(part)))
 
@@ -303,7 +303,7 @@ def contents() -> Iterator[Behaviour]:
 
 
 def header_values() -> Iterator[Behaviour]:
-    """Yield headers that say nonsense."""
+    """Yield headers with invalid values."""
     places = {
         "blank": "",
         "bracket": "http://[::1",
@@ -603,7 +603,7 @@ async def _serve(behaviour: Behaviour | None, base: Callable[[], str], streams: 
 
 
 async def _send(writer: asyncio.StreamWriter, reply: Reply) -> bool:
-    """Send an answer; return True when the connection must be closed."""
+    """Send a response; return True if the connection must be closed."""
     if isinstance(reply, bytes):
         writer.write(reply)
         await writer.drain()

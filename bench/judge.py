@@ -1,4 +1,4 @@
-"""Looks into the database of a cluster from outside: SQL, and none of longline's own code."""
+"""Reads the database of a cluster with SQL, without the code of longline."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import psycopg
 
 FINAL = ("complete", "partial", "failed", "cancelled")
 _ENDS = "(" + ", ".join(f"'job.{state}'" for state in FINAL) + ")"
-_BACK = 30.0  # seconds until a database that was killed must answer again
+_BACK = 30.0  # seconds until a killed database must respond again
 _LOOK = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A job at one moment; `finder` holds its discovery, `holders` hold its leases."""
+    """A snapshot of a job; `finder` holds its discovery, `holders` hold its leases."""
 
     state: str
     is_discovered: bool
@@ -34,19 +34,19 @@ class Standing:
 
     @property
     def is_final(self) -> bool:
-        """Whether nobody will work on it any more."""
+        """Whether no process will continue it."""
         return self.state in FINAL
 
 
 class Judge:
-    """The tables of one database; asks again when the server was away."""
+    """The tables of one database; repeats a query after an outage of the server."""
 
     def __init__(self, database: Path | str) -> None:
         self._database = database
         self._connection: Any = None
 
     def prepare(self, open_longline: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
-        """Have the tables made, before many processes want to at once."""
+        """Create the tables before many processes open the database."""
 
         async def make() -> None:
             async with open_longline() as longline:
@@ -55,17 +55,17 @@ class Judge:
         asyncio.run(make())
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._connection is not None:
             with contextlib.suppress(psycopg.Error, sqlite3.Error):
                 self._connection.close()
         self._connection = None
 
     def query(self, sql: str, *values: Any) -> list[Any]:
-        """Return all rows of an answer; values stand for question marks.
+        """Return all rows of a query; `values` replace the question marks.
 
         Raises:
-            TimeoutError: the database did not come back.
+            TimeoutError: the database is still unreachable.
         """
         until = time.monotonic() + _BACK
         while True:
@@ -74,17 +74,17 @@ class Judge:
             except (psycopg.OperationalError, sqlite3.OperationalError) as error:
                 self.close()
                 if time.monotonic() > until:
-                    message = f"the database does not answer: {error}"
+                    message = f"the database does not respond: {error}"
                     raise TimeoutError(message) from error
                 time.sleep(_LOOK)
 
     def number(self, sql: str, *values: Any) -> float:
-        """Return the one number that a question is answered with; 0 for nothing."""
+        """Return the number that a query returns; 0 if there are no rows."""
         rows = self.query(sql, *values)
         return float(rows[0][0] or 0) if rows else 0.0
 
     def standing(self, job: str) -> Standing:
-        """Return where a job stands."""
+        """Return a snapshot of a job."""
         state, is_discovered, finder = self.query(
             "SELECT state, is_discovered, discovery_owner FROM jobs WHERE id = ?", job
         )[0]
@@ -106,9 +106,9 @@ class Judge:
         )
 
     def await_end(self, job: str, seconds: float) -> Standing:
-        """Wait until a job is over, or paused; return where it stands after `seconds` at most."""
+        """Wait until a job has ended or is paused, at most `seconds`; return a snapshot of it."""
         until = time.monotonic() + seconds
-        # Only the state is asked for: to count the items again and again would slow them down.
+        # Only the state is queried: counting items repeatedly would slow the job down.
         while self._is_running(job) and time.monotonic() < until:
             time.sleep(_LOOK)
         return self.standing(job)
@@ -118,7 +118,7 @@ class Judge:
         return state in {"pending", "running"}
 
     def problems(self, job: str, count: int, *, quarantined: int = 0) -> list[str]:
-        """Return what keeps a job from `count` items, each stored exactly once, and one end."""
+        """Return why a job does not have `count` items, each stored exactly once, and one end."""
         stored = count - quarantined
         wanted = {
             "items": (count, "SELECT count(*) FROM items WHERE job_id = ?"),
@@ -135,7 +135,7 @@ class Judge:
                 stored,
                 "SELECT count(*) FROM records WHERE job_id = ? AND version = 1",
             ),
-            "events that tell of a stored item": (
+            "events of stored items": (
                 stored,
                 "SELECT count(*) FROM events WHERE job_id = ? AND kind = 'item.stored'",
             ),

@@ -1,4 +1,4 @@
-"""What a result was measured on, in general words: no names, no paths."""
+"""The machine of a measurement, without names and paths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PACKAGES = (
 
 
 def describe() -> dict[str, Any]:
-    """Return date, cores, load, and the versions of all that takes part."""
+    """Return date, cores, load, and the versions of the software."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "cores": os.cpu_count(),
@@ -47,7 +47,7 @@ def sentence(about: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
     return (
         f"{about['date']}, {about['system']}, {about['cores']} cores, "
-        f"load {about['load']} before it began; {versions}."
+        f"load {about['load']} before the run; {versions}."
     )
 
 
@@ -62,6 +62,6 @@ def _nginx_version() -> str:
     program = find_nginx()
     if program is None:
         return "none"
-    told = subprocess.run([program, "-v"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r"nginx/([\d.]+)", told)
+    output = subprocess.run([program, "-v"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r"nginx/([\d.]+)", output)
     return found[1] if found else "unknown"

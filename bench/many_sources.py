@@ -1,4 +1,4 @@
-"""The cost of many slow sources in one process: processor time, threads, wakeups and memory.
+"""The cost of many slow sources in one process: CPU time, threads, wakeups and memory.
 
 nginx listens on one loopback address per source, enforces the limit of each and logs every
 arrival. One `longline run` collects all sources; its counters are read from /proc before and after
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import click
 
-from children import BENCH, LONGLINE, Child, Children, end_well_when_told
+from children import BENCH, LONGLINE, Child, Children, exit_on_sigterm
 from nginx import HINT, Arrival, Limit, find_nginx, serving
 from pages import write_pages
 
@@ -31,7 +31,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """The most that a run may cost."""
+    """The maximum cost of a run."""
 
     core_percent: float
     cpu_ms_per_item: float
@@ -45,7 +45,7 @@ _ONE = Bars(core_percent=1.5, cpu_ms_per_item=1e9, threads=25, memory_mb=170.0)
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What the kernel has counted for a process so far."""
+    """Counters of the kernel for a process."""
 
     at: float
     cpu_seconds: float
@@ -56,7 +56,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one run cost in its window; `slowest` is a source's share of its allowed rate."""
+    """The cost of a run in its window; `slowest` is the lowest share of an allowed rate."""
 
     sources: int
     rate: float
@@ -72,7 +72,7 @@ class Result:
     mean: float
 
     def misses(self, bars: Bars) -> list[str]:
-        """Return the bars that were missed, in words."""
+        """Return descriptions of the missed targets."""
         checks = {
             f"{self.core_percent:.1f} % of a core > {bars.core_percent:g}": (
                 self.core_percent > bars.core_percent
@@ -82,7 +82,7 @@ class Result:
             ),
             f"{self.threads} threads > {bars.threads}": self.threads > bars.threads,
             f"{self.memory_mb:.0f} MB > {bars.memory_mb:g}": self.memory_mb > bars.memory_mb,
-            f"{self.refused} answers of 429": self.refused > 0,
+            f"{self.refused} responses with 429": self.refused > 0,
             f"the slowest source at {self.slowest:.3f} of its rate": self.slowest < _RATE_SHARE,
         }
         return [text for text, is_missed in checks.items() if is_missed]
@@ -99,7 +99,7 @@ def main(
     *, sources: int, rate: int, seconds: float, warm_up: float, one: bool, as_json: bool
 ) -> None:
     """Measure and print; exit with 1 when a bar is missed."""
-    end_well_when_told()
+    exit_on_sigterm()
     if find_nginx() is None:
         click.echo(HINT, err=True)
         sys.exit(2)
@@ -117,7 +117,7 @@ def main(
 
 
 def measure(sources: int, rate: int, seconds: float, warm_up: float) -> Result:
-    """Run so many sources in one process and return what they cost in steady work."""
+    """Run `sources` sources in one process and return their cost in steady work."""
     hosts = [f"127.0.1.{number}" for number in range(1, sources + 1)]
     limit = Limit(rate, _BURST - 1)  # nginx counts those beyond the first
     with tempfile.TemporaryDirectory() as name, Children() as children:
@@ -142,7 +142,7 @@ def measure(sources: int, rate: int, seconds: float, warm_up: float) -> Result:
 
 
 def counters(pid: int) -> Counters:
-    """Return what /proc says about a process; wakeups are switches of its own will."""
+    """Return the counters of /proc for a process; wakeups are voluntary context switches."""
     stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
     tasks = list(Path(f"/proc/{pid}/task").iterdir())
     switches = sum(_field(task / "status", "voluntary_ctxt_switches") for task in tasks)
@@ -223,7 +223,7 @@ def _line(result: Result) -> str:
         f"{result.sources} source(s) at {result.rate:g}/s for {result.seconds:g} s: "
         f"{result.core_percent:.1f} % of a core, {result.cpu_ms_per_item:.2f} ms CPU an item, "
         f"{result.threads} threads, {result.wakeups_per_second:.0f} wakeups/s, "
-        f"{result.memory_mb:.0f} MB, {result.refused} answers of 429, "
+        f"{result.memory_mb:.0f} MB, {result.refused} responses with 429, "
         f"slowest source {result.slowest:.3f} of its rate (mean {result.mean:.3f})"
     )
 

@@ -33,7 +33,7 @@ _GROWTH = 1.25  # of time / (n log n), from the smallest size to the largest
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One size: what it took, and how good it was."""
+    """One size: its duration and quality."""
 
     records: int
     seconds: float

@@ -1,4 +1,4 @@
-"""A practice web without sockets: the same catalogue and the same limit, behind one call."""
+"""A practice web without sockets: the same catalogue and rate limit in one callable."""
 
 from __future__ import annotations
 

@@ -49,9 +49,9 @@ http {{
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit that nginx enforces; `burst` is nginx's own figure: so many beyond the first.
+    """A limit that nginx enforces; `burst` is that of nginx: requests beyond the first.
 
-    `retry_after` is the pause, in seconds, that a refusal asks for; None does not say.
+    `retry_after` is the Retry-After of a refusal in seconds; None sends none.
     """
 
     rate: int
@@ -61,7 +61,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One line of the access log: when a request came, in seconds since the epoch."""
+    """One line of the access log, with the time of the request in seconds since the epoch."""
 
     at: float
     status: int
@@ -71,20 +71,20 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that runs."""
+    """A running server."""
 
     url: str
     log: Path
     port: int
 
     def arrivals(self) -> list[Arrival]:
-        """Return what the server has seen, in order."""
+        """Return the received requests, in order."""
         lines = self.log.read_text("utf-8").splitlines() if self.log.is_file() else []
         return sorted((_parse(line) for line in lines), key=lambda arrival: arrival.at)
 
 
 def find_nginx() -> str | None:
-    """Return where nginx is; Debian keeps it out of an ordinary user's PATH."""
+    """Return the path of nginx; Debian installs it outside the PATH of ordinary users."""
     return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
 
 
@@ -110,7 +110,7 @@ def serving(
         raise FileNotFoundError(HINT)
     folder.mkdir(parents=True, exist_ok=True)
     for place in (root, folder, folder.parent):
-        place.chmod(0o755)  # started by root, the worker is somebody else
+        place.chmod(0o755)  # started by root, the worker runs as another user
     port = _free_port()
     server = Server(f"http://{hosts[0]}:{port}", folder / "access.log", port)
     config = folder / "nginx.conf"

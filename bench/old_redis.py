@@ -1,4 +1,4 @@
-"""A server that says it is a Redis of long ago, and knows nothing else."""
+"""A server that reports an old Redis version and supports no other command."""
 
 from __future__ import annotations
 

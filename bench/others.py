@@ -15,7 +15,7 @@ import click
 from children import BENCH
 from machine import describe, sentence
 from others_frame import Suite, Unreachable, Verdict, unpacked
-from proofs import Figure, Proof, Sizes, Skipped, none, told
+from proofs import Figure, Proof, Sizes, Skipped, none, unjudged
 
 NAME = "others"
 _MODULES = ("others_amounts", "others_text", "others_sites", "others_sitemaps")  # each has SUITES
@@ -25,37 +25,37 @@ _ABOUT = (
     "time. A value is right, refused (with a note), or wrong; differences of policy are listed in "
     "docs/judged.md."
 )
-_HEAD = """# Judged by the tests of others
+_HEAD = """# Values compared with the tests of other projects
 
 Written by `python bench/others.py` (part of `make soak`); do not edit. The cases are taken from the
 source distributions of the packages at run time; ultimate-sitemap-parser publishes none, so its
-parser judges generated documents. *Right* is the value that the package expects,
-*refused* is no value and a note that says why, *wrong* is another value. *Policy* counts documented
-differences, listed below one by one; they are not part of the share of right cases.
+parser judges generated documents. *Right* is the value that the package expects, *refused* is null
+with a note that gives the reason, *wrong* is another value. *Policy* counts documented differences,
+listed below one by one; they are not part of the share of right cases.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One suite and its verdicts."""
+    """One suite and its results."""
 
     suite: Suite
     verdicts: list[Verdict]
 
     @property
     def counts(self) -> Counter[str]:
-        """How many verdicts there are of each kind."""
+        """Number of results of each kind."""
         return Counter(verdict.kind for verdict in self.verdicts)
 
     @property
     def share(self) -> float:
-        """The share of right cases among those that are no policy."""
+        """The share of right cases, not counting policies."""
         counted = len(self.verdicts) - self.counts["policy"]
         return self.counts["right"] / counted if counted else 0.0
 
     @property
     def figures(self) -> list[Figure]:
-        """What the proof shows of it."""
+        """The statistics that the proof shows."""
         name, counts = self.suite.name, self.counts
         bar = self.suite.least_right
         shown = f"{counts['right']:,} of {len(self.verdicts) - counts['policy']:,} "
@@ -66,9 +66,9 @@ class Judged:
                 f"≥ {bar:.0%}" if bar else "",
                 self.share >= bar if bar else None,
             ),
-            told(f"{name}: refused", counts["refused"]),
+            unjudged(f"{name}: refused", counts["refused"]),
             none(f"{name}: wrong", counts["wrong"]),
-            told(f"{name}: differences of policy", counts["policy"]),
+            unjudged(f"{name}: differences of policy", counts["policy"]),
         ]
 
 
@@ -106,7 +106,7 @@ def prove(_sizes: Sizes) -> Proof | Skipped:
 
 
 def write_page(folder: Path, done: list[Judged]) -> None:
-    """Renew the sections of these suites in docs/judged.json and docs/judged.md."""
+    """Replace the sections of these suites in docs/judged.json and docs/judged.md."""
     data = folder / "judged.json"
     known: dict[str, Any] = json.loads(data.read_text("utf-8")) if data.is_file() else {}
     about = describe()
@@ -175,7 +175,7 @@ def main(names: tuple[str, ...], show: tuple[str, ...], *, write: bool) -> None:
     if write:
         write_page(BENCH.parent / "docs", done)
     figures = [figure for one in done for figure in one.figures]
-    sys.exit(0 if Proof(NAME, _ABOUT, figures).stands else 1)
+    sys.exit(0 if Proof(NAME, _ABOUT, figures).is_passed else 1)
 
 
 def _print(one: Judged, shown: set[str]) -> None:

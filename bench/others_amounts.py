@@ -23,7 +23,7 @@ _POLICIES = {
     "Free Shipping on Orders $49+.": f"{_ONE_NUMBER}; price-parser fails its own case",
     "11. 12. 2014, 08:45:39": "with points between its parts, a date has its day first",
 }
-# The spelling that a case expects, and the currencies that it stands for.
+# The spelling that a case expects, and the currencies that it means.
 _SPELLINGS = """
     EUR: € euro
     GBP: £ ￡ stg pound
@@ -224,7 +224,7 @@ def _is_same(got: str | None, expected: str | None) -> bool:
 
 
 def judge_dates(folder: Path) -> list[Verdict]:
-    """Compare the dates of dateparser's tests that have a text and a moment."""
+    """Compare the dates of dateparser's tests that have a text and a time."""
     source = (folder / "tests" / "test_date_parser.py").read_text("utf-8")
     return [verdict for node in ast.walk(ast.parse(source)) if (verdict := _judge_date(node))]
 

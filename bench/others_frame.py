@@ -29,7 +29,7 @@ class Unreachable(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One case: what its project expects, and what longline does with it.
+    """One case: the expected value of its project, and the result of longline.
 
     `policy` is a documented difference; its `reason` is listed in the module of the suite.
     """
@@ -60,7 +60,7 @@ def unpacked(package: str, version: str, form: Form = "sdist") -> Path:
     """Return the folder of an unpacked distribution, downloaded on first use.
 
     Raises:
-        Unreachable: the package index has it not, or does not answer.
+        Unreachable: the package index does not have it, or does not respond.
     """
     cache = Path(tempfile.gettempdir()) / _CACHE
     folder = cache / f"{package}-{version}"

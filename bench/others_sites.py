@@ -35,7 +35,7 @@ class _Tests:
     policies: Mapping[str, str] = field(default_factory=dict)
 
     def judge(self, folder: Path) -> list[Verdict]:
-        """Run the tests; each is a verdict."""
+        """Run the tests; each is one result."""
         outcomes = _outcomes(folder, self.files, self.left_out)
         return [self._verdict(name, *outcome) for name, outcome in sorted(outcomes.items())]
 

@@ -140,7 +140,7 @@ def _base(text: str | bytes, base: str, encoding: str) -> str:
 def _judged(  # noqa: PLR0911  # one for each function
     name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 ) -> tuple[Any, Any] | None:
-    """Return what is expected and what longline gives; None for what it has no counterpart of."""
+    """Return the expected value and that of longline; None without a counterpart."""
     if name == "http_content_type_encoding":
         return _codec(result), _header(*args)
     if name == "html_body_declared_encoding":

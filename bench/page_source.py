@@ -12,7 +12,7 @@ from pages import FIELDS, addresses
 
 
 class PageOptions(Options):
-    """Where the pages are and which of them are wanted."""
+    """Address and range of the pages."""
 
     base_url: str
     first: int = Field(1, ge=1)

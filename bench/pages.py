@@ -1,4 +1,4 @@
-"""The pages that every contestant collects: their text, their addresses, the fields in them."""
+"""The pages that every contestant collects: content, addresses and fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIZE_BYTES = 13_000
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Where a field stands: the text of an element, or one of its attributes."""
+    """The place of a field: the text of an element, or one of its attributes."""
 
     css: str
     attribute: str | None = None
@@ -46,7 +46,7 @@ def addresses(base_url: str, count: int, *, first: int = 1) -> Iterator[tuple[st
 
 
 def write_pages(folder: Path, count: int) -> None:
-    """Write the pages below a folder that a server may show."""
+    """Write the pages to a folder that a server serves."""
     shelf = folder / "p"
     shelf.mkdir(parents=True)
     for number in range(1, count + 1):
@@ -54,7 +54,7 @@ def write_pages(folder: Path, count: int) -> None:
 
 
 def digest(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return a hash of all fields of all rows: the same for all who have read the same."""
+    """Return a hash of all fields of all rows, to compare contestants."""
     plain = sorted(
         [
             str(row["sku"]),

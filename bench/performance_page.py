@@ -20,7 +20,7 @@ OF_PYTHON = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """All that one bench has measured."""
+    """All measurements of one benchmark."""
 
     standings: Mapping[str, Standing]
     start: Start
@@ -45,15 +45,15 @@ class Result:
 
     @property
     def bars(self) -> list[tuple[str, float, str, bool]]:
-        """Each promise: what, the figure seen, the bar, and whether it was kept."""
+        """Each target: its name, the measured value, the limit, and whether it was met."""
         said = [
             ("longline / bare loop", self.ratio("bare loop"), OF_BARE),
             ("longline / Scrapy", self.ratio("Scrapy"), OF_SCRAPY),
-            ("every link on and the cache cold / longline", self._of("every link"), OF_CORE),
-            ("with the archive on top / longline", self._of("and archive"), OF_CORE),
+            ("every middleware, cold cache / longline", self._of("every middleware"), OF_CORE),
+            ("every middleware and archive / longline", self._of("and archive"), OF_CORE),
             ("a manifest / the same source in Python", self._of("manifest"), OF_PYTHON),
         ]
-        speeds = [(f"pages a second, {w}", r, f"≥ {bar:g}", r >= bar) for w, r, bar in said]
+        speeds = [(f"pages per second, {w}", r, f"≥ {bar:g}", r >= bar) for w, r, bar in said]
         start = self.start.ratio
         return [
             *speeds,
@@ -70,11 +70,11 @@ class Result:
 
     @property
     def is_good(self) -> bool:
-        """Whether every bar was kept."""
+        """Whether every target was met."""
         return all(kept for _, _, _, kept in self.bars)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the figures as JSON knows them."""
+        """Return the measurements as JSON values."""
         return {
             "pages": self.pages,
             "concurrency": self.concurrency,
@@ -105,10 +105,10 @@ def table(result: Result) -> str:
 
 
 def verdicts(result: Result) -> str:
-    """Return the bars as a Markdown table."""
-    lines = ["| promise | seen | bar | |", "|---|--:|--:|---|"]
+    """Return the targets as a Markdown table."""
+    lines = ["| target | measured | limit | |", "|---|--:|--:|---|"]
     lines += [
-        f"| {what} | {seen:.2f} | {bar} | {'kept' if kept else '**missed**'} |"
+        f"| {what} | {seen:.2f} | {bar} | {'met' if kept else '**missed**'} |"
         for what, seen, bar, kept in result.bars
     ]
     return "\n".join(lines)
@@ -120,36 +120,36 @@ def document(result: Result) -> str:
 
 Written by `make bench`; do not edit. {sentence(result.about)}
 
-{result.pages:,} pages of 13 kB from one local nginx, {result.concurrency} requests at once,
-{result.rounds} rounds in which the contestants took turns, another one first each time (Scrapy in
-every second), each in a process of its own. All stored the same pages with the same seven fields;
-the bench compares a hash of all values.
+{result.pages:,} pages of 13 kB from one local nginx, {result.concurrency} concurrent requests,
+{result.rounds} rounds. The contestants took turns in changing order (Scrapy in every second round),
+each in a separate process. All stored the same pages with the same seven fields; the benchmark
+compares a hash of all values.
 
 {table(result)}
 
-The ratio that counts is the median of the ratios of each round, since a busy machine is busy for
-all that take their turn in it.
+Targets apply to the median of the ratios of each round, because other load on the machine affects
+all contestants of a round.
 
 {verdicts(result)}
 
-## Who they are
+## Contestants
 
 - **longline** runs a job as `longline run` does, with `--rate unlimited` and otherwise its
-  defaults: every page is queued, leased, fetched through the whole chain (robots, breaker,
-  deadline, retries), parsed, checked by a pydantic model, fingerprinted, scored, and committed
-  with its event and its statistics.
-- **every link** is the same with all that is off unless asked for: an HTTP cache that is cold, so
-  every page is looked up and stored, budgets for the job and its domain, headers of the source.
-  **and archive** keeps every answer as WARC besides, compressed and indexed before its item is
+  defaults: every page is enqueued, leased, fetched through the whole request chain (robots.txt,
+  circuit breaker, timeout, retries), parsed, validated by a pydantic model, fingerprinted, scored,
+  and committed with its event and statistics.
+- **every middleware** adds the middlewares that are off by default: an empty HTTP cache, in which
+  every page is looked up and stored, budgets for the job and its domain, and headers of the source.
+  **and archive** also stores every response as WARC, compressed and indexed before its item is
   committed.
-- **manifest** reads the same fields with `bench/pages.yaml`, a source without a line of Python.
-- **bare loop** is aiohttp, selectolax and one `INSERT` a page, committed at once (WAL, NORMAL).
-  It cannot resume, retries nothing and checks nothing.
-- **Scrapy** has a JOBDIR, so it could resume, too; its own selectors, items to JSON Lines, no
-  delay, no AutoThrottle, no robots.txt, quiet log.
+- **manifest** extracts the same fields with `bench/pages.yaml`, a source without Python.
+- **bare loop** is aiohttp, selectolax and one `INSERT` per page, committed immediately (WAL,
+  NORMAL). It does not resume, retry or validate.
+- **Scrapy** has a JOBDIR, so that it can resume, and uses its own selectors; items go to JSON
+  Lines. No delay, no AutoThrottle, no robots.txt; only errors are logged.
 
-Pages a second count the run alone. The last column is what a process needs around it: start
-Python, import, open its files, and leave. Peak memory is the highest of all rounds.
+Pages per second are those of the run alone. The last column is the remaining time of the process:
+start of Python, imports, opening files, and exit. Peak memory is the highest of all rounds.
 
 `longline --help` took {result.start.longline * 1000:.0f} ms, `python -c "import click"`
 {result.start.click * 1000:.0f} ms (median of 10, in turns).

@@ -1,4 +1,4 @@
-"""The proof that a browser costs no more memory the longer it runs, and outlives nobody."""
+"""The proof that a browser does not leak memory and never outlives its process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import psutil
 from children import LONGLINE, Child, Children, Ended, failures
 from commands import sandbox
 from home import Home
-from proofs import Figure, Proof, Sizes, at_most, exactly, none, nothing_wrong, told
+from proofs import Figure, Proof, Sizes, at_most, exactly, none, nothing_wrong, unjudged
 
 NAME = "browser"
 _PAGES = 200
@@ -34,7 +34,7 @@ _INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Memory, in bytes, when so many pages were stored: of our process, and of all it started."""
+    """Memory in bytes after a number of stored pages: of our process, and of its children."""
 
     stored: int
     own: int
@@ -48,7 +48,7 @@ def prove(sizes: Sizes) -> Proof:
         samples, ended = _whole(url, Path(name) / "whole")
         figures = [
             exactly("pages stored", Home(Path(name) / "whole").states()["stored"], _PAGES),
-            nothing_wrong("it ended well", failures([ended])),
+            nothing_wrong("the process ended with 0", failures([ended])),
             *_memory(samples),
             *_killed(url, Path(name) / "killed"),
         ]
@@ -56,8 +56,8 @@ def prove(sizes: Sizes) -> Proof:
         f"`longline run browser_source:AppPages` opens {_PAGES} pages of the practice web in "
         f"Chromium; each is empty without its script. Memory is the mean over {_WINDOW} pages, "
         f"after the first {_SETTLED} and at the end. A second run is killed with SIGKILL after "
-        f"{_KILLED_AFTER} pages, resumed, ended with SIGTERM, and resumed to its end; every "
-        "process that it had started is looked for afterwards."
+        f"{_KILLED_AFTER} pages, resumed, ended with SIGTERM, and resumed to its end. Afterwards, "
+        "none of the processes that it started may be left."
     )
     return Proof(NAME, about, figures)
 
@@ -106,7 +106,7 @@ def _memory(samples: list[Sample]) -> list[Figure]:
         last = statistics.mean(getattr(one, name) for one in late) / 1e6
         whose = "our process" if name == "own" else "the browser and its driver"
         figures += [
-            told(f"memory of {whose}, first and last", f"{first:.0f} MB, {last:.0f} MB"),
+            unjudged(f"memory of {whose}, first and last", f"{first:.0f} MB, {last:.0f} MB"),
             at_most(f"growth of {whose}", last / first, _GROWTH, "times"),
         ]
     return figures
@@ -121,13 +121,13 @@ def _killed(url: str, home: Path) -> list[Figure]:
         none("processes left after SIGKILL", after_kill),
         none("processes left after SIGTERM", after_term),
         exactly("exit code after SIGTERM", code, _INTERRUPTED),
-        exactly("exit code of the last life", ended.code, 0),
+        exactly("exit code of the last process", ended.code, 0),
         nothing_wrong("each page stored exactly once", Home(home).problems(_PAGES)),
     ]
 
 
 def _life(url: str, home: Path, number: signal.Signals, pages: int) -> tuple[int, int]:
-    """Run until so many pages are stored, send a signal, and count who is left of the family."""
+    """Run until `pages` pages are stored, send a signal, and count the processes left over."""
     with Children() as children:
         child = children.start(_command(url, home))
         _until(lambda: not child.is_running or Home(home).states()["stored"] >= pages, _PATIENCE)

@@ -1,4 +1,4 @@
-"""The proof that what goes wrong around a cluster ends as promised, with a sentence."""
+"""The proof that faults around a cluster end as documented, with a clear message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cluster_parts import Cluster, RedisServer, free_port, open_cluster
 from nginx import Limit, Server, serving
 from old_redis import old_redis
 from pages import write_pages
-from proofs import Figure, Proof, Sizes, none, nothing_wrong, told
+from proofs import Figure, Proof, Sizes, none, nothing_wrong, unjudged
 from stalling import StallingProxy
 
 NAME = "cluster-faults"
@@ -25,7 +25,7 @@ _PAGES = 120
 _CHUNK = 10  # small, so that every process has some of the job
 _HOUR = 3600.0
 _SECRET = "wrong-9137"  # noqa: S105  # the wrong one
-_SOON = 30.0  # seconds in which a command that cannot work must say so
+_SOON = 30.0  # seconds in which a command that cannot work must report it
 _PATIENCE = 300.0
 _TOO_MANY = 429
 _DISK = "24m"
@@ -33,7 +33,7 @@ _TIME = re.compile(r"^\d\d:\d\d:\d\d |^\d{4}-\d\d-\d\d \S+ ")
 
 
 def prove(sizes: Sizes) -> Proof:
-    """Bring about each fault and look at how it ends."""
+    """Cause each fault and check how it ends."""
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -50,11 +50,11 @@ def prove(sizes: Sizes) -> Proof:
         for trial in trials:
             figures += _told_of(trial)
     about = (
-        f"A wrong password, a Redis of an old version, a Redis that is not there when a worker "
-        f"begins, one that stalls for {sizes.stall:g} s in mid-run behind a proxy that passes "
-        f"nothing on, a worker whose clock is an hour ahead or behind, and a full disk under a "
-        f"SQLite home. In the cases with a limit nginx allows {_RATE} requests a second, burst "
-        f"{_BURST}, and its log is the witness. Sentences are quoted as they were said."
+        "A wrong password, a Redis of an old version, a Redis that is unreachable when a worker "
+        f"starts, one that stalls for {sizes.stall:g} s during a run behind a proxy, a worker "
+        "whose clock is an hour ahead or behind, and a full disk under a SQLite home. In the "
+        f"cases with a limit, nginx allows {_RATE} requests per second with a burst of {_BURST}, "
+        "and requests are counted in its log. Messages are quoted."
     )
     return Proof(NAME, about, figures)
 
@@ -67,7 +67,7 @@ def _told_of(trial: Callable[[], list[Figure]]) -> list[Figure]:
         return [nothing_wrong(f"a trial ran to its end ({type(error).__name__})", ["it did not"])]
 
 
-# ---------------------------------------------------------------- refused at once
+# ---------------------------------------------------------------- refused immediately
 
 
 def _wrong_password() -> list[Figure]:
@@ -94,7 +94,7 @@ def _wrong_version() -> list[Figure]:
 
 
 def _refused(cluster: Cluster, title: str, *words: str, names: str) -> list[Figure]:
-    """Run a command that cannot work; it must end soon, name the cause, and keep the secret."""
+    """Run a command that must fail soon, name the cause, and not reveal the secret."""
     child = cluster.start([LONGLINE, *words])
     try:
         ended = child.wait(_SOON)
@@ -104,7 +104,7 @@ def _refused(cluster: Cluster, title: str, *words: str, names: str) -> list[Figu
         return [nothing_wrong(f"{title}: ends with a sentence", [f"it waits: {said}"])]
     return [
         nothing_wrong(f"{title}: ends with a sentence", _wrong_in(ended, names)),
-        told(f"{title}: it says", _last(ended.errors)),
+        unjudged(f"{title}: it says", _last(ended.errors)),
     ]
 
 
@@ -125,7 +125,7 @@ def _wrong_in(ended: Ended, names: str) -> list[str]:
 
 
 def _unreachable(folder: Path) -> list[Figure]:
-    """Start a worker and a client while Redis is away; both go on when it comes."""
+    """Start a worker and a client while Redis is unreachable; both continue later."""
     title = "Redis not there at the start"
     with serving(folder / "site", folder / "nginx-away") as server, open_cluster() as cluster:
         port = free_port()
@@ -153,15 +153,15 @@ def _unreachable(folder: Path) -> list[Figure]:
     wrong = [] if ended.code == 0 else [f"exit code {ended.code}: {_last(ended.errors)}"]
     return [
         nothing_wrong(f"{title}: the worker says so and waits", [] if said else ["it does not"]),
-        told(f"{title}: it says", said or "nothing"),
-        told(f"{title}: the client says", _last(client.errors()) or "nothing"),
+        unjudged(f"{title}: it says", said or "nothing"),
+        unjudged(f"{title}: the client says", _last(client.errors()) or "nothing"),
         nothing_wrong(f"{title}: the job is complete once it is there", wrong),
-        told(f"{title}: from its start to the end of the job", f"{seconds:.1f} s"),
+        unjudged(f"{title}: from its start to the end of the job", f"{seconds:.1f} s"),
     ]
 
 
 def _stalled(folder: Path, seconds: float) -> list[Figure]:
-    """Let Redis stall in mid-run."""
+    """Make Redis stall during a run."""
     title = f"Redis stalls for {seconds:g} s"
     with (
         _limited(folder, "nginx-stall") as server,
@@ -188,17 +188,17 @@ def _stalled(folder: Path, seconds: float) -> list[Figure]:
     later = [one.at - back_at for one in arrivals if one.at > back_at]
     troubles = [line for line in said if "edis" in line]
     return [
-        none(f"{title}: answers with 429", sum(one.status == _TOO_MANY for one in arrivals)),
+        none(f"{title}: responses with 429", sum(one.status == _TOO_MANY for one in arrivals)),
         nothing_wrong(f"{title}: {_PAGES - 1} items stored exactly once, and one end", problems),
-        told(f"{title}: requests meanwhile, after the first second", len(meanwhile)),
-        told(f"{title}: from its end to the next request", f"{min(later, default=-1):.1f} s"),
+        unjudged(f"{title}: requests meanwhile, after the first second", len(meanwhile)),
+        unjudged(f"{title}: from its end to the next request", f"{min(later, default=-1):.1f} s"),
         nothing_wrong(f"{title}: a worker says so", [] if troubles else ["none does"]),
-        told(f"{title}: it says", _plain(troubles[0]) if troubles else "nothing"),
+        unjudged(f"{title}: it says", _plain(troubles[0]) if troubles else "nothing"),
     ]
 
 
 def _clock_off(folder: Path, shift: float) -> list[Figure]:
-    """Have one of two workers believe in another hour."""
+    """Run one of two workers with a wrong clock."""
     title = f"one worker's clock {shift / _HOUR:+g} h"
     path = os.pathsep.join((str(BENCH / "clock_off"), environment()["PYTHONPATH"]))
     wrong = {"PYTHONPATH": path, "SHIFT_SECONDS": str(shift)}
@@ -222,12 +222,12 @@ def _clock_off(folder: Path, shift: float) -> list[Figure]:
         arrivals = server.arrivals()
         off = [moment for moment in moments if moment and abs(moment - time.time()) > _HOUR / 2]
     return [
-        none(f"{title}: answers with 429", sum(one.status == _TOO_MANY for one in arrivals)),
+        none(f"{title}: responses with 429", sum(one.status == _TOO_MANY for one in arrivals)),
         nothing_wrong(
             f"{title}: {_PAGES // 2 - 1} items stored exactly once, and one end", problems
         ),
         none(f"{title}: times that leases were taken back", int(back)),
-        none(f"{title}: moments in the database that are off", len(off)),
+        none(f"{title}: wrong times in the database", len(off)),
     ]
 
 
@@ -235,7 +235,7 @@ def _clock_off(folder: Path, shift: float) -> list[Figure]:
 
 
 def _full_disk(folder: Path) -> list[Figure]:
-    """Fill the disk of a SQLite home in mid-run, and make room again."""
+    """Fill the disk of a SQLite home during a run, and free it again."""
     title = "full disk"
     count = _PAGES - 1
     with (
@@ -244,7 +244,7 @@ def _full_disk(folder: Path) -> list[Figure]:
         open_cluster(has_postgres=False) as other,
     ):
         if disk is None:
-            return [told(title, "left out: no right to mount a small one here")]
+            return [unjudged(title, "skipped: no permission to mount a small disk")]
         (disk / "home").mkdir()
         cluster = Cluster(disk, other.redis, None)
         try:
@@ -260,7 +260,7 @@ def _full_disk(folder: Path) -> list[Figure]:
             )
             _await_stored(cluster, job, 20)
             _fill(disk / "ballast")
-            said = _await_words(cluster.workers["one"], "no room", _SOON)
+            said = _await_words(cluster.workers["one"], "no disk space", _SOON)
             time.sleep(2)
             (disk / "ballast").unlink()
             made_at = time.monotonic()
@@ -272,8 +272,10 @@ def _full_disk(folder: Path) -> list[Figure]:
             cluster.judge.close()
     return [
         nothing_wrong(f"{title}: a worker says so", [] if said else ["it does not"]),
-        told(f"{title}: it says", said or "nothing"),
-        told(f"{title}: the job when there is room again", f"{standing.state}, {seconds:.1f} s"),
+        unjudged(f"{title}: it says", said or "nothing"),
+        unjudged(
+            f"{title}: the job when there is room again", f"{standing.state}, {seconds:.1f} s"
+        ),
         nothing_wrong(f"{title}: {count} items stored exactly once, and one end", problems),
     ]
 
@@ -319,7 +321,7 @@ def _await_stored(cluster: Cluster, job: str, count: int) -> None:
 
 
 def _await_words(child: Child, words: str, seconds: float) -> str:
-    """Return the first line in which a process says so; nothing when it does not in time."""
+    """Return the first line of a process with these words; empty if there is none in time."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         for line in child.errors().splitlines():
@@ -335,7 +337,7 @@ def _last(text: str) -> str:
 
 
 def _plain(line: str) -> str:
-    """Return a line for a document: no time of day, no ports, no places, no bars."""
+    """Return a line for a document, without times, ports, paths and table bars."""
     line = re.sub(r"/[\w./-]*longline-\w+[\w./-]*", "…", _TIME.sub("", line))
     line = re.sub(r"sqlite:///\S+/", "sqlite:///…/", line)
     return re.sub(r"127\.0\.0\.1('?[:,] ?)\d+", r"127.0.0.1\1…", line).replace("|", "/")

@@ -1,4 +1,4 @@
-"""The proof that a cluster survives `kill -9` of any of its parts, at any moment of a job."""
+"""The proof that a cluster survives `kill -9` of any of its parts, at any stage of a job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cluster_parts import (
     pid_of,
 )
 from judge import Standing
-from proofs import Figure, Proof, Sizes, at_least, at_most, none, nothing_wrong, told
+from proofs import Figure, Proof, Sizes, at_least, at_most, none, nothing_wrong, unjudged
 from trial_server import TrialServer
 
 NAME = "cluster-kill"
@@ -37,7 +37,7 @@ _CONCURRENCY = 2
 _CHUNK = 10
 _COUNT = 80
 _LATENCY = 0.03
-_MOMENT = 30.0  # seconds in which the moment of a kill must come
+_MOMENT = 30.0  # seconds in which the job must reach the stage of a kill
 _END = 90.0  # seconds after which a job that has not ended is a failed trial
 _BACK = 20.0  # the bar
 _LOOK = 0.002
@@ -45,7 +45,7 @@ _LOOK = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One kill and what came of it; times are in seconds, None when there was nothing to time.
+    """One kill and its result; times are in seconds, None if nothing was measured.
 
     `goes_on` is from the part being back to the next committed item, or to the job's end when all
     were committed; `ends` is from there to the job's end.
@@ -61,7 +61,7 @@ class Trial:
 
 
 def prove(sizes: Sizes) -> Proof:
-    """Kill every part at every moment, in a random order, again and again."""
+    """Kill every part at every stage, repeatedly and in random order."""
     draw = random.Random(sizes.seed)
     cells = list(product(PARTS, MOMENTS))
     plan: list[tuple[str, str]] = []
@@ -70,14 +70,14 @@ def prove(sizes: Sizes) -> Proof:
     with TrialServer(latency=_LATENCY, list_latency=_LATENCY) as server:
         trials = _besiege(plan[: sizes.cluster_kills], sizes, server, draw)
     about = (
-        f"Two workers of {_PROCESSES} processes each, {_CONCURRENCY} items at once in a process, "
-        f"chunks of {_CHUNK}, real Redis and PostgreSQL. Each trial is a job of {_COUNT} items "
-        f"whose pages take {_LATENCY * 1000:g} ms and whose list has 8 pages. When the database "
-        f"says that the job is at the moment wanted, and a random while later, one part is killed "
-        f"with SIGKILL: {', '.join(PARTS)}. A killed server or supervisor is started again at "
-        f"once; children and parents are the product's own affair. The time is from that start "
-        f"(of what comes back by itself: from the kill) to the next committed item, or to the end "
-        f"of the job when all items were committed before. Seed {sizes.seed}."
+        f"Two workers of {_PROCESSES} processes each, {_CONCURRENCY} concurrent items per "
+        f"process, chunks of {_CHUNK}, real Redis and PostgreSQL. Each trial is a job of {_COUNT} "
+        f"items whose pages take {_LATENCY * 1000:g} ms and whose list has 8 pages. At a random "
+        "time after the database shows that the job has reached a given stage, one part is "
+        f"killed with SIGKILL: {', '.join(PARTS)}. The trial restarts a killed server or "
+        "supervisor immediately; longline itself restarts children and parents. The time is from "
+        "the restart by the trial, or else from the kill, to the next committed item, or to the "
+        f"end of the job if all items were committed before. Seed {sizes.seed}."
     )
     return Proof(NAME, about, _figures(trials))
 
@@ -87,7 +87,7 @@ def _besiege(
 ) -> list[Trial]:
     trials: list[Trial] = []
     left = list(plan)
-    while left:  # a cluster that failed a trial is not asked to prove anything more
+    while left:  # a cluster that failed a trial is not used again
         with open_cluster(chunk_size=_CHUNK) as cluster:
             for name in _WORKERS:
                 cluster.hire(name, _PROCESSES)
@@ -152,7 +152,7 @@ class _Siege:
         ends = time.time() - back_at if standing.is_final else None
         problems = self._cluster.judge.problems(self._job, _COUNT)
         if (marks.read_text("utf-8").split() if marks.is_file() else []).count(name) > 1:
-            problems.append("the source was told twice of the end")
+            problems.append("the source was notified twice of the end")
         if not self._cluster.workers.keys() >= set(_WORKERS):
             problems.append("a worker is gone")
         problems += [
@@ -163,7 +163,7 @@ class _Siege:
         return replace(trial, is_met=is_met, goes_on=goes_on, ends=ends, problems=problems)
 
     def _await_moment(self, moment: str) -> tuple[Standing, bool]:
-        """Wait for a moment of the job; False: it has gone by unseen."""
+        """Wait for a stage of the job; return False if it was missed."""
         is_now = _WHEN[moment]
         stored, sent = 0, self._server.last_sent
         until = time.monotonic() + _MOMENT
@@ -178,11 +178,11 @@ class _Siege:
                 return standing, False
             stored, sent = standing.stored, self._server.last_sent
             time.sleep(_LOOK)
-        message = f"the moment {moment} has not come in {_MOMENT:g} s: {standing}"
+        message = f"the job did not reach the stage {moment} within {_MOMENT:g} s: {standing}"
         raise TimeoutError(message)
 
     def _kill(self, part: str, standing: Standing) -> float:
-        """Kill a part; return the moment from which it is back, or on its way back by itself."""
+        """Kill a part; return the time at which it is restarted or starts to recover."""
         if part in ("redis-server", "PostgreSQL"):
             server = self._cluster.redis if part == "redis-server" else self._cluster.postgres
             assert server is not None  # noqa: S101  # this cluster has both
@@ -203,7 +203,7 @@ class _Siege:
         return time.time()
 
     def _victim(self, standing: Standing) -> tuple[str, int | None]:
-        """Return a worker and one of its children, one that has work in hand if there is any."""
+        """Return a worker and one of its children, preferably one with items in flight."""
         below = {
             name: children_of(child.process.pid) for name, child in self._cluster.workers.items()
         }
@@ -213,7 +213,7 @@ class _Siege:
         return self._draw.choice(choice) if choice else (self._draw.choice(_WORKERS), None)
 
     def _next_commit(self, back_at: float) -> float | None:
-        """Return how long the first commit after a moment took; None: none came in time."""
+        """Return the time from `back_at` to the next commit; None if there was none in time."""
         until = time.monotonic() + _END
         while time.monotonic() < until:
             at = self._cluster.judge.number(
@@ -246,8 +246,8 @@ def _figures(trials: Sequence[Trial]) -> list[Figure]:
     figures = [
         at_least("trials", len(trials), 100),
         nothing_wrong(f"{_COUNT} items stored exactly once and one end, in every trial", failed),
-        told("kills that met their moment", sum(one.is_met for one in trials)),
-        *_spread("from the part being back to the next commit", trials),
+        unjudged("kills at the intended stage", sum(one.is_met for one in trials)),
+        *_spread("from the restart of the part to the next commit", trials),
     ]
     for part in PARTS:
         these = [one for one in trials if one.part == part]
@@ -255,11 +255,13 @@ def _figures(trials: Sequence[Trial]) -> list[Figure]:
     ends = [one.ends for one in trials if one.ends is not None]
     if ends:
         figures.append(
-            told("from the part being back to the end of the job, longest", f"{max(ends):.1f} s")
+            unjudged(
+                "from the restart of the part to the end of the job, longest", f"{max(ends):.1f} s"
+            )
         )
     counted = Counter(one.moment for one in trials)
     figures.append(
-        told("trials by moment", ", ".join(f"{name} {counted[name]}" for name in MOMENTS))
+        unjudged("trials by stage", ", ".join(f"{name} {counted[name]}" for name in MOMENTS))
     )
     never = sum(one.goes_on is None for one in trials)
     return [*figures, none("trials in which nothing more was committed", never)]
@@ -270,6 +272,6 @@ def _spread(name: str, trials: Sequence[Trial]) -> list[Figure]:
     if not seconds:
         return []
     return [
-        told(f"{name}, median", f"{statistics.median(seconds):.2f} s"),
+        unjudged(f"{name}, median", f"{statistics.median(seconds):.2f} s"),
         at_most(f"{name}, longest", max(seconds), _BACK, "s"),
     ]

@@ -1,4 +1,4 @@
-"""The proof that `longline up` and `down` leave nothing behind, and leave others alone."""
+"""The proof that `longline up` and `down` leave nothing behind and do not touch other servers."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from cluster_parts import PostgresServer, RedisServer, kill_server
 from judge import Judge
 from nginx import serving
 from pages import write_pages
-from proofs import Figure, Proof, Sizes, none, nothing_wrong, told
+from proofs import Figure, Proof, Sizes, none, nothing_wrong, unjudged
 
 NAME = "cluster-lifecycle"
 _ITEMS = 60
-_SLOW = 10  # requests a second of the life in which a worker is killed: there is a middle
+_SLOW = 10  # requests per second of the cycle in which a worker is killed during the run
 _UP, _RUN, _DOWN = 120.0, 180.0, 90.0
 _WORD = "not yours"
 
 
 @dataclass(slots=True)
 class _Life:
-    """One `up`, run, `down`, and what was found wrong afterwards."""
+    """One `up`, run and `down`, and the problems found afterwards."""
 
     number: int
     deed: str = ""
@@ -45,7 +45,7 @@ class _Life:
 
 
 def prove(sizes: Sizes) -> Proof:
-    """Live several lives in one home, next to servers of somebody else."""
+    """Run several cycles in one home, next to foreign servers."""
     with tempfile.TemporaryDirectory(prefix="longline-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -59,11 +59,11 @@ def prove(sizes: Sizes) -> Proof:
             problems = foreign.problems()
     about = (
         f"`longline up --workers 1 --processes 2 --postgres`, a job of {_ITEMS} pages with "
-        f"`--engine celery`, `longline down`, {sizes.lives} times in a row in one home, next to a "
-        f"redis-server and a PostgreSQL of somebody else. In one life the worker's supervisor is "
-        f"killed with SIGKILL in mid-run and `longline up` brings it back; in another `longline "
-        f"up` itself is killed with SIGKILL in the middle and run again. Processes are found by a "
-        f"variable that all of ours inherit. Seed {sizes.seed}."
+        f"`--engine celery`, and `longline down`, {sizes.lives} times in one home, next to a "
+        "foreign redis-server and a foreign PostgreSQL. In one cycle, the supervisor of the "
+        "worker is killed with SIGKILL during the run, and `longline up` restarts it; in "
+        "another, `longline up` itself is killed with SIGKILL and run again. Processes of the "
+        f"trial are found by an environment variable that they inherit. Seed {sizes.seed}."
     )
     return Proof(NAME, about, _figures(lives, problems))
 
@@ -105,7 +105,7 @@ class _Town:
         life.held = [port for port in ports if _answers(port)]
 
     def clear(self) -> None:
-        """Kill whatever is left, so that a proof that falls leaves nothing either."""
+        """Kill all remaining processes, also after a failed proof."""
         for one in self._ours():
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
@@ -187,7 +187,7 @@ class _Town:
 
 
 class _Foreign:
-    """Servers of somebody else, each with a word in it."""
+    """Foreign servers, each with a stored value."""
 
     def __init__(self, redis: RedisServer, postgres: PostgresServer) -> None:
         self._redis = redis
@@ -198,7 +198,7 @@ class _Foreign:
         self._were = self._are()
 
     def problems(self) -> list[str]:
-        """Return what has happened to them."""
+        """Return what has changed in them."""
         found = [] if self._are() == self._were else ["a process is another one"]
         with Redis.from_url(self._redis.url, decode_responses=True) as client:
             keys = sorted(client.keys())
@@ -244,14 +244,14 @@ def _figures(lives: list[_Life], foreign: list[str]) -> list[Figure]:
         for name in ("up", "run", "down")
     }
     return [
-        told("lives", len(lives)),
-        told("deeds", ", ".join(one.deed for one in lives if one.deed) or "none"),
-        nothing_wrong("every command ended well and every job complete", problems),
-        none("processes of ours left after a life", sum(len(one.left) for one in lives)),
-        none("ports still held after a life", sum(len(one.held) for one in lives)),
-        nothing_wrong("the servers of somebody else are untouched", foreign),
+        unjudged("lives", len(lives)),
+        unjudged("deeds", ", ".join(one.deed for one in lives if one.deed) or "none"),
+        nothing_wrong("every command succeeded, and every job is complete", problems),
+        none("processes left after a cycle", sum(len(one.left) for one in lives)),
+        none("ports still in use after a cycle", sum(len(one.held) for one in lives)),
+        nothing_wrong("foreign servers are untouched", foreign),
         *(
-            told(f"{name}, longest", f"{max(seconds):.1f} s")
+            unjudged(f"{name}, longest", f"{max(seconds):.1f} s")
             for name, seconds in spans.items()
             if seconds
         ),

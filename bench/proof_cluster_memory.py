@@ -1,4 +1,4 @@
-"""The proof that finished jobs leave nothing behind in Redis for good."""
+"""The proof that finished jobs leave nothing in Redis permanently."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from redis import Redis
 
 from cluster_parts import Cluster, open_cluster
-from proofs import Figure, Proof, Sizes, at_most, exactly, nothing_wrong, told
+from proofs import Figure, Proof, Sizes, at_most, exactly, nothing_wrong, unjudged
 from trial_server import TrialServer
 
 NAME = "cluster-memory"
@@ -28,7 +28,7 @@ _FOR_GOOD = 20  # keys without a lifetime that a cluster may have, however many 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What Redis holds at one moment; `kinds` counts keys by their beginning.
+    """A snapshot of Redis; `kinds` counts keys by prefix.
 
     `longest` is the longest lifetime, in seconds, among kinds of which there are many keys.
     """
@@ -40,7 +40,7 @@ class _Look:
 
 
 def prove(sizes: Sizes) -> Proof:
-    """Run many small jobs and weigh Redis before, after, and when lifetimes have passed."""
+    """Run many small jobs and measure Redis before, after, and when all lifetimes have expired."""
     with TrialServer(latency=0.0, list_latency=0.0) as server, open_cluster() as cluster:
         cluster.hire("one", _PROCESSES)
         cluster.await_workers()
@@ -57,11 +57,11 @@ def prove(sizes: Sizes) -> Proof:
             cluster.judge.number("SELECT count(*) FROM jobs WHERE state = 'complete'")
         ) - min(_WARM, ended)
     about = (
-        f"{sizes.cluster_jobs:,} jobs of one item each, handed over as `longline run --detach` "
+        f"{sizes.cluster_jobs:,} jobs of one item each, submitted as `longline run --detach` "
         f"does, at most {_AHEAD} unfinished at a time, to one worker of {_PROCESSES} processes. "
-        f"Redis is weighed (`used_memory` after `MEMORY PURGE`) after {_WARM} jobs more than that "
-        f"had run, after the last, and once more when every key that has a lifetime was made to "
-        f"expire at once: nobody waits for a day here, but what has no lifetime stays."
+        f"The memory of Redis (`used_memory` after `MEMORY PURGE`) is measured when {_WARM} jobs "
+        "more than that have run, after the last job, and again after every key with a lifetime "
+        "was made to expire: what is left then would stay forever."
     )
     return Proof(
         NAME,
@@ -71,7 +71,7 @@ def prove(sizes: Sizes) -> Proof:
 
 
 async def _run(cluster: Cluster, server: TrialServer, count: int, name: str) -> int:
-    """Hand jobs over, never too many at a time; return how many were handed over in time."""
+    """Submit jobs, a limited number at a time; return how many were submitted in time."""
     until = time.monotonic() + _DEADLINE
     options: dict[str, Any] = {"base_url": server.url, "count": 1, "pages": 1}
     async with cluster.orchestrator() as longline:
@@ -89,10 +89,10 @@ async def _run(cluster: Cluster, server: TrialServer, count: int, name: str) -> 
 
 
 async def _few_left(cluster: Cluster, count: int) -> None:
-    """Wait until fewer than so many jobs are unfinished.
+    """Wait until fewer than `count` jobs are unfinished.
 
     Raises:
-        TimeoutError: none ends any more.
+        TimeoutError: no further job ended.
     """
     last, moved_at = -1, time.monotonic()
     sql = "SELECT count(*) FROM jobs WHERE state IN ('pending', 'running', 'paused')"
@@ -126,14 +126,14 @@ def _kind(key: str) -> str:
 
 
 def _pass_lifetimes(redis: Any) -> None:
-    """Have every key with a lifetime expire now, and Redis remove it."""
+    """Make every key with a lifetime expire now, so that Redis removes it."""
     with redis.pipeline(transaction=False) as pipe:
         for key in list(redis.scan_iter(count=1000)):
             if redis.ttl(key) >= 0:
                 pipe.pexpire(key, 1)
         pipe.execute()
     time.sleep(3)
-    list(redis.scan_iter(count=1000))  # whoever looks at an expired key removes it
+    list(redis.scan_iter(count=1000))  # reading an expired key removes it
 
 
 def _figures(
@@ -147,17 +147,17 @@ def _figures(
     before, after, later = looks
     odd = after.for_good if len(after.for_good) > _FOR_GOOD else []
     return [
-        exactly("jobs handed over in the time given", ended, sizes.cluster_jobs),
+        exactly("jobs submitted in the given time", ended, sizes.cluster_jobs),
         exactly("jobs that ended complete", complete, ended),
-        told("jobs a second, handed over and ended", f"{ended / seconds:.1f}"),
-        told("Redis at the start", f"{before.used_bytes / _MEGABYTE:.2f} MB"),
-        told("more, right after the last job", _more(before, after)),
-        told("keys then", ", ".join(f"{name} {count}" for name, count in after.kinds.items())),
-        at_most("longest lifetime of keys that come with a job", after.longest, _DAY, "s"),
+        unjudged("jobs per second, submitted and ended", f"{ended / seconds:.1f}"),
+        unjudged("Redis at the start", f"{before.used_bytes / _MEGABYTE:.2f} MB"),
+        unjudged("growth, right after the last job", _more(before, after)),
+        unjudged("keys then", ", ".join(f"{name} {count}" for name, count in after.kinds.items())),
+        at_most("longest lifetime of keys of a job", after.longest, _DAY, "s"),
         nothing_wrong(f"at most {_FOR_GOOD} keys without a lifetime", odd),
-        told("keys without a lifetime", ", ".join(sorted(after.for_good)[:20]) or "none"),
+        unjudged("keys without a lifetime", ", ".join(sorted(after.for_good)[:20]) or "none"),
         at_most(
-            "more than at the start, when lifetimes have passed",
+            "growth since the start, after all lifetimes expired",
             (later.used_bytes - before.used_bytes) / _MEGABYTE,
             _BAR,
             "MB",

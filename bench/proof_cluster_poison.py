@@ -1,4 +1,4 @@
-"""The proof that an item which kills its worker is put aside, and hardly delays the others."""
+"""The proof that an item that kills its worker is quarantined and hardly delays others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 
 from cluster_parts import Cluster, open_cluster
-from proofs import Figure, Proof, Sizes, at_most, exactly, nothing_wrong, told
+from proofs import Figure, Proof, Sizes, at_most, exactly, nothing_wrong, unjudged
 from trial_server import TrialServer
 
 NAME = "cluster-poison"
@@ -32,7 +32,7 @@ class _Round:
 
 
 def prove(sizes: Sizes) -> Proof:
-    """Run the job without and with the deadly item, in turns."""
+    """Run the job without and with the poison item, in turns."""
     without: list[_Round] = []
     deadly: list[_Round] = []
     with TrialServer(latency=_LATENCY) as server, open_cluster() as cluster:
@@ -45,11 +45,11 @@ def prove(sizes: Sizes) -> Proof:
             middle = sizes.poison_items // 2
             deadly.append(_job(cluster, server, f"p{number}", sizes.poison_items, middle))
     about = (
-        f"{sizes.poison_items} items, of which one kills its process with SIGKILL each time after "
-        f"its page has come; two workers of {_PROCESSES} processes, {_CONCURRENCY} items at once "
-        f"in each, pages that take {_LATENCY:g} s, chunks of 50. The same job without the deadly "
-        f"item runs in turns with it, {sizes.poison_rounds} times each. The time is from "
-        f"the start of the job to the commit of the last ordinary item."
+        f"{sizes.poison_items} items, one of which (the poison item) kills its process with "
+        f"SIGKILL whenever its page was received; two workers of {_PROCESSES} processes, "
+        f"{_CONCURRENCY} concurrent items in each, pages that take {_LATENCY:g} s, chunks of 50. "
+        f"The same job without the poison item runs in turns with it, {sizes.poison_rounds} times "
+        "each. The time is from the start of the job to the commit of the last other item."
     )
     return Proof(NAME, about, _figures(without, deadly, sizes))
 
@@ -89,18 +89,18 @@ def _figures(without: list[_Round], deadly: list[_Round], sizes: Sizes) -> list[
             [text for one in deadly for text in one.problems],
         ),
         *(
-            exactly(f"deliveries of the deadly item, round {number}", one.deliveries, _DELIVERIES)
+            exactly(f"deliveries of the poison item, round {number}", one.deliveries, _DELIVERIES)
             for number, one in enumerate(deadly, 1)
         ),
-        told("its reason", deadly[-1].reason or "none"),
-        told("others that were tried alone, in each round", [one.suspects for one in deadly]),
-        told("median without it", f"{plain:.2f} s"),
-        told("median with it", f"{delayed:.2f} s"),
-        told(
+        unjudged("its reason", deadly[-1].reason or "none"),
+        unjudged("others that were tried alone, in each round", [one.suspects for one in deadly]),
+        unjudged("median without it", f"{plain:.2f} s"),
+        unjudged("median with it", f"{delayed:.2f} s"),
+        unjudged(
             "every round, without/with",
             ", ".join(
                 f"{a.seconds:.1f}/{b.seconds:.1f}" for a, b in zip(without, deadly, strict=True)
             ),
         ),
-        at_most("last ordinary item, with / without", delayed / plain, _LONGEST, "times"),
+        at_most("last other item, with / without", delayed / plain, _LONGEST, "times"),
     ]

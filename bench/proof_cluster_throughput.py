@@ -1,4 +1,4 @@
-"""The proof that two workers on two cores outrun one engine on one, and what a chunk costs."""
+"""The proof that two workers on two cores are faster than one engine on one; cost of a chunk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from children import LONGLINE
 from cluster_parts import Cluster, cpu_of, open_cluster
 from nginx import Server, serving
 from pages import SIZE_BYTES, write_pages
-from proofs import Figure, Proof, Sizes, Skipped, at_least, at_most, nothing_wrong, told
+from proofs import Figure, Proof, Sizes, Skipped, at_least, at_most, nothing_wrong, unjudged
 
 NAME = "cluster-throughput"
 _BAR = 1.5
@@ -29,7 +29,7 @@ _CORES = 2
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """One job: seconds from its start to its last item, and processor seconds by part."""
+    """One job: seconds from its start to its last item, and CPU seconds by part."""
 
     seconds: float
     problems: list[str]
@@ -48,14 +48,14 @@ def prove(sizes: Sizes) -> Proof | Skipped:
             figures = [*_engines(sizes, server), *_chunks(sizes, server)]
     about = (
         f"{sizes.throughput_items:,} pages of {SIZE_BYTES // 1000} kB from nginx, no limit, "
-        f"{_CONCURRENCY} items at once in a process. The local engine is pinned to one core; two "
-        f"workers of one process each are pinned to one core each; both write to the same "
-        f"PostgreSQL. nginx, PostgreSQL and Redis run on the same two cores, wherever there is "
-        f"room: next to the local engine they have a core of their own, next to two workers none. "
-        f"The time is from the start of the job to the commit of its last item, medians of "
-        f"{sizes.throughput_rounds} rounds in turns after one that does not count. The cost of a "
-        f"chunk is (time with chunks of {_SMALL} - time with chunks of {_LARGE}) / difference in "
-        f"chunks, one worker process on a core of its own."
+        f"{_CONCURRENCY} concurrent items per process. The local engine is pinned to one core; "
+        "two workers of one process each are pinned to one core each; both write to the same "
+        "PostgreSQL. nginx, PostgreSQL and Redis run on the same two cores: with the local "
+        "engine they have the other core, with two workers they share both. The time is from the "
+        "start of the job to the commit of its last item, the median of "
+        f"{sizes.throughput_rounds} rounds in turns after one warm-up round. The cost of a chunk "
+        f"is (time with chunks of {_SMALL} - time with chunks of {_LARGE}) / difference in "
+        "chunks, with one worker process on its own core."
     )
     return Proof(NAME, about, figures)
 
@@ -83,11 +83,11 @@ def _engines(sizes: Sizes, server: Server) -> list[Figure]:
             "every round: each item stored exactly once",
             [text for each in (*local, *spread) for text in each.problems],
         ),
-        told("one local engine on one core, items/s", _spread(local, count)),
-        told("two workers on two cores, items/s", _spread(spread, count)),
+        unjudged("one local engine on one core, items/s", _spread(local, count)),
+        unjudged("two workers on two cores, items/s", _spread(spread, count)),
         at_least("two workers / one local engine", round(fast / slow, 3), _BAR),
-        told("processor time of an item, local", _bill(local, count)),
-        told("processor time of an item, two workers", _bill(spread, count)),
+        unjudged("CPU time of an item, local", _bill(local, count)),
+        unjudged("CPU time of an item, two workers", _bill(spread, count)),
     ]
 
 
@@ -119,7 +119,7 @@ def _run_here(cluster: Cluster, options: dict[str, object], used: dict[str, floa
             *(*command, "--fresh", "--json", "--rate", "unlimited", *words),
             *("--concurrency", str(_CONCURRENCY)),
         ],
-        # Alone on a core, it needs nobody to agree with on a pace.
+        # Alone on a core, it shares no limits with other processes.
         {"LONGLINE_REDIS_URL": ""},
     )
     ended = child.wait(_PATIENCE)
@@ -144,7 +144,7 @@ def _forget(cluster: Cluster) -> None:
 
 @contextmanager
 def _measured(cluster: Cluster) -> Iterator[dict[str, float]]:
-    """Fill in what each part has used of the processor meanwhile, in seconds."""
+    """Fill in the CPU seconds of each part during the run."""
     used: dict[str, float] = {}
     before = _bills(cluster)
     yield used
@@ -198,10 +198,10 @@ def _chunks(sizes: Sizes, server: Server) -> list[Figure]:
     cost = (small["seconds"] - large["seconds"]) / more * 1000
     work = (small["workers"] - large["workers"]) / more * 1000
     return [
-        told(f"chunks of {_SMALL}", f"{small['chunks']:.0f} in {small['seconds']:.2f} s"),
-        told(f"chunks of {_LARGE}", f"{large['chunks']:.0f} in {large['seconds']:.2f} s"),
+        unjudged(f"chunks of {_SMALL}", f"{small['chunks']:.0f} in {small['seconds']:.2f} s"),
+        unjudged(f"chunks of {_LARGE}", f"{large['chunks']:.0f} in {large['seconds']:.2f} s"),
         at_most("cost of a chunk beyond its items", cost, _CHUNK_BAR, "ms"),
-        told("of that, processor time of the worker and its parents", f"{work:.2f} ms"),
+        unjudged("of that, CPU time of the worker and its parents", f"{work:.2f} ms"),
     ]
 
 

@@ -10,7 +10,7 @@ from cluster_parts import open_cluster
 from home import Home
 from nginx import serving
 from pages import write_pages
-from proofs import Proof, Sizes, none, nothing_wrong, told
+from proofs import Proof, Sizes, none, nothing_wrong, unjudged
 
 NAME = "cluster-writers"
 _PATIENCE = 900.0
@@ -20,7 +20,7 @@ _EXPECTED = re.compile(
 
 
 def prove(sizes: Sizes) -> Proof:
-    """Have many workers collect one job into a SQLite home."""
+    """Collect one job into a SQLite home with many workers."""
     count = sizes.cluster_items
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -57,13 +57,13 @@ def prove(sizes: Sizes) -> Proof:
     processes = len({":".join(row[0].split(":")[:3]) for row in owners if row[0]})
     figures = [
         nothing_wrong(f"{count:,} items, each stored exactly once, and one end", problems),
-        nothing_wrong("the whole file agrees, and is sound", wrong),
-        none("lines of complaint from workers", len(complaints)),
-        none("workers that ended before they were told to", len(ended_early)),
+        nothing_wrong("tables are consistent, and the file is intact", wrong),
+        none("unexpected lines in the logs of workers", len(complaints)),
+        none("workers that ended before they were stopped", len(ended_early)),
         none("attempts that failed", failures),
-        none("times that leases had to be taken back", back),
-        told("processes that took part", processes),
-        told("time of the job", f"{(ended or began) - began:.1f} s"),
+        none("leases that had to be reclaimed", back),
+        unjudged("processes that took part", processes),
+        unjudged("time of the job", f"{(ended or began) - began:.1f} s"),
     ]
     about = (
         f"{sizes.cluster_writers} workers of one process each, a SQLite file as the database and "

@@ -1,4 +1,4 @@
-"""The proof that all workers of a cluster keep a site's limit together; nginx is the witness."""
+"""The proof that the workers of a cluster together respect a site's limit, by nginx's log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from cluster_parts import Cluster, open_cluster
 from nginx import Arrival, Limit, serving
 from pages import write_pages
-from proofs import Figure, Proof, Sizes, at_most, exactly, none, nothing_wrong, told
+from proofs import Figure, Proof, Sizes, at_most, exactly, none, nothing_wrong, unjudged
 from trial_server import TrialServer
 
 NAME = "cluster-zero-429"
@@ -27,7 +27,7 @@ _OK = 200
 
 
 def prove(sizes: Sizes) -> Proof:
-    """Run both trials, each on a cluster of its own."""
+    """Run both trials, each on its own cluster."""
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -36,15 +36,15 @@ def prove(sizes: Sizes) -> Proof:
         figures += _limited(folder, sizes.cluster_requests, nginx_burst=5)
         figures += _a_minute(folder)
     about = (
-        f"First: {_PROCESSES} worker processes with {_CONCURRENCY} items at once each, declared "
-        f"at `--rate {_RATE} --burst {_BURST}`, against nginx `limit_req` of {_RATE} requests a "
+        f"First: {_PROCESSES} worker processes with {_CONCURRENCY} concurrent items each and "
+        f"`--rate {_RATE} --burst {_BURST}`, against nginx `limit_req` of {_RATE} requests per "
         f"second with `burst=4` (an exact bucket of {_BURST}) and `burst=5` (one more). The time "
-        f"is from the first to the last request in nginx's log, against the shortest that the "
-        f"limit allows, (requests - {_BURST}) / {_RATE}. Then: {_MANY} workers of one process "
-        f"each, one job declared at 10 requests a minute and `--burst 1`, nginx without a limit: "
-        f"its log is counted over the first minute, robots.txt included. A Redis that has just "
-        f"started owes a full wait before a first burst; a small job elsewhere goes first. Chunks "
-        f"have {_CHUNK} items, so that every process has some."
+        "is from the first to the last request in nginx's log, compared with the shortest that "
+        f"the limit allows, (requests - {_BURST}) / {_RATE}. Then: {_MANY} workers of one process "
+        "each, one job with 10 requests per minute and `--burst 1`, nginx without a limit: "
+        "requests in the first minute of its log are counted, including robots.txt. A Redis that "
+        "has just started grants no burst before a full wait, so a small job on another site "
+        f"runs first. Chunks have {_CHUNK} items, so that every process has some."
     )
     return Proof(NAME, about, figures)
 
@@ -73,12 +73,12 @@ def _limited(folder: Path, requests: int, *, nginx_burst: int) -> list[Figure]:
         processes = _holders(cluster, job)
     return [
         *_figures(title, arrivals, problems, count),
-        told(f"{title}: processes that took part", processes),
+        unjudged(f"{title}: processes that took part", processes),
     ]
 
 
 def _let_redis_settle(cluster: Cluster) -> None:
-    """Run a small job elsewhere: from then on Redis remembers, and its buckets fill."""
+    """Run a small job on another site, so that the epoch of Redis has started and buckets fill."""
     with TrialServer() as elsewhere:
         options = {"base_url": elsewhere.url, "trial": "warm", "count": 20, "pages": 1}
         cluster.judge.await_end(cluster.submit("trial_source:Trials", options), 60)
@@ -95,9 +95,9 @@ def _figures(title: str, arrivals: list[Arrival], problems: list[str], count: in
     shortest = (len(arrivals) - _BURST) / _RATE
     sent = [one.path for one in arrivals if one.status == _OK]
     return [
-        told(f"{title}: requests, with robots.txt", len(arrivals)),
+        unjudged(f"{title}: requests, with robots.txt", len(arrivals)),
         exactly(f"{title}: different pages sent", len(set(sent)), count),
-        none(f"{title}: answers with 429", sum(one.status == _TOO_MANY for one in arrivals)),
+        none(f"{title}: responses with 429", sum(one.status == _TOO_MANY for one in arrivals)),
         nothing_wrong(f"{title}: {count} items stored exactly once", problems),
         at_most(
             f"{title}: {seconds:.2f} s for at least {shortest:.2f} s",
@@ -138,6 +138,6 @@ def _a_minute(folder: Path) -> list[Figure]:
             sum(one.at - first < _MINUTE for one in arrivals),
             10,
         ),
-        told(f"{title}: shortest time between two", f"{min(gaps):.3f} s"),
-        told(f"{title}: processes that took part", workers),
+        unjudged(f"{title}: shortest time between two", f"{min(gaps):.3f} s"),
+        unjudged(f"{title}: processes that took part", workers),
     ]

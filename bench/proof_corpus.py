@@ -1,4 +1,4 @@
-"""The proof on real templates: all are stored, and nothing is null without a reason."""
+"""The proof on real templates: all are stored, and every null has a reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from children import run
 from commands import run_n8n, sandbox
 from home import Home
-from proofs import Proof, Sizes, Skipped, exactly, nothing_wrong, told
+from proofs import Proof, Sizes, Skipped, exactly, nothing_wrong, unjudged
 
 NAME = "corpus"
 _PATIENCE = 600.0
@@ -29,13 +29,13 @@ def prove(sizes: Sizes) -> Proof | Skipped:
         exactly("stored", seen["stored"], seen["discovered"]),
         nothing_wrong("each exactly once", problems),
         nothing_wrong("every null has a note", _shown(unexplained)),
-        told("nulls with a note", sum(explained.values())),
-        told("by field", ", ".join(_shown(explained)) or "none"),
+        unjudged("nulls with a note", sum(explained.values())),
+        unjudged("by field", ", ".join(_shown(explained)) or "none"),
     ]
     about = (
-        f"{seen['discovered']} real templates go through the practice web "
-        f"(`longline sandbox --corpus FILE`) into records; a null in a record's data needs a note "
-        f"that names its field."
+        f"{seen['discovered']} real templates are collected from the practice web (`longline "
+        "sandbox --corpus FILE`). Every null in the data of a record needs a note that names its "
+        "field."
     )
     return Proof(NAME, about, figures)
 

@@ -1,9 +1,9 @@
-"""The proof that odd arguments, broken homes and closed streams end no command badly."""
+"""The proof that invalid arguments, broken homes and closed streams cause no crash or hang."""
 
 from __future__ import annotations
 
 from fuzz import fuzz
-from proofs import Figure, Proof, Sizes, none, told
+from proofs import Figure, Proof, Sizes, none, unjudged
 
 NAME = "fuzz"
 
@@ -14,12 +14,12 @@ def prove(sizes: Sizes) -> Proof:
     figures: list[Figure] = [
         none("hangs (over 60 s)", done.hangs),
         none("tracebacks, internal errors, unknown exit codes", len(done.problems) - done.hangs),
-        told("commands", str(done.commands)),
-        told("slowest invocation", f"{done.slowest:.1f} s"),
+        unjudged("commands", str(done.commands)),
+        unjudged("slowest invocation", f"{done.slowest:.1f} s"),
     ]
     about = (
-        f"{done.invocations:,} invocations over all commands, made of their own options: valid, "
-        "odd and hostile values, missing and broken files, damaged homes, full and closed "
-        "streams, little memory."
+        f"{done.invocations:,} invocations over all commands, generated from their options: "
+        "valid, unusual and hostile values, missing and broken files, damaged homes, full and "
+        "closed streams, little memory."
     )
     return Proof(NAME, about, figures)

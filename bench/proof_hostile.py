@@ -1,4 +1,4 @@
-"""The proof that a hostile site ends in an honest state and costs a healthy one nothing."""
+"""The proof that a hostile site ends in a correct state and does not slow down a healthy one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hostile_trials import (
     run_all,
 )
 from longline.sandbox.hostile import HostileSite, Temper
-from proofs import Figure, Proof, Sizes, at_least, at_most, exactly, nothing_wrong, told
+from proofs import Figure, Proof, Sizes, at_least, at_most, exactly, nothing_wrong, unjudged
 
 NAME = "hostile"
 _PATIENCE = 600.0
@@ -50,7 +50,7 @@ _FEWEST_BEHAVIOURS = 100
 
 
 def prove(sizes: Sizes) -> Proof:
-    """Collect from a healthy site alone, then beside six that misbehave, in one process."""
+    """Collect from a healthy site alone, then together with six hostile ones, in one process."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with _serving() as sites:
@@ -59,14 +59,14 @@ def prove(sizes: Sizes) -> Proof:
             beside = _collect(folder / "beside", sites)
             hits = {temper: dict(site.hits) for temper, site in sites.items()}
     about = (
-        f"Seven jobs in one process at {_RATE:g} requests a second each, with a deadline of "
-        f"{_TIMEOUT:g} s an answer: a healthy site, one that bans after 30 requests, one that "
-        "fails for 20 s, one that drips a byte a second, one that answers 200 with a challenge, "
-        "one that redirects for ever, one that sends 10 GB of zeros as 10 MB of gzip. Before that, "
-        "the healthy site alone. Then every behaviour of bench/hostile_web.py next to a healthy "
-        f"site of {HEALTHY_ITEMS} items through the command line, several in one process: once to "
-        "the end, and once with SIGINT at a random time. Where several miss a bar together, each "
-        "is tried alone."
+        f"Seven jobs in one process at {_RATE:g} requests per second each, with a response "
+        f"timeout of {_TIMEOUT:g} s: a healthy site, one that bans after 30 requests, one that "
+        "fails for 20 s, one that sends one byte per second, one that returns a challenge with "
+        "status 200, one that redirects endlessly, one that sends 10 GB of zeros as 10 MB of "
+        "gzip. Before that, the healthy site alone. Then every behaviour of bench/hostile_web.py "
+        f"next to a healthy site of {HEALTHY_ITEMS} items through the command line, several in "
+        "one process: once to the end, and once with SIGINT at a random time. If several "
+        "together miss a target, each is tried alone."
     )
     verdicts = run_all(seed=sizes.seed)
     return Proof(NAME, about, [*_figures(alone, beside, hits), *_behaviour_figures(verdicts)])
@@ -97,14 +97,14 @@ def _figures(
     jobs = beside["jobs"]
     ratio = jobs["healthy"]["took"] / alone["jobs"]["healthy"]["took"]
     return [
-        at_most("healthy site: time beside the others / alone", ratio, 1.05),
+        at_most("healthy site: time with the others / alone", ratio, 1.05),
         exactly("healthy site: stored", jobs["healthy"]["stored"], _COUNTS[Temper.HEALTHY]),
         *(_state(temper, jobs[temper.value]) for temper in Temper),
-        *(told(f"{one.value}: why", _reason(jobs[one.value])) for one in Temper),
-        at_most("banning: answers after the ban", hits[Temper.BANNING].get(403, 0), 8),
-        at_most("challenging: pages that were asked for", hits[Temper.CHALLENGING][200], 8),
+        *(unjudged(f"{one.value}: why", _reason(jobs[one.value])) for one in Temper),
+        at_most("banning: responses after the ban", hits[Temper.BANNING].get(403, 0), 8),
+        at_most("challenging: pages requested", hits[Temper.CHALLENGING][200], 8),
         at_most("peak memory of the process", beside["peak_bytes"] / 1e6, MOST_MEMORY_MB, "MB"),
-        told("the whole took", f"{max(job['took'] for job in jobs.values()):.0f} s"),
+        unjudged("total time", f"{max(job['took'] for job in jobs.values()):.0f} s"),
     ]
 
 
@@ -115,7 +115,7 @@ def _state(temper: Temper, job: dict[str, Any]) -> Figure:
 
 
 def _reason(job: dict[str, Any]) -> str:
-    return str(job["reason"] or "nothing to say").replace("127.0.0.1", "the site")
+    return str(job["reason"] or "no reason").replace("127.0.0.1", "the site")
 
 
 def _collect(home: Path, sites: dict[Temper, HostileSite]) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _collect(home: Path, sites: dict[Temper, HostileSite]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _serving() -> Iterator[dict[Temper, HostileSite]]:
-    """Serve a site of each temper from a thread of this process."""
+    """Serve a site of each kind from a thread of this process."""
     sites = {temper: HostileSite(temper) for temper in Temper}
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)

@@ -1,4 +1,4 @@
-"""The proof that a job survives any number of `kill -9`, at any moment."""
+"""The proof that a job survives any number of `kill -9` at any time."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from children import environment
 from commands import run_n8n
 from home import Home
 from longline.sandbox.web import PracticeWeb, WebOptions
-from proofs import Figure, Proof, Sizes, at_least, at_most, none, nothing_wrong, told
+from proofs import Figure, Proof, Sizes, at_least, at_most, none, nothing_wrong, unjudged
 
 NAME = "kill"
 _CONCURRENCY = 4
-_LATENCY = 0.2  # seconds an answer takes: a hundred lives leave some of the job to do
+_LATENCY = 0.2  # seconds that a response takes, so that a hundred processes do not finish the job
 _WORK = 2.8  # seconds of work after which a process is killed at the latest
-_EARLY = 5  # one kill in so many comes while the process still starts
+_EARLY = 5  # one kill in this many happens while the process starts
 _START = 1.5  # seconds within which an early kill comes
 _PATIENCE = 20.0  # seconds until a process must have sent its first request
 _LAST_LIFE = 1200.0  # seconds that the last process may take to finish the job
@@ -31,7 +31,7 @@ _SOONEST = 3.0  # the bar: seconds from a restart to its first work
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One process, from its start to its kill; moments are seconds on the monotonic clock."""
+    """One process, from its start to its kill; times are seconds of the monotonic clock."""
 
     started: float
     ended: float
@@ -40,7 +40,7 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Tale:
-    """All lives of a job, and what the server saw meanwhile."""
+    """All processes of a job, and the requests that the server received."""
 
     lives: list[Life]
     arrivals: Arrivals
@@ -48,22 +48,22 @@ class Tale:
 
     @property
     def kills(self) -> int:
-        """How many lives ended by force."""
+        """Number of killed processes."""
         return sum(life.code < 0 for life in self.lives)
 
 
 def prove(sizes: Sizes) -> Proof:
-    """Kill a job again and again, let it finish, and look at what it left."""
+    """Kill a job repeatedly, let it finish, and check the result."""
     with tempfile.TemporaryDirectory() as name:
         home = Path(name) / "home"
         tale = asyncio.run(_besiege(sizes, home))
         figures = [*_counted(tale, sizes, Home(home)), *_timed(tale)]
     about = (
         f"`longline run n8n --rate unlimited --concurrency {_CONCURRENCY}` collects "
-        f"{sizes.kill_items:,} templates from a practice web whose answers take {_LATENCY:g} s. "
-        f"It is killed with SIGKILL at random moments, up to {_WORK:g} s after its first request "
-        f"(one in {_EARLY}: up to {_START:g} s after its start), started again by the same "
-        f"command each time, and at last left to finish. Seed {sizes.seed}."
+        f"{sizes.kill_items:,} templates from a practice web whose responses take {_LATENCY:g} s. "
+        f"It is killed with SIGKILL at random times, up to {_WORK:g} s after its first request "
+        f"(one in {_EARLY}: up to {_START:g} s after its start), started again with the same "
+        f"command each time, and finally runs to its end. Seed {sizes.seed}."
     )
     return Proof(NAME, about, figures)
 
@@ -78,7 +78,7 @@ async def _besiege(sizes: Sizes, home: Path) -> Tale:
         while len(lives) < sizes.kills and (not lives or lives[-1].code < 0):
             lives.append(await _live(command, arrivals, draw))
             if len(lives) % 10 == 0:
-                print(f"{len(lives)} kills, {len(arrivals.items_asked())} items asked for")
+                print(f"{len(lives)} kills, {len(arrivals.items_asked())} items requested")
         if lives[-1].code < 0:
             lives.append(await _live_on(command))
     return Tale(lives, arrivals, is_over=lives[-1].code == 0)
@@ -150,20 +150,20 @@ def _counted(tale: Tale, sizes: Sizes, home: Home) -> list[Figure]:
             f"{sizes.kill_items:,} items, each stored exactly once",
             home.problems(sizes.kill_items),
         ),
-        none("items that one process asked for twice", twice),
-        none("items asked for more often than leased", beyond),
+        none("items that one process requested twice", twice),
+        none("items requested more often than leased", beyond),
         at_most(
-            "refetches in all, of kills x concurrency",
+            "refetches in total (limit: kills x concurrency)",
             total - len(hits),
             tale.kills * _CONCURRENCY,
         ),
-        told("most refetches after one kill", max(again, default=0)),
-        told("kills that cost no refetch", sum(count == 0 for count in again)),
+        unjudged("most refetches after one kill", max(again, default=0)),
+        unjudged("kills that cost no refetch", sum(count == 0 for count in again)),
     ]
 
 
 def _asked_again(asked: Sequence[Mapping[str, int]], index: int) -> int:
-    """Return how many items of one life had to be fetched again in a later one."""
+    """Return how many items of one process were fetched again by a later one."""
     later = {key for one in asked[index + 1 :] for key in one}
     return len(later & asked[index].keys())
 
@@ -183,7 +183,7 @@ def _timed(tale: Tale) -> list[Figure]:
     return [
         *_spread("from a restart to its first request", requests),
         *_spread("from a restart to its first item", items),
-        told("processes killed before their first request", len(restarts) - len(requests)),
+        unjudged("processes killed before their first request", len(restarts) - len(requests)),
     ]
 
 
@@ -191,6 +191,6 @@ def _spread(name: str, seconds: list[float]) -> list[Figure]:
     if not seconds:
         return [nothing_wrong(name, ["there was none"])]
     return [
-        told(f"{name}, median", f"{statistics.median(seconds):.2f} s"),
+        unjudged(f"{name}, median", f"{statistics.median(seconds):.2f} s"),
         at_most(f"{name}, longest", max(seconds), _SOONEST, "s"),
     ]

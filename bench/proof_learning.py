@@ -1,4 +1,4 @@
-"""The proof that a limit nobody declared is found out, kept, and not exceeded the next time."""
+"""The proof that an undeclared limit is learned, stored, and not exceeded in the next run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TOO_MANY = 429
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One command, and how many refusals it may meet with."""
+    """One command, and the maximum number of refusals."""
 
     title: str
     options: Sequence[str]
@@ -53,12 +53,12 @@ def prove(sizes: Sizes) -> Proof:
             for number, run in enumerate(_RUNS):
                 figures += _judge(run, server, folder / run.home, number * pages, pages)
     about = (
-        f"nginx `limit_req` allows {_RATE} requests a second after a burst of {_BURST} and answers "
-        f"429 with `Retry-After: 1` beyond that. {sizes.learning} pages are collected with "
-        f"`--rate auto`, which says nothing of the limit; then {sizes.learning} others from the "
-        f"same home; then, from a new home, with the limit declared. Requests and 429s are counted "
-        f"in nginx's log; the time is from the first to the last of them, against the shortest "
-        f"that the limit allows, (pages - {_BURST}) / {_RATE}."
+        f"nginx `limit_req` allows {_RATE} requests per second after a burst of {_BURST} and "
+        f"returns 429 with `Retry-After: 1` beyond that. {sizes.learning} pages are collected "
+        f"with `--rate auto`, which does not know the limit; then {sizes.learning} others from "
+        "the same home; then, from a new home, with the limit declared. Requests and 429s are "
+        "counted in nginx's log; the time is from the first to the last of them, compared with "
+        f"the shortest that the limit allows, (pages - {_BURST}) / {_RATE}."
     )
     return Proof(NAME, about, figures)
 
@@ -76,7 +76,7 @@ def _figures(run: _Run, arrivals: Sequence[Arrival], pages: int, failed: list[st
     shortest = (pages - _BURST) / _RATE
     refused = sum(arrival.status == _TOO_MANY for arrival in arrivals)
     sent = {arrival.path for arrival in arrivals if arrival.status == _OK}
-    refusals = f"{run.title}: answers with 429"
+    refusals = f"{run.title}: responses with 429"
     return [
         exactly(f"{run.title}: pages sent", len(sent), pages),
         at_most(refusals, refused, run.most_refusals)

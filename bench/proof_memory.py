@@ -1,4 +1,4 @@
-"""The proof that a long queue does not live in memory."""
+"""The proof that a long queue is not held in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from children import Child, Children
 from commands import run_n8n, sandbox
 from home import Home
-from proofs import Proof, Sizes, at_most, exactly, told
+from proofs import Proof, Sizes, at_most, exactly, unjudged
 
 NAME = "memory"
 _PATIENCE = 600.0
@@ -19,7 +19,7 @@ _INTERRUPTED = 130
 
 
 def prove(sizes: Sizes) -> Proof:
-    """Queue all items, collect a few, stop, and look at the peak."""
+    """Enqueue all items, collect a few, stop, and check the peak memory."""
     with tempfile.TemporaryDirectory() as name, sandbox("--items", str(sizes.queued)) as url:
         home = Path(name) / "home"
         with Children() as children:
@@ -34,8 +34,8 @@ def prove(sizes: Sizes) -> Proof:
         exactly("queued", queued, sizes.queued),
         at_most("peak memory", (ended.peak_bytes or 0) / 1e6, _LARGEST, "MB"),
         exactly("exit code after ctrl-c", ended.code, _INTERRUPTED),
-        told("all queued after", f"{seconds:.1f} s"),
-        told("stored meanwhile", stored),
+        unjudged("all queued after", f"{seconds:.1f} s"),
+        unjudged("stored meanwhile", stored),
     ]
     about = (
         f"`longline run n8n --rate 20` discovers {sizes.queued:,} templates in a sitemap and "

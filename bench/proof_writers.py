@@ -1,4 +1,4 @@
-"""The proof that many processes may write to one home at once."""
+"""The proof that many processes can write to one home concurrently."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from commands import run_pages
 from home import Home
 from nginx import serving
 from pages import write_pages
-from proofs import Figure, Proof, Sizes, none, nothing_wrong, told
+from proofs import Figure, Proof, Sizes, none, nothing_wrong, unjudged
 
 NAME = "writers"
 _PATIENCE = 300.0
@@ -19,7 +19,7 @@ _FAST = ("--rate", "unlimited")
 
 
 def prove(sizes: Sizes) -> Proof:
-    """Let processes write at once: first a job each, then all of them one job."""
+    """Let processes write concurrently: first one job each, then one job together."""
     total = sizes.writers * sizes.writer_items
     apart = [(1 + index * sizes.writer_items, sizes.writer_items) for index in range(sizes.writers)]
     with tempfile.TemporaryDirectory() as name:
@@ -37,7 +37,7 @@ def prove(sizes: Sizes) -> Proof:
                 ),
             ]
     about = (
-        f"{sizes.writers} processes of `longline run --rate unlimited` start at once and write "
+        f"{sizes.writers} processes of `longline run --rate unlimited` start together and write "
         f"{total:,} items to one SQLite file."
     )
     return Proof(NAME, about, figures)
@@ -55,10 +55,11 @@ def _together(
     return [
         nothing_wrong(f"{title}: every process ended with 0", failures(ended)),
         none(
-            f"{title}: processes with a complaint", sum(bool(one.errors.strip()) for one in ended)
+            f"{title}: processes with output on stderr",
+            sum(bool(one.errors.strip()) for one in ended),
         ),
         nothing_wrong(
             f"{title}: {total:,} items, each stored exactly once", Home(home).problems(total)
         ),
-        told(f"{title}: slowest process", f"{max(one.seconds for one in ended):.1f} s"),
+        unjudged(f"{title}: slowest process", f"{max(one.seconds for one in ended):.1f} s"),
     ]

@@ -1,4 +1,4 @@
-"""The proof that a site's limit is kept exactly: nginx judges, and its own log is the witness."""
+"""The proof that a site's limit is respected exactly, measured in the log of nginx."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from children import Children, failures
 from commands import run_pages
 from nginx import Arrival, Limit, serving
 from pages import write_pages
-from proofs import Figure, Proof, Sizes, at_most, exactly, none, nothing_wrong, told
+from proofs import Figure, Proof, Sizes, at_most, exactly, none, nothing_wrong, unjudged
 
 NAME = "zero-429"
 _RATE = 2
@@ -27,7 +27,7 @@ _ROBOTS = 1  # each process asks for robots.txt once
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """Commands that run at once against one server, each with its first page and its count."""
+    """Concurrent commands against one server, each with its first page and its count."""
 
     title: str
     burst: int
@@ -36,7 +36,7 @@ class _Trial:
 
     @property
     def items(self) -> int:
-        """How many pages they have to collect; a range that comes twice is one job."""
+        """Number of pages to collect; equal ranges are one job."""
         return sum(count for _, count in set(self.ranges))
 
 
@@ -49,10 +49,10 @@ def prove(sizes: Sizes) -> Proof:
         for number, trial in enumerate(_trials(sizes.requests)):
             figures += _judge(trial, folder / "site", folder / str(number))
     about = (
-        f"nginx `limit_req` allows {_RATE} requests a second and answers 429 beyond that. Its "
-        f"`burst=4` is an exact bucket of {_BURST}, its `burst=5` lets one more through. Each "
-        f"process runs with `--rate {_RATE} --burst {_BURST}`. Requests and 429s are counted in "
-        f"nginx's log; the time is from the first to the last of them, against the shortest that "
+        f"nginx `limit_req` allows {_RATE} requests per second and returns 429 beyond that. Its "
+        f"`burst=4` is an exact bucket of {_BURST}, its `burst=5` allows one more. Each process "
+        f"runs with `--rate {_RATE} --burst {_BURST}`. Requests and 429s are counted in nginx's "
+        "log; the time is from the first to the last of them, compared with the shortest that "
         f"the limit allows, (requests - {_BURST}) / {_RATE}."
     )
     return Proof(NAME, about, figures)
@@ -66,7 +66,7 @@ def _trials(requests: int) -> list[_Trial]:
     return [
         _Trial("one process, burst=4", 4, [(1, items)], _LONGEST),
         _Trial("one process, burst=5", 5, [(1, items)], _LONGEST),
-        _Trial("three jobs at once, one home", 4, apart, _LONGEST_TOGETHER),
+        _Trial("three concurrent jobs, one home", 4, apart, _LONGEST_TOGETHER),
         _Trial("one job, three processes", 4, joined, _LONGEST_TOGETHER),
     ]
 
@@ -92,10 +92,10 @@ def _figures(trial: _Trial, arrivals: Sequence[Arrival], failed: list[str]) -> l
     sent = [arrival.path for arrival in arrivals if arrival.status == _OK]
     title = trial.title
     return [
-        told(f"{title}: requests, with robots.txt", len(arrivals)),
+        unjudged(f"{title}: requests, with robots.txt", len(arrivals)),
         exactly(f"{title}: pages sent", len(sent), trial.items),
         exactly(f"{title}: different pages sent", len(set(sent)), trial.items),
-        none(f"{title}: answers with 429", refused),
+        none(f"{title}: responses with 429", refused),
         nothing_wrong(f"{title}: every process ended with 0", failed),
         at_most(
             f"{title}: {seconds:.2f} s for at least {shortest:.2f} s",

@@ -1,4 +1,4 @@
-"""What a proof says: its figures, the bars they were held against, and whether it stands."""
+"""The result of a proof: measured values, their targets, and whether it passed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How large the proofs are; the defaults are the promises."""
+    """Sizes of the proofs; the defaults are those of the documented results."""
 
     requests: int = 200
     learning: int = 150
@@ -38,7 +38,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure; without a bar (`holds` is None) it is only told."""
+    """One measured value; without a target (`holds` is None) it is only reported."""
 
     name: str
     value: str
@@ -48,19 +48,19 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """One proof that was run; `about` says what was done, in sentences."""
+    """One proof that was run; `about` describes what was done."""
 
     name: str
     about: str
     figures: Sequence[Figure]
 
     @property
-    def stands(self) -> bool:
-        """Whether no bar was missed."""
+    def is_passed(self) -> bool:
+        """Whether no target was missed."""
         return all(figure.holds is not False for figure in self.figures)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON knows it."""
+        """Return it as JSON values."""
         return asdict(self)
 
 
@@ -72,8 +72,8 @@ class Skipped:
     reason: str
 
 
-def told(name: str, value: object) -> Figure:
-    """Return a figure that is not judged."""
+def unjudged(name: str, value: object) -> Figure:
+    """Return a value without a target."""
     return Figure(name, str(value))
 
 
@@ -88,17 +88,17 @@ def exactly(name: str, value: int, wanted: int) -> Figure:
 
 
 def at_least(name: str, value: float, bar: float) -> Figure:
-    """Return a figure that must not be lower."""
+    """Return a value with a minimum."""
     return Figure(name, f"{value:,g}", f"≥ {bar:,g}", value >= bar)
 
 
 def at_most(name: str, value: float, bar: float, unit: str = "") -> Figure:
-    """Return a figure that must not be higher."""
+    """Return a value with a maximum."""
     ending = f" {unit}" if unit else ""
     return Figure(name, f"{value:,.4g}{ending}", f"≤ {bar:,g}{ending}", value <= bar)
 
 
 def nothing_wrong(name: str, problems: Sequence[str]) -> Figure:
-    """Return a figure that lists problems, and stands when there is none."""
+    """Return a list of problems, which must be empty."""
     shown = "; ".join(problems[:5]) + ("; …" if len(problems) > 5 else "")  # noqa: PLR2004  # enough to begin with
     return Figure(name, shown or "yes", "yes", not problems)

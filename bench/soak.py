@@ -28,7 +28,7 @@ import proof_learning
 import proof_memory
 import proof_writers
 import proof_zero_429
-from children import BENCH, end_well_when_told
+from children import BENCH, exit_on_sigterm
 from machine import describe
 from nginx import HINT, find_nginx
 from proofs import Figure, Proof, Sizes, Skipped
@@ -76,7 +76,7 @@ _NEED_NGINX = {
 @click.option("--learning", type=click.IntRange(min=50), default=150, help="pages of learning")
 @click.option("--kills", type=click.IntRange(min=1), default=100, help="of kill")
 @click.option("--kill-items", type=click.IntRange(min=1), default=2000, help="of kill")
-@click.option("--seed", type=int, default=1, help="of the moments of kill, and of fuzz")
+@click.option("--seed", type=int, default=1, help="of the times of kill, and of fuzz")
 @click.option("--invocations", type=click.IntRange(min=1), default=1200, help="of fuzz")
 @click.option("--writers", type=click.IntRange(min=1), default=10, help="processes of writers")
 @click.option("--writer-items", type=click.IntRange(min=1), default=200, help="items of each")
@@ -103,24 +103,24 @@ _NEED_NGINX = {
     "--corpus",
     envvar="CORPUS",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A file of real templates for corpus; or say make soak CORPUS=FILE.",
+    help="A file of real templates for corpus; or run make soak CORPUS=FILE.",
 )
 @click.option("--write/--no-write", default=True, help="Write docs/soak.md and docs/soak.json.")
 def main(*, names: tuple[str, ...], write: bool, **sizes: Any) -> None:
-    """Run the proofs NAMES, or all; exit with 1 when one of them falls."""
-    end_well_when_told()
+    """Run the proofs NAMES, or all; exit with 1 if one fails."""
+    exit_on_sigterm()
     wanted = names or tuple(PROOFS)
     if _NEED_NGINX & set(wanted) and find_nginx() is None:
         click.echo(HINT, err=True)
         sys.exit(2)
     page = SoakPage(BENCH.parent / "docs") if write else None
-    fallen = [name for name in wanted if not _run(name, Sizes(**sizes), page)]
-    click.echo(f"fallen: {', '.join(fallen)}" if fallen else "every proof stands")
-    sys.exit(1 if fallen else 0)
+    failed = [name for name in wanted if not _run(name, Sizes(**sizes), page)]
+    click.echo(f"failed: {', '.join(failed)}" if failed else "every proof passed")
+    sys.exit(1 if failed else 0)
 
 
 def _run(name: str, sizes: Sizes, page: SoakPage | None) -> bool:
-    """Run one proof, tell and keep its figures; False when it falls."""
+    """Run one proof, print and store its values; return False if it fails."""
     click.echo(f"\n{name} …")
     about = describe()
     try:
@@ -140,7 +140,7 @@ def _run(name: str, sizes: Sizes, page: SoakPage | None) -> bool:
         )
     if page:
         page.renew(result, about, list(PROOFS))
-    return result.stands
+    return result.is_passed
 
 
 if __name__ == "__main__":

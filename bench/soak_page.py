@@ -11,20 +11,20 @@ from proofs import Proof
 
 _HEAD = """# Soak
 
-Written by `make soak`; do not edit. Each proof can be run alone, and then renews its own section:
-`python bench/soak.py NAME …`. All traffic stays on the machine.
+Written by `make soak`; do not edit. Each proof is a slow test of a guarantee. It can be run alone,
+`python bench/soak.py NAME …`, and then replaces its own section. All traffic stays on the machine.
 """
 
 
 class SoakPage:
-    """The document and the data beside it."""
+    """The document and its data."""
 
     def __init__(self, folder: Path) -> None:
         self._data = folder / "soak.json"
         self._page = folder / "soak.md"
 
     def renew(self, proof: Proof, about: dict[str, Any], order: list[str]) -> None:
-        """Put the result of a proof in the place of its last one."""
+        """Replace the stored result of a proof."""
         known = json.loads(self._data.read_text("utf-8")) if self._data.is_file() else {}
         known[proof.name] = {**proof.as_dict(), "machine": about}
         ordered = {name: known[name] for name in order if name in known}
@@ -38,9 +38,9 @@ def _section(one: dict[str, Any]) -> str:
         f"| {figure['name']} | {figure['value']} | {figure['bar']} | {_word(figure['holds'])} |"
         for figure in one["figures"]
     ]
-    table = "\n".join(["| | seen | bar | |", "|---|--:|--:|---|", *rows])
+    table = "\n".join(["| | measured | target | |", "|---|--:|--:|---|", *rows])
     return f"## {one['name']}\n\n{one['about']}\n\n{table}\n\n{sentence(one['machine'])}\n"
 
 
-def _word(holds: bool | None) -> str:  # noqa: FBT001  # a figure's own field
-    return "" if holds is None else "kept" if holds else "**missed**"
+def _word(holds: bool | None) -> str:  # noqa: FBT001  # a field of a value
+    return "" if holds is None else "met" if holds else "**missed**"

@@ -1,4 +1,4 @@
-"""A way to a server that can be made to stall: bytes stop, connections stay."""
+"""A proxy that can stall: it stops passing bytes and keeps connections open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PIECE = 65_536
 
 
 class StallingProxy:
-    """Passes bytes on to a port of this machine from a thread of its own; use `with`."""
+    """Passes bytes on to a port of this machine from its own thread; use `with`."""
 
     def __init__(self, target: int) -> None:
         self._target = target

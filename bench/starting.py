@@ -1,4 +1,4 @@
-"""How long the command line takes to start, next to Python with click alone."""
+"""Start time of the command line, compared with Python and click alone."""
 
 from __future__ import annotations
 

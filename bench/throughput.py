@@ -1,4 +1,4 @@
-"""Pages a second of longline, of a bare loop and of Scrapy, on the same pages, in one run."""
+"""Pages per second of longline, a bare loop and Scrapy on the same pages, in one run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from children import BENCH, end_well_when_told
+from children import BENCH, exit_on_sigterm
 from contest import compete
 from machine import describe
 from nginx import HINT, find_nginx, serving
@@ -28,7 +28,7 @@ DOCUMENT = BENCH.parent / "docs" / "performance.md"
 @click.option("--write/--no-write", default=True, help="Write docs/performance.md.")
 def main(*, pages: int, rounds: int, concurrency: int, as_json: bool, write: bool) -> None:
     """Measure, print, write docs/performance.md; exit with 1 when a bar is missed."""
-    end_well_when_told()
+    exit_on_sigterm()
     if find_nginx() is None:
         click.echo(HINT, err=True)
         sys.exit(2)

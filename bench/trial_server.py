@@ -1,4 +1,4 @@
-"""A server for trials: any path is a small page, after a while; it remembers when it sent what."""
+"""A server for trials: every path is a small page after a delay; it records what it sent when."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ITEM = "/item/"
 
 
 class TrialServer:
-    """Serves on a free port from a thread of its own; use `with`.
+    """Serves on a free port from its own thread; use `with`.
 
     `latency` is how long an item takes, `list_latency` a page of the list, in seconds; both may be
     changed between trials.

@@ -1,4 +1,4 @@
-"""A source for trials of the cluster: a list in pages, items that take their time, and a poison."""
+"""A source for trials of the cluster: a list in pages, slow items, and a poison item."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from longline import Cursor, Item, Options, Source, Visit, layer
 
 
 class TrialOptions(Options):
-    """Which trial this is, how large, and which of its items kills whoever works on it."""
+    """Name and size of the trial, and the item that kills the process that works on it."""
 
     base_url: str
     trial: str
@@ -43,7 +43,7 @@ class Trials(Source):
 
     @layer()
     async def told(self, visit: Visit) -> dict[str, Any]:
-        """Read an item; the deadly one is deadly after its page has come."""
+        """Read an item; the poison item kills the process after its page was received."""
         page = await visit.fetch(visit.item.url)
         if visit.item.data["number"] == self.options.poison:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Collects a whole catalogue on virtual time; prints how long that took, in both times."""
+"""Collects a whole catalogue in virtual time; prints the virtual and the real duration."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _OPTIONS = {"site_url": SITE, "api_url": f"{SITE}/api", "transcripts": False}
 @click.argument("items", type=int)
 @click.argument("home", type=click.Path(path_type=Path))
 def main(items: int, home: Path) -> None:
-    """Collect ITEMS templates into HOME at two requests a second."""
+    """Collect ITEMS templates into HOME at two requests per second."""
     started = time.monotonic()
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        told = runner.run(_collect(items, home))
-    told |= {"real_seconds": time.monotonic() - started, "peak_bytes": peak_memory()}
-    click.echo(json.dumps(told))
+        results = runner.run(_collect(items, home))
+    results |= {"real_seconds": time.monotonic() - started, "peak_bytes": peak_memory()}
+    click.echo(json.dumps(results))
 
 
 async def _collect(items: int, home: Path) -> dict[str, Any]:
