@@ -26,7 +26,7 @@ HINT = "node and npm are not on this machine; install them (Debian: apt install 
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--write/--no-write", default=True, help="Write docs/http-cache.md.")
 def main(*, as_json: bool, write: bool) -> None:
     """Run the suite, write docs/http-cache.md; exit with 1 when a bar is missed."""

@@ -58,8 +58,8 @@ def fuzz(count: int, seed: int, *, start: int = 0, tell: Callable[[str], None] =
 
 @click.command()
 @click.option("--count", type=click.IntRange(min=1), default=1200, help="Invocations.")
-@click.option("--seed", type=int, default=1, help="The same seed, the same invocations.")
-@click.option("--only", type=int, help="Run the case of this number alone.")
+@click.option("--seed", type=int, default=1, help="Random seed.")
+@click.option("--only", type=int, help="Run only the case with this number.")
 def main(*, count: int, seed: int, only: int | None) -> None:
     """Run many odd invocations; exit with 1 on a traceback, a hang or an unknown exit code."""
     done = fuzz(1, seed, start=only) if only is not None else fuzz(count, seed)

@@ -94,7 +94,7 @@ class Result:
 @click.option("--seconds", type=float, default=60.0, show_default=True, help="Window length.")
 @click.option("--warm-up", type=float, default=25.0, show_default=True, help="Seconds before it.")
 @click.option("--one/--no-one", default=True, help="Also measure one source at 2 requests/s.")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(
     *, sources: int, rate: int, seconds: float, warm_up: float, one: bool, as_json: bool
 ) -> None:

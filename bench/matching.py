@@ -48,13 +48,18 @@ class Line:
 
 
 @click.command()
-@click.option("--sizes", default="10000,30000,100000", show_default=True, help="Records, each.")
+@click.option(
+    "--sizes",
+    default="10000,30000,100000",
+    show_default=True,
+    help="Numbers of records.",
+)
 @click.option(
     "--dense/--wide",
     default=False,
-    help="More ads in the same towns, or (unless said) in more towns.",
+    help="More ads in the same towns, or (by default) in more towns.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(*, sizes: str, dense: bool, as_json: bool) -> None:
     """Measure and print; exit with 1 when time grows faster than n log n."""
     rules = read_rules(RULES)

@@ -24,7 +24,7 @@ DOCUMENT = BENCH.parent / "docs" / "performance.md"
 @click.option("--pages", type=click.IntRange(min=1), default=6000, show_default=True)
 @click.option("--rounds", type=click.IntRange(1, 50), default=8, show_default=True)
 @click.option("--concurrency", type=click.IntRange(1, 1000), default=16, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--write/--no-write", default=True, help="Write docs/performance.md.")
 def main(*, pages: int, rounds: int, concurrency: int, as_json: bool, write: bool) -> None:
     """Measure, print, write docs/performance.md; exit with 1 when a bar is missed."""

@@ -62,7 +62,7 @@ async def test_a_job_sets_attempts_and_waits_before_its_source(
 
     async with open_fetching(Settings(home=tmp_path), spec, source, clock) as fetching:
         with pytest.raises(ServerFailed):
-            await fetching.link(Request(f"{site.url}/page"), Usage())
+            await fetching.chain(Request(f"{site.url}/page"), Usage())
 
     assert site.hits["/page"] == attempts
     assert clock.now() - started == pytest.approx(waits, rel=0.11, abs=1)

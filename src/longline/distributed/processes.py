@@ -40,7 +40,7 @@ class Reports(AttemptLog):
         """Send nothing more, because this process ends.
 
         Otherwise its cancelled attempts would count as ended, and the item that ends processes
-        would be begun again for ever.
+        would be started again forever.
         """
         self._is_silent = True
 

@@ -27,7 +27,7 @@ ENDED = "longline:ended"
 PROGRESS_LIFETIME = 3600
 """Seconds until the last snapshot of an ended job expires."""
 _FRESHNESS = 15  # seconds until the snapshot of a running job expires
-_LIFETIME = 15  # seconds until a worker without a sign of life expires
+_LIFETIME = 15  # seconds until a worker without a heartbeat expires
 _CHECK = "longline:check"  # a key that is written to check Redis
 _OLDEST = 6  # the first supported version of Redis
 _TIMEOUT = 3.0  # seconds for a response

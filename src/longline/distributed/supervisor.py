@@ -126,9 +126,7 @@ class Supervisor:
                 return
             closing.push_async_callback(self._close_store, store)
             self._started_at = self._clock.now()
-            _LOG.info(
-                "%s: %d processes take work", self._options.name, self._options.processes
-            )
+            _LOG.info("%s: %d processes take work", self._options.name, self._options.processes)
             async with asyncio.TaskGroup() as group:
                 sweeping = group.create_task(self._keep_sweeping(store, presences))
                 try:

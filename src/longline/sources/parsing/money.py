@@ -274,7 +274,7 @@ def _of_word(word: str, locale: str | None) -> str | None:
 
 
 def _of_named(text: str, match: re.Match[str], locale: str | None) -> str | None:
-    """Return the currency that a word in a text names, or None when it is no currency."""
+    """Return the currency that a word in a text names, or None if it is not a currency."""
     word = match[0]
     is_code = len(word) == len("EUR") and word.isascii() and word.upper() in CODES
     is_code = is_code and word != "GBp"  # pence
