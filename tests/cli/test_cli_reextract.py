@@ -12,7 +12,7 @@ import pytest
 
 from longline.analysis.reextract import NothingArchived
 from longline.core.clock import SystemClock
-from longline.http.archive.records import compress
+from longline.http.archive.packing import compress
 from longline.http.archive.warc import open_warc
 from longline.orchestrator import Orchestrator
 from longline.storage.store import open_store

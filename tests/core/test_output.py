@@ -37,7 +37,7 @@ STREAMS = {
     "cli/main.py",
     "distributed/celery_worker.py",  # logs of a worker, behind the guard
     "distributed/processes.py",  # hands its descriptor to a child
-    "http/archive/packing_process.py",  # a protocol between two of our processes
+    "http/archive/packing.py",  # a protocol between two of our processes
     "http/middleware/html_probe.py",  # the same
 }
 RICH = {"cli/output.py"}  # who may make consoles and live displays

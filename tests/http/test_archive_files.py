@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from longline.core.errors import StoreFull
-from longline.http.archive.records import compress, members
+from longline.http.archive.packing import compress
+from longline.http.archive.records import members
 from longline.http.archive.warc import Archive, ArchiveCheck, open_warc
 from longline.http.errors import TimedOut
 from longline.http.messages import Request

@@ -6,7 +6,6 @@ our own names. Values of cookies are left out.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import io
 import itertools
@@ -23,11 +22,11 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from isal import isal_zlib
 from multidict import CIMultiDict
 
 from longline.core.errors import FetchError
 from longline.core.files import private_opener
+from longline.http.archive.packing import GZIP, Unpacked
 from longline.http.errors import NotArchived, decode_error, encode_error
 from longline.http.messages import Page, Request, without_userinfo
 
@@ -103,14 +102,6 @@ def key_of(request: Request) -> str:
     return hashlib.sha256(text + b"\n" + (request.body or b"")).hexdigest()
 
 
-def digest_of(body: bytes) -> str:
-    """Return the digest of a body as WARC readers expect it.
-
-    SHA-256, since a site could construct two bodies with one SHA-1.
-    """
-    return f"sha256:{base64.b32encode(hashlib.sha256(body).digest()).decode()}"
-
-
 def archived_url(url: str) -> str:
     """Return a URL as it is archived: ASCII, and without a password."""
     if _IS_PLAIN.fullmatch(url):
@@ -121,10 +112,12 @@ def archived_url(url: str) -> str:
 # ---------------- Writing
 
 
-def response(info: RecordInfo, head: bytes, body: bytes) -> bytes:
-    """Return the record of a response with its body."""
-    lines = [f"WARC-Payload-Digest: {info.digest}", f"Content-Type: {_HTTP}"]
-    return _format_record(RESPONSE, info.at, [*_info_lines(info), *lines], head + body)
+def response(info: RecordInfo, head: bytes, body: bytes) -> Unpacked:
+    """Return the record of a response with its body, without its digest."""
+    lines = [*_info_lines(info), "WARC-Payload-Digest: "]
+    header = _format_header(RESPONSE, info.at, lines)
+    rest = f"\r\nContent-Type: {_HTTP}\r\nContent-Length: {len(head) + len(body)}\r\n\r\n"
+    return header, rest, head, body
 
 
 def revisit(info: RecordInfo, head: bytes, original: Original) -> bytes:
@@ -155,17 +148,20 @@ def warcinfo(name: str, at: float, fields: Mapping[str, str]) -> bytes:
 
 
 def _format_record(kind: str, at: float, lines: Iterable[str], block: bytes) -> bytes:
-    head = "\r\n".join(
+    header = _format_header(kind, at, [*lines, f"Content-Length: {len(block)}"])
+    return b"%b\r\n\r\n%b\r\n\r\n" % (header.encode(), block)
+
+
+def _format_header(kind: str, at: float, lines: Iterable[str]) -> str:
+    return "\r\n".join(
         (
             _VERSION,
             f"WARC-Type: {kind}",
             f"WARC-Record-ID: <urn:uuid:{_new_id()}>",
             f"WARC-Date: {_date(at)}",
             *lines,
-            f"Content-Length: {len(block)}",
         )
     )
-    return b"%b\r\n\r\n%b\r\n\r\n" % (head.encode(), block)
 
 
 def _info_lines(info: RecordInfo) -> tuple[str, str, str]:
@@ -259,8 +255,6 @@ def error_of(record: Record, request: Request) -> FetchError:
 # ---------------- Files: consecutive gzip members, each with one record
 
 SUFFIX = ".warc.gz"
-_GZIP = zlib.MAX_WBITS + 16
-_LEVEL = 1
 _CHUNK = 1 << 20
 
 
@@ -311,12 +305,6 @@ class WarcFile:
             self._path.unlink(missing_ok=True)
 
 
-def compress(record: bytes) -> bytes:
-    """Return a record as a gzip member."""
-    # Five times as fast as level 1 of zlib, and not larger.
-    return isal_zlib.compress(record, _LEVEL, _GZIP)
-
-
 def read_member(path: Path, offset: int, length: int) -> bytes:
     """Return the record in a member.
 
@@ -325,7 +313,7 @@ def read_member(path: Path, offset: int, length: int) -> bytes:
     """
     with path.open("rb") as file:
         file.seek(offset)
-        return zlib.decompress(file.read(length), _GZIP)
+        return zlib.decompress(file.read(length), GZIP)
 
 
 def members(path: Path, start: int = 0) -> Iterator[tuple[int, int, bytes]]:
@@ -334,7 +322,7 @@ def members(path: Path, start: int = 0) -> Iterator[tuple[int, int, bytes]]:
         file.seek(start)
         rest = b""
         while True:
-            member, pieces, size = zlib.decompressobj(_GZIP), [], 0
+            member, pieces, size = zlib.decompressobj(GZIP), [], 0
             while not member.eof:
                 chunk = rest or file.read(_CHUNK)
                 if not chunk:
@@ -351,7 +339,7 @@ def members(path: Path, start: int = 0) -> Iterator[tuple[int, int, bytes]]:
 
 def is_cut(path: Path, start: int) -> bool:
     """Return whether a file ends within a member that is otherwise valid."""
-    member = zlib.decompressobj(_GZIP)
+    member = zlib.decompressobj(GZIP)
     with path.open("rb") as file:
         file.seek(start)
         while chunk := file.read(_CHUNK):

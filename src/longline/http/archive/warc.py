@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import marshal
 import os
 import re
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from longline.core.clock import Clock, utc_datetime
 from longline.core.errors import FetchError, StoreError, StoreFull, StoreUnreachable
 from longline.core.model import Usage
-from longline.http.archive import records
+from longline.core.piped_program import PipedProgram
+from longline.http.archive import packing, records
 from longline.http.archive.index import ArchiveIndex, IndexEntry, RecordPlace, Totals
+from longline.http.archive.packing import Unpacked, compress, digest_of, pack_responses
 from longline.http.archive.records import (
     SUFFIX,
     Original,
     RecordInfo,
     WarcFile,
-    compress,
     is_cut,
     members,
     read_member,
@@ -58,6 +60,8 @@ LARGEST_FILE = 500_000_000
 """Bytes after which the next file is started."""
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _GATHERING = 0.05  # seconds that answers wait to be written together
+_FAST_GROUP = 16  # responses together, of a job for which a process of its own is worthwhile
+_PACKING_TIMEOUT = 60.0  # seconds
 _LARGEST_GROUP = 128  # answers that are written without waiting for more
 _WARCINFO = {
     "software": "longline",
@@ -75,8 +79,10 @@ class _Group:
         self.written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def __await__(self) -> Generator[Any, None, None]:
-        # Shielded: one waiter may be cancelled while others go on.
-        return asyncio.shield(self.written).__await__()
+        if not self.written.done():
+            # Shielded: one waiter may be cancelled while others go on.
+            yield from asyncio.shield(self.written).__await__()
+        return self.written.result()
 
     def settle(self, writing: asyncio.Future[None]) -> None:
         """Pass on the result of the write."""
@@ -88,20 +94,26 @@ class _Group:
             self.written.exception()  # marks it as retrieved, even if nothing awaits it
 
 
-class _Draft(NamedTuple):
-    """A compressed record; `head` is its HTTP head, for a revisit record in its place."""
+@dataclass(slots=True)
+class _Draft:
+    """A record: a compressed `member`, which a response gets when it is packed.
+
+    `head` is its HTTP head, for a revisit record in its place.
+    """
 
     info: RecordInfo
-    head: bytes
-    member: bytes
-    has_body: bool
+    member: bytes = b""
+    head: bytes = b""
+    unpacked: Unpacked | None = None
+    has_body: bool = False
 
 
 class Archive:
     """All responses of all jobs of a home, in files that each process writes for itself.
 
-    All processes share the index. One thread compresses and writes; responses that arrive
-    meanwhile are written together next.
+    All processes share the index. One thread writes; responses that arrive meanwhile are written
+    together next. Of a fast job, a process of its own compresses them, which would otherwise take
+    the interpreter lock from the event loop for every page.
     """
 
     def __init__(self, folder: Path, *, largest_file: int = LARGEST_FILE) -> None:
@@ -111,6 +123,7 @@ class Archive:
         self._file: WarcFile | None = None
         self._stem: str | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="longline-archive")
+        self._packer = PipedProgram(packing.__file__, timeout=_PACKING_TIMEOUT)
         self._group: _Group | None = None
 
     def keep(self, answer: Answer) -> Awaitable[None]:
@@ -122,9 +135,6 @@ class Archive:
             self._group = _Group()
             asyncio.get_running_loop().call_later(_GATHERING, self._write_group)
         group = self._group
-        if not isinstance(answer.result, FetchError):
-            # A copy without the parsed tree, which is many times as large as the body.
-            answer = replace(answer, result=replace(answer.result))
         group.answers.append(answer)
         if len(group.answers) >= _LARGEST_GROUP:
             self._write_group()
@@ -185,14 +195,33 @@ class Archive:
             raise StoreUnreachable(str(self._folder), error.strerror or str(error)) from error
 
     def _write_answers(self, answers: list[Answer]) -> None:
-        drafts = [_draft(answer) for answer in answers]
         try:
-            self._append(drafts)
+            self._append(self._draft(answers))
         except (OSError, StoreError):
             if self._file is not None:  # nothing is appended after a cut record
                 self._file.abandon()
                 self._file = None
             raise
+
+    def _draft(self, answers: list[Answer]) -> list[_Draft]:
+        """Return compressed records of all these answers."""
+        drafts = [_describe(answer) for answer in answers]
+        bodies = [one.unpacked for one in drafts if one.unpacked is not None]
+        packed = iter(self._pack(bodies))
+        for draft in drafts:
+            if draft.unpacked is not None:
+                digest, draft.member = next(packed)
+                draft.info = draft.info._replace(digest=digest)
+        return drafts
+
+    def _pack(self, responses: list[Unpacked]) -> list[tuple[str, bytes]]:
+        if len(responses) < _FAST_GROUP:
+            return pack_responses(responses)
+        answer = self._packer.ask(marshal.dumps(responses))
+        if answer is None:
+            return pack_responses(responses)
+        packed: list[tuple[str, bytes]] = marshal.loads(answer)  # noqa: S302  # of our own process
+        return packed
 
     def _append(self, drafts: list[_Draft]) -> None:
         originals = self._index.known(one.info.digest for one in drafts if one.has_body)
@@ -233,7 +262,7 @@ class Archive:
         is_elsewhere = record.kind == records.REVISIT
         holder = self._read_record(self._index.body(record.digest)) if is_elsewhere else record
         body = records.body_of(holder) if holder else b""
-        if holder is None or records.digest_of(body) != record.digest:
+        if holder is None or digest_of(body) != record.digest:
             return None  # damaged or missing
         return Answer(job, request, records.page_of(record, body, request), record.at)
 
@@ -249,6 +278,7 @@ class Archive:
         if self._file is not None:
             self._file.close()
             self._file = None
+        self._packer.close()
         self._index.close()
 
 
@@ -262,19 +292,18 @@ async def open_warc(folder: Path, *, largest_file: int = LARGEST_FILE) -> AsyncI
         await archive.close()
 
 
-def _draft(answer: Answer) -> _Draft:
-    """Compress an answer with its body."""
+def _describe(answer: Answer) -> _Draft:
+    """Return the record of an answer; that of a response is not packed yet."""
     request, result = answer.request, answer.result
     key = records.key_of(request)
     if isinstance(result, FetchError):
         info = RecordInfo(answer.job, key, answer.at, records.archived_url(request.url))
-        member = compress(records.failure(info, request.url, result))
-        return _Draft(info, b"", member, has_body=False)
-    url, digest = records.archived_url(result.url), records.digest_of(result.body)
-    info = RecordInfo(answer.job, key, answer.at, url, result.status, digest)
+        return _Draft(info, compress(records.failure(info, request.url, result)))
+    url = records.archived_url(result.url)
+    info = RecordInfo(answer.job, key, answer.at, url, result.status)
     head = records.http_head(result)
-    member = compress(records.response(info, head, result.body))
-    return _Draft(info, head, member, has_body=bool(result.body))
+    unpacked = records.response(info, head, result.body)
+    return _Draft(info, head=head, unpacked=unpacked, has_body=bool(result.body))
 
 
 def _check_files(folder: Path, lost_answers: Mapping[str, int]) -> ArchiveCheck:
@@ -295,7 +324,7 @@ def _check_files(folder: Path, lost_answers: Mapping[str, int]) -> ArchiveCheck:
             if record.kind == records.REVISIT:
                 referred.setdefault(record.digest, where)
             elif record.kind == records.RESPONSE:
-                if records.digest_of(records.body_of(record)) == record.digest:
+                if digest_of(records.body_of(record)) == record.digest:
                     bodies.add(record.digest)
                 else:
                     problems.append(f"{where}: the body does not match its digest")
@@ -336,6 +365,9 @@ class ArchiveMiddleware(Middleware):
         return page
 
     def _keep_result(self, request: Request, result: Page | FetchError, usage: Usage) -> None:
+        if isinstance(result, Page):
+            # A copy without the parsed tree, which is many times as large as the body.
+            result = Page(result.url, result.status, result.headers, result.body)
         answer = Answer(self._job, request, result, self._clock.now())
         usage.promises.append(self._archive.keep(answer))
 

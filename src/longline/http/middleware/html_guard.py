@@ -10,20 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
-import sys
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 
 from longline.core.model import Usage
+from longline.core.piped_program import PipedProgram
 from longline.http.errors import BadAnswer
 from longline.http.messages import Middleware, Page, Request, may_be_html
 from longline.http.middleware import html_probe
-from longline.http.middleware.html_probe import GOOD, SIZE
+from longline.http.middleware.html_probe import GOOD
 
-# Started by path: as a module it would import the whole package first.
-_PROGRAM = (sys.executable, "-P", html_probe.__file__)
 _WAIT = 30.0  # seconds; the process limits its processor time to far less
 _TOO_COSTLY = (
     "its HTML takes too long or too much memory to parse (tags nested too deeply, too many "
@@ -67,40 +62,15 @@ def _has_long_tag(body: bytes) -> bool:
     return _LONG_TAG.search(body) is not None
 
 
-class HtmlProbe:
-    """Parses texts in a child process, one at a time; it is started when first needed."""
+class HtmlProbe(PipedProgram):
+    """Parses texts in a child process, one at a time."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._lock = threading.Lock()
+        super().__init__(html_probe.__file__, timeout=_WAIT)
 
     def __call__(self, text: bytes) -> bool:
         """Return whether parsing ends in time; block until then."""
-        with self._lock:
-            if self._process is None or self._process.poll() is not None:
-                self._process = subprocess.Popen(  # noqa: S603  # our own module
-                    _PROGRAM,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-            is_good = _send_text(self._process, text)
-            if not is_good:
-                self._kill()
-            return is_good
-
-    def close(self) -> None:
-        """Kill the process, if there is one."""
-        with self._lock:
-            self._kill()
-
-    def _kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            with suppress(OSError):
-                self._process.communicate(timeout=5)
-            self._process = None
+        return self.ask(text) == GOOD
 
 
 class HtmlGuard(Middleware):
@@ -118,20 +88,3 @@ class HtmlGuard(Middleware):
         if not await asyncio.to_thread(self._probe, text):
             raise BadAnswer(request.url, _TOO_COSTLY)
         return page
-
-
-def _send_text(process: subprocess.Popen[bytes], text: bytes) -> bool:
-    if process.stdin is None or process.stdout is None:
-        return False
-    killer = threading.Timer(_WAIT, process.kill)
-    killer.daemon = True
-    killer.start()
-    try:
-        process.stdin.write(SIZE.pack(len(text)))
-        process.stdin.write(text)
-        process.stdin.flush()
-        return process.stdout.read(1) == GOOD
-    except OSError:
-        return False
-    finally:
-        killer.cancel()

@@ -42,7 +42,7 @@ def serve(questions: BinaryIO, answers: BinaryIO) -> None:
         signal.setitimer(signal.ITIMER_PROF, seconds)
         is_good = _is_parsable(text)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        answers.write(GOOD if is_good else BAD)
+        answers.write(SIZE.pack(1) + (GOOD if is_good else BAD))
         answers.flush()
 
 
