@@ -20,7 +20,14 @@ from pydantic import BaseModel
 from longline.core.clock import Clock
 from longline.core.errors import BadOption, FailureKind, LonglineError
 from longline.core.model import Event, ItemState, Job, Lease, Outcome
-from longline.drift.detector import ALIKE, DriftDetector, RunAssessment, far_fewer, judge_run
+from longline.drift.detector import (
+    ALIKE,
+    DriftDetector,
+    FieldDrift,
+    RunAssessment,
+    far_fewer,
+    judge_run,
+)
 from longline.drift.profiles import Profile, Shape, shape_of, shape_of_failure
 from longline.sources.base import Source
 from longline.storage.events import event_row
@@ -161,7 +168,8 @@ class DriftMonitor:
         self._job = ""
         self._detector = DriftDetector()
         self._count = 0
-        self._unchecked: list[tuple[int, Lease, Outcome]] = []
+        self._found: list[FieldDrift] = []
+        self._error: Exception | None = None
         self._problems: set[str] = set()
 
     async def begin(self, job: Job) -> None:
@@ -183,27 +191,24 @@ class DriftMonitor:
             await self._report_problem(error)
 
     def on_commit(self, lease: Lease, outcome: Outcome, state: ItemState | None) -> None:
-        """Take a committed outcome; it is checked by `check`, so that this is cheap."""
+        """Check a committed outcome; `check` reports what was found."""
         is_record = outcome.record is not None and state in _STORED
         is_at_fault = outcome.record is None and outcome.kind in _AT_FAULT and state in _BAD
         if not is_record and not is_at_fault:
             return
         self._count += 1
         if self._count % min(1 + self._count // _CHECK_ALL, _MAX_INTERVAL) == 0:
-            self._unchecked.append((self._count, lease, outcome))
+            try:
+                self._found += self._detector.add(_shape_of_outcome(lease, outcome), self._count)
+            except Exception as error:  # noqa: BLE001  # a bug here must not stop a job
+                self._error = error
 
     async def check(self) -> None:
-        """Check what was committed since the last call; append an event for each drifted field."""
-        waiting, self._unchecked = self._unchecked, []
-        try:
-            found = [
-                notice
-                for place, lease, outcome in waiting
-                for notice in self._detector.add(_shape_of_outcome(lease, outcome), place)
-            ]
-        except Exception as error:  # noqa: BLE001  # a bug here must not stop a job
+        """Append an event for each field that has drifted since the last call."""
+        found, self._found = self._found, []
+        error, self._error = self._error, None
+        if error is not None:
             await self._report_problem(error)
-            return
         rows = [
             event_row(
                 self._job,

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import (
@@ -198,34 +197,35 @@ class BulkChange:
     """Run an UPDATE for many rows, each for a different row of the table.
 
     `make(given)` returns the UPDATE, where `given.name` is a value of each row, of those named in
-    `types`. PostgreSQL gets one statement for many rows, which is faster than one for each.
+    `types`. It is one statement for many rows: after each statement, a thread would wait for the
+    interpreter lock.
     """
 
     def __init__(self, types: Mapping[str, TypeEngine[Any]], make: Callable[[Any], Update]) -> None:
         self._types = types
         self._make = make
-        self._each = BulkUpdate(make(SimpleNamespace(**{name: bindparam(name) for name in types})))
-        self._compiled: dict[int, _Compiled] = {}
+        self._compiled: dict[tuple[str, int], _Compiled] = {}
 
     def run(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Run the statement for all rows."""
-        if connection.dialect.name == "sqlite":
-            self._each.run(connection, rows)
-            return
         for some in _batches(rows):
-            size = len(some)
-            if size not in self._compiled:
-                statement = self._make(self._given(size))
-                self._compiled[size] = _compile(connection, statement, list(self._types), size)
-            _execute(connection, *self._compiled[size], some)
+            key = (connection.dialect.name, len(some))
+            if key not in self._compiled:
+                statement = self._make(self._given(*key))
+                self._compiled[key] = _compile(connection, statement, list(self._types), key[1])
+            _execute(connection, *self._compiled[key], some)
 
-    def _given(self, size: int) -> Any:
+    def _given(self, dialect: str, size: int) -> Any:
+        def value(name: str, type_: TypeEngine[Any], row: int) -> Any:
+            bound: BindParameter[Any] = bindparam(f"p{row}_{name}")
+            return bound if dialect == "sqlite" else cast(bound, type_)  # PostgreSQL has to know
+
         given = values(*(column(name, type_) for name, type_ in self._types.items()), name="given")
         rows = [
-            tuple(cast(bindparam(f"p{i}_{name}"), type_) for name, type_ in self._types.items())
-            for i in range(size)
+            tuple(value(name, type_, row) for name, type_ in self._types.items())
+            for row in range(size)
         ]
-        return given.data(rows).c
+        return given.data(rows).cte("given").c
 
 
 def _batches(rows: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:

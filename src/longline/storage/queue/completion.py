@@ -77,7 +77,7 @@ def complete_all(
     LeaseLost for an outcome whose token is outdated or was used before: nothing of it is written.
     """
     rows = connection.execute(_HELD, {"b_ids": [lease.id for lease, _ in attempts]})
-    tokens = {row.id: row.lease_token for row in rows}
+    tokens = dict(rows.all())
     is_valid = []
     for lease, _ in attempts:
         is_valid.append(tokens.get(lease.id) == lease.token)

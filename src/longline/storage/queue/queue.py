@@ -199,7 +199,7 @@ def lease_domain(
         "b_until": claim.until,
         "b_domain": domain,
     }
-    rows = connection.execute(_LEASE[are_suspects], values)
+    rows = connection.execute(_LEASE[are_suspects], values).all()
     return [
         Lease(
             id=row.id,
