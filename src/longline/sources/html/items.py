@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborNode
 
 from longline.config.expressions import find, user_pattern
 from longline.core.model import Item
@@ -20,6 +20,7 @@ from longline.sources.html.fields import FieldReader, Reading, make_readers, rea
 from longline.sources.html.manifest import HtmlManifest, Items
 from longline.sources.html.places import (
     ANY_SCRIPT,
+    EMPTY_PAGE,
     Links,
     PageScope,
     Scope,
@@ -29,7 +30,6 @@ from longline.sources.html.places import (
 
 ELEMENT = "element"
 """The name under which an item carries the identity of its element: a hash of its HTML."""
-_NO_TREE = LexborHTMLParser("")
 _NO_PAGE = PageScope(Page("", 200, {}, b""))
 
 
@@ -103,7 +103,7 @@ class ItemFinder:
         """Return the items of a list of JSON records."""
         found = FoundItems()
         found.items = (
-            self._complete_item(found, Scope(scope, _NO_TREE, scope.url, record))
+            self._complete_item(found, Scope(scope, EMPTY_PAGE, scope.url, record))
             for record in (records if isinstance(records, list) else ())
         )
         return found
@@ -113,7 +113,7 @@ class ItemFinder:
         found = FoundItems()
         links = [one for one in urls if isinstance(one, str)] if isinstance(urls, list) else []
         resolved = (url for link in links if (url := absolute_url(scope.base, link)))
-        scopes = (Scope(scope, _NO_TREE, url) for url in resolved)
+        scopes = (Scope(scope, EMPTY_PAGE, url) for url in resolved)
         found.items = (item for one in scopes for item in self._linked_item(found, one))
         return found
 
@@ -121,7 +121,7 @@ class ItemFinder:
         """Return the item of a URL that was not found on a page."""
         key = None
         if self._key is not None:
-            key = self._key.read(Scope(_NO_PAGE, _NO_TREE, url), Reading())
+            key = self._key.read(Scope(_NO_PAGE, EMPTY_PAGE, url), Reading())
         return Item(default_key(url, host) if key is None else str(key), url)
 
     def _linked_items(self, scope: PageScope, found: FoundItems) -> Iterator[Item]:

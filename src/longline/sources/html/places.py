@@ -44,7 +44,8 @@ _SCHEMA_TYPE = re.compile(r"[A-Za-z]\w*")
 _PROPERTY = re.compile(r"[\w.-]+(?::[\w.-]+)+")
 _JSON_LD = 'script[type*="ld+json" i]'
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
-_EMPTY_PAGE = LexborHTMLParser("<p>")
+EMPTY_PAGE = LexborHTMLParser("")
+"""A page without content; a parser takes 1 MB, so there is only one."""
 NodeReader = Callable[[LexborNode], str | None]
 
 
@@ -57,7 +58,7 @@ def split_selector(text: str) -> tuple[str, str | None]:
 def check_css(text: str) -> str:
     """Return a CSS selector if it is valid; raise PydanticCustomError if it is not."""
     try:
-        _EMPTY_PAGE.css(text)
+        EMPTY_PAGE.css(text)
     except SelectolaxError:
         raise invalid(
             f"{text!r} is not a supported CSS selector; write for example h1.title, "
