@@ -28,7 +28,7 @@ _POLL = 1.0  # seconds between two checks of items in flight beyond that
 _REPORT_AFTER = 5.0  # seconds until the feed gets the owners without leases, if none is needed
 _MAX_OVERRUNS = 3  # attempts of an item that may take longer than the soft limit
 _MAX_PREFETCH = 128
-_MAX_WAITING = 2  # attempts that wait for a slot, before another is begun
+_MAX_WAITING = 1  # attempts that wait for a slot, before another is begun
 
 Feed = Callable[[Sequence[str], int], Awaitable[Sequence[Lease]]]
 """Called with the owners that hold no lease any more, and how many items are wanted.
