@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
 
+import orjson
 import pytest
 from hypothesis import HealthCheck, settings
+from pydantic import TypeAdapter
+from sqlalchemy import Connection
 
+from longline.core.event_types import CUSTOM, event_type
+from longline.storage import events
+from longline.storage.events import EventRow
 from tests.scripted_site import ScriptedSite
 from tests.servers import PostgresServer, RedisServer, postgres_running, redis_running
 from tests.virtual import VirtualClock, VirtualLoop
@@ -37,6 +45,27 @@ def pytest_asyncio_loop_factories(
     if item.get_closest_marker("real_time"):
         return {"real": asyncio.new_event_loop}
     return {"virtual": VirtualLoop}
+
+
+@pytest.fixture(autouse=True)
+def _events_are_of_the_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail when an event has data that its type does not describe."""
+    insert = events._insert_events  # the one place that all events pass
+
+    def check_and_insert(connection: Connection, several: Sequence[Sequence[EventRow]]) -> None:
+        for row in (row for rows in several for row in rows):
+            if not row["type"].startswith(CUSTOM):
+                data = orjson.loads(orjson.dumps(row["data"], default=str))
+                _adapter(event_type(row["type"]).data).validate_python(data)
+                assert row["data"].keys() <= event_type(row["type"]).data.__annotations__.keys()
+        insert(connection, several)
+
+    monkeypatch.setattr(events, "_insert_events", check_and_insert)
+
+
+@cache
+def _adapter(data: type) -> TypeAdapter[Any]:
+    return TypeAdapter(data)
 
 
 @pytest.fixture

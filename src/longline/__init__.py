@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` does it
     from longline.config.settings import Settings
     from longline.core.errors import LonglineError, SkipItem
-    from longline.core.model import Cursor, Item, JobState, Record, RunEvent
+    from longline.core.model import Cursor, Event, Item, JobState, Record, RunEvent
     from longline.engine.progress import Progress, ProgressTracker, SiteProgress, SiteStatus
     from longline.engine.report import BatchResult, ItemResult, JobReport
     from longline.http.messages import Page, Request
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` do
 _MODULES = {
     "config.settings": "Settings",
     "core.errors": "LonglineError SkipItem",
-    "core.model": "Cursor Item JobState Record RunEvent",
+    "core.model": "Cursor Event Item JobState Record RunEvent",
     "engine.progress": "Progress ProgressTracker SiteProgress SiteStatus",
     "engine.report": "BatchResult ItemResult JobReport",
     "http.messages": "Page Request",
@@ -45,6 +45,7 @@ __all__ = [
     "BatchResult",
     "CircuitBreaker",
     "Cursor",
+    "Event",
     "Item",
     "ItemResult",
     "JobReport",

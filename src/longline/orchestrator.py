@@ -10,9 +10,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Generic, Literal, Self, TypeVar, overload
 
@@ -28,7 +29,7 @@ from longline.core.errors import (
     Unexpected,
     UnknownJob,
 )
-from longline.core.model import OPEN_STATES, Item, ItemState, Job, JobState, Outcome
+from longline.core.model import OPEN_STATES, Event, Item, ItemState, Job, JobState, Outcome
 from longline.core.output import html_table
 from longline.engine.progress import SiteProgress, is_over, progress_of
 from longline.engine.report import (
@@ -41,18 +42,21 @@ from longline.engine.report import (
     export_request,
 )
 from longline.engine.runtime import Runtime, handling_signals
+from longline.engine.subscribers import Handler, find_cursor, read_events, subscribed
 from longline.engine.watch import Checkpoints, OnProgress
 from longline.export.export import ExportRequest
 from longline.http.messages import Middleware
 from longline.running import JobRun, RunContext, check_engine
 from longline.sources.base import Source
 from longline.sources.loader import merge_spec, nothing_in, survey
+from longline.storage.events import EventFilter
 from longline.storage.jobs import NewJob
 from longline.storage.query import RecordQuery
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.queue import PAUSED_BY_USER
 from longline.storage.store import Store, open_store
+from longline.storage.subscribers import Subscriber
 from longline.wiring import SharedHttp, open_collector, open_shared_http, usable
 
 T = TypeVar("T")
@@ -429,6 +433,65 @@ class Orchestrator:
         """Return records as a table that a notebook shows; `fields` are those of RecordQuery."""
         rows = await self.store.records.list(query or RecordQuery(**fields))
         return Table(rows, record_columns(rows))
+
+    async def events(
+        self,
+        *,
+        types: Sequence[str] = (),
+        since: int | datetime | None = None,
+        job: str | None = None,
+        source: str | None = None,
+        subject: str | None = None,
+        follow: bool = True,
+    ) -> AsyncIterator[Event]:
+        """Yield events in the order of their commits, none left out; those to come without end.
+
+        Args:
+            types: names or patterns, such as `job.*`; empty is all.
+            since: the id of the last event that you know, or a time; None is now.
+            job: only events of this job.
+            source: only events of this source.
+            subject: only events about this, such as `domain/HOST`.
+            follow: wait for further events; else end after those that are there.
+
+        Raises:
+            BadOption: there is no such event type, or `since` is past the newest event.
+        """
+        wanted = EventFilter(tuple(types), job, source, subject)
+        after = await find_cursor(self.store, since)
+        async for event in read_events(self.store, self._clock, wanted, after, follows=follow):
+            yield event
+
+    def subscribe(
+        self,
+        name: str,
+        handle: Handler,
+        *,
+        types: Sequence[str] = (),
+        job: str | None = None,
+        source: str | None = None,
+        subject: str | None = None,
+        start: int | None = None,
+    ) -> AbstractAsyncContextManager[Subscriber]:
+        """Deliver events to an async function while the block runs: at least once, in order.
+
+        The cursor is stored under `name`: after a crash, delivery continues after the last event
+        that was handled. An event that `handle` raises for is delivered again, later and later.
+
+        Args:
+            name: the name of the cursor; of several processes, one delivers at a time.
+            handle: called with each event.
+            types: names or patterns, such as `job.*`; empty is all.
+            job: only events of this job.
+            source: only events of this source.
+            subject: only events about this, such as `domain/HOST`.
+            start: the event after which a new subscriber starts; None is now.
+
+        Raises:
+            BadOption: there is no such event type, or `start` is past the newest event.
+        """
+        wanted = EventFilter(tuple(types), job, source, subject)
+        return subscribed(self.store, self._clock, name, handle, wanted=wanted, start=start)
 
     def interrupt(self) -> None:
         """Finish what is in flight, commit, write a checkpoint, and return from the run."""

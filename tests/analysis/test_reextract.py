@@ -161,7 +161,7 @@ async def test_changes_can_be_written_as_a_new_version(past: Past) -> None:
     versions = await past.store.records.versions("2")
     assert [one["data"]["text"] for one in versions] == ["page 2"]
     assert counts(await past.again(Louder)) == {"same": COUNT}
-    events = await past.store.events.list(result.job, kind="job.reextracted")
+    events = await past.store.events.list(result.job, types=["job.reextracted"])
     assert [event.data for event in events] == [{"written": 1}]
 
 

@@ -89,7 +89,7 @@ async def test_a_thousand_broken_records_of_twenty_kinds_are_quarantined_and_rep
         result = await replayed(store, report, "Fixed")
 
         job = await store.jobs.get(report.job)
-        events = await store.events.list(report.job, kind="item.stored", limit=ALL + 1)
+        events = await store.events.list(report.job, types=["item.stored"], limit=ALL + 1)
         records = await store.records.count()
         after = await counted(store.queue, report.job)
         findings = await store.jobs.findings(report.job, "listings")
@@ -150,7 +150,7 @@ async def test_a_killed_replay_loses_nothing(
 
         await replayed(store, report, "Fixed")
 
-        events = await store.events.list(report.job, kind="item.stored", limit=ALL + 1)
+        events = await store.events.list(report.job, types=["item.stored"], limit=ALL + 1)
         job = await store.jobs.get(report.job)
 
     assert halfway == {"stored": 400, "quarantined": KILLED_AMONG - 400}
@@ -396,7 +396,7 @@ async def test_concurrent_replays_store_each_item_once(
         await replayed(store, report, "Fixed")
         fixed = source_now(await store.jobs.get(report.job), "tests.analysis.broken_listings:Fixed")
         late = await replay(_Late(store, seen), await store.jobs.get(report.job), fixed, clock)  # type: ignore[arg-type]  # a store with a memory
-        events = await store.events.list(report.job, kind="item.stored")
+        events = await store.events.list(report.job, types=["item.stored"])
 
     assert (late.ends, late.left, late.others, late.exit_code) == ({}, {}, 5, 0)
     assert len(events) == 5

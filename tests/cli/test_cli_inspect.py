@@ -48,7 +48,7 @@ def test_one_job_is_shown_with_its_settings_and_events(longline: Terminal, colle
     result = longline("jobs", collected[:8], "--json").last
 
     assert result["settings"]["set"] == {"bad": "1"}
-    assert result["events"][0]["kind"] == "job.created"
+    assert result["events"][0]["type"] == "job.created"
     assert "job.partial" in longline("jobs", collected).out
 
 

@@ -60,7 +60,7 @@ async def one_with_ends(home: Path) -> None:
     with open_store(f"sqlite:///{home / 'longline.sqlite'}") as store:
         job = await queued(store, "1")
         await store.events.append(
-            *(event_row(job.id, EPOCH, "item.retried", key="1") for _ in range(1200)),
+            *(event_row(job.id, EPOCH, "custom.retried", key="1") for _ in range(1200)),
             event_row(job.id, EPOCH, "export.written", output="/srv/all.csv", records=7),
             event_row(job.id, EPOCH, "export.failed", output="/srv/x.csv", reason="no room"),
             event_row(job.id, EPOCH, "source.finished.failed", reason="it raised"),
@@ -73,7 +73,7 @@ def test_results_of_worker_exports_are_shown(longline: Terminal, home: Path) -> 
     (row,) = longline("jobs", "--json").last
 
     text = longline("jobs", row["job"]).out
-    kinds = [event["kind"] for event in longline("jobs", row["job"], "--json").last["events"]]
+    kinds = [event["type"] for event in longline("jobs", row["job"], "--json").last["events"]]
 
     assert kinds[-3:] == ["export.written", "export.failed", "source.finished.failed"]
     for word in ("/srv/all.csv", '"records":7', "no room", "it raised"):

@@ -123,7 +123,7 @@ def test_a_job_without_tasks_shows_none(longline: Terminal, shop: Path) -> None:
 
     result = longline("jobs", job, "--json").last
     assert result["tasks"] == []
-    assert result["events"][-1]["kind"] in longline("jobs", job).out.splitlines()[-1]
+    assert result["events"][-1]["type"] in longline("jobs", job).out.splitlines()[-1]
 
 
 def test_all_pending_exports_of_a_job_are_dropped(

@@ -109,6 +109,6 @@ async def test_an_error_in_the_work_on_a_job_releases_its_items(
     assert await store.chunks.owners(job.id) == []
     counts = await store.queue.counts(job.id)
     assert (counts[ItemState.STORED], counts[ItemState.QUEUED]) == (AT_ONCE, 40 - AT_ONCE)
-    (event,) = await store.events.list(job.id, kind="leases.reclaimed")
+    (event,) = await store.events.list(job.id, types=["leases.reclaimed"])
     assert event.data.keys() == {"items"}  # none of them is a suspect
     assert "ZeroDivisionError" in said[0]

@@ -104,6 +104,6 @@ async def test_items_in_flight_at_an_error_are_released_as_suspects(
 
     assert await home.ended(job) is JobState.COMPLETE
     assert await home.counts(job) == {ItemState.STORED: 3}
-    (event,) = await home.store.events.list(job.id, kind="leases.reclaimed")
+    (event,) = await home.store.events.list(job.id, types=["leases.reclaimed"])
     assert event.data == {"items": 3, "suspects": 3}
     assert "AttributeError" in home.said()

@@ -121,7 +121,7 @@ async def test_the_records_of_a_job_are_written_by_a_worker(
 
     await is_written(file)
     await are_gone(home)
-    (told,) = await home.store.events.list(collected.id, kind="export.written")
+    (told,) = await home.store.events.list(collected.id, types=["export.written"])
     assert told.data == {"output": str(file), "records": 20}
 
 
@@ -163,7 +163,7 @@ async def test_an_export_that_kills_its_workers_is_given_up(
         killed.add(await _killed_at(home, killed))
     await are_gone(home)
 
-    (event,) = await home.store.events.list(collected.id, kind="export.failed")
+    (event,) = await home.store.events.list(collected.id, types=["export.failed"])
     assert "3" in event.data["reason"]
 
 
@@ -176,7 +176,7 @@ async def test_an_export_that_cannot_be_written_is_an_event_and_given_up(
 
     await are_gone(home)
 
-    (event,) = await home.store.events.list(collected.id, kind="export.failed")
+    (event,) = await home.store.events.list(collected.id, types=["export.failed"])
     assert str(file) in event.data["reason"]
 
 
@@ -208,7 +208,7 @@ async def test_a_source_is_notified_although_the_finishing_process_was_killed(
     await are_gone(home)
 
     assert told.read_text() == "told\n"
-    assert await home.store.events.list(job.id, kind="source.finished.failed") == []
+    assert await home.store.events.list(job.id, types=["source.finished.failed"]) == []
 
 
 async def test_a_worker_that_discovers_also_runs_exports(

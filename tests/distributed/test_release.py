@@ -128,7 +128,7 @@ async def test_a_discovery_with_items_in_flight_is_not_the_cause(
     await release_after_error(store, clock.now(), [])
 
     assert await store.chunks.owners(job.id) == []
-    assert await store.events.list(job.id, kind="discovery.killed") == []
+    assert await store.events.list(job.id, types=["discovery.killed"]) == []
 
 
 async def test_what_is_handed_back_for_an_error_of_its_job_is_no_suspect(
@@ -142,7 +142,7 @@ async def test_what_is_handed_back_for_an_error_of_its_job_is_no_suspect(
     await release_of(store, job.id, {first.owner, second.owner}, clock.now())
 
     assert await store.chunks.owners(job.id) == [other.owner]
-    (event,) = await store.events.list(job.id, kind="leases.reclaimed")
+    (event,) = await store.events.list(job.id, types=["leases.reclaimed"])
     assert event.data == {"items": 4}
 
 

@@ -127,7 +127,7 @@ async def test_the_task_to_notify_a_source_that_fails_is_given_up(
 
     await carrier.notify_source(order)
 
-    (event,) = await store.events.list(job.id, kind="source.finished.failed")
+    (event,) = await store.events.list(job.id, types=["source.finished.failed"])
     assert datum in event.data["reason"]
     assert await store.tasks.ready(clock.now()) == []
 
@@ -141,7 +141,7 @@ async def test_an_export_that_a_newer_version_ordered_is_given_up(
 
     await carrier.export(order)
 
-    (event,) = await store.events.list(job.id, kind="export.failed")
+    (event,) = await store.events.list(job.id, types=["export.failed"])
     assert event.data["output"] == "all.jsonl"
     assert "of_a_newer_longline" in event.data["reason"]
     assert await store.tasks.ready(clock.now()) == []

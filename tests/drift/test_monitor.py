@@ -13,6 +13,7 @@ import pytest
 from longline.core.errors import BadOption, FailureKind
 from longline.core.model import Item, ItemState, Job, JobState, Outcome, OutcomeAction, Record
 from longline.drift.monitor import NOTICED, UNJUDGED, DriftMonitor, accept_profile
+from longline.storage.events import event_row
 from longline.storage.jobs import NewJob
 from longline.storage.profiles import DriftResult
 from longline.storage.queue.enqueue import Discovered
@@ -94,7 +95,7 @@ async def test_noticed_drift_is_an_event(
 
     await drifting.check()
 
-    (event,) = await store.events.list(job.id, kind=NOTICED)
+    (event,) = await store.events.list(job.id, types=[NOTICED])
     assert (event.key, event.data["field"], event.data["before"]) == ("100", "text", "100%")
     assert event.data["item"] <= 120
 
@@ -111,7 +112,7 @@ async def test_deferred_and_lost_items_do_not_count(
 
     await drifting.check()
 
-    assert await store.events.list(job.id, kind=NOTICED) == []
+    assert await store.events.list(job.id, types=[NOTICED]) == []
 
 
 async def test_what_any_process_noticed_counts(
@@ -134,8 +135,8 @@ async def test_what_was_noticed_before_a_reopening_does_not_count(
 ) -> None:
     job = await committed(store, clock, rows(10))
     notice = {"field": "text", "text": "text is gone"}
-    event = {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": notice}
-    await store.events.append(event, {**event, "kind": "job.reopened", "data": {}})
+    event = event_row(job.id, clock.now(), NOTICED, key="3", **notice)
+    await store.events.append(event, event_row(job.id, clock.now(), "job.reopened", items=1))
 
     await drifting.begin(job)
     ending = await drifting.result()
@@ -301,7 +302,7 @@ async def test_a_job_whose_records_are_still_its_own_is_judged_by_them(
 ) -> None:
     job, _ = await ended(drifting, clock, store, rows(100, 50))
     notice = {"field": "other", "text": "other is gone"}
-    event = {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": notice}
+    event = event_row(job.id, clock.now(), NOTICED, key="3", **notice)
     await store.events.append(event)
 
     await drifting.begin(job)
@@ -370,7 +371,7 @@ async def test_a_bug_in_the_drift_check_is_a_warning(
     await store.jobs.finish(job.id, clock.now(), ending)
 
     over, kept = await store.jobs.get(job.id), await store.profiles.find(job.id)
-    (event,) = await store.events.list(job.id, kind=UNJUDGED)
+    (event,) = await store.events.list(job.id, types=[UNJUDGED])
     assert over.state is JobState.COMPLETE
     assert "KeyError: 'fields'" in (over.reason or "")
     assert event.data == {"error": "KeyError: 'fields'"}
@@ -384,7 +385,7 @@ async def test_noticed_drift_counts_if_the_run_cannot_be_judged(
     await left_unreadable(store, clock, drifting)
     job = await committed(store, clock, rows(10))
     notice = {"field": "text", "text": "text is gone"}
-    event = {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": notice}
+    event = event_row(job.id, clock.now(), NOTICED, key="3", **notice)
     await store.events.append(event)
 
     await drifting.begin(job)

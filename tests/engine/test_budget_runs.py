@@ -89,7 +89,7 @@ async def test_a_budget_that_is_spent_in_discovery_is_an_event(
     spec: dict[str, Any] = {"budget": {"requests": 3}, "options": {"fails_at": 15}}
     async with opened(tmp_path, clock, pages, **spec) as orchestrator:
         report = await orchestrator.execute()
-        events = await orchestrator.store.events.list(report.job, kind="budget.spent")
+        events = await orchestrator.store.events.list(report.job, types=["budget.spent"])
 
     assert report.state is JobState.PARTIAL
     assert "3 requests" in (report.reason or "")

@@ -152,7 +152,7 @@ async def test_a_cut_survives_the_run_that_reported_it(
     pages.says("/trouble", "fine")
     async with Orchestrator(source, options, **spec) as orchestrator:
         second = await orchestrator.execute()
-        events = await orchestrator.store.events.list(second.job, kind="discovery.cut")
+        events = await orchestrator.store.events.list(second.job, types=["discovery.cut"])
 
     assert (first.state, first.caveats.cuts) == (JobState.PAUSED, ("the list was cut at 3",))
     assert (second.job, second.state) == (first.job, JobState.PARTIAL)

@@ -99,7 +99,7 @@ async def test_items_of_a_resting_domain_stay_in_the_queue_untouched(
         await clock.sleep(30)
         orchestrator.interrupt()
         report = await running
-        deferred = await orchestrator.store.events.list(report.job, kind="item.parked")
+        deferred = await orchestrator.store.events.list(report.job, types=["item.deferred"])
 
     assert report.progress.counts[ItemState.STORED] == COUNT
     assert report.progress.counts[ItemState.FAILED] == 0

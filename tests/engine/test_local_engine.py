@@ -267,7 +267,7 @@ async def test_a_breaker_defers_items_and_they_are_collected_when_the_site_is_ba
 
     async with opened(concurrency=10) as orchestrator:
         report = await orchestrator.execute()
-        deferred = await orchestrator.store.events.list(report.job, kind="item.parked")
+        deferred = await orchestrator.store.events.list(report.job, types=["item.deferred"])
 
     assert report.state is JobState.COMPLETE
     assert report.progress.successful == 10

@@ -163,7 +163,7 @@ async def test_a_ban_in_discovery_pauses_the_job_and_is_an_event_and_in_the_ledg
     pages.says("/trouble", BAN, status=403, headers={"content-type": "text/html"})
     async with opened(tmp_path, clock, pages, options={"fails_at": 0}) as orchestrator:
         report = await orchestrator.execute()
-        (event,) = await orchestrator.store.events.list(report.job, kind="domain.blocked")
+        (event,) = await orchestrator.store.events.list(report.job, types=["domain.blocked"])
         kinds = await orchestrator.store.failures.by_kind(report.job)
 
     assert (report.state, report.exit_code) == (JobState.PAUSED, 4)

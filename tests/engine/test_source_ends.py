@@ -57,7 +57,7 @@ async def test_a_source_that_raises_at_its_end_leaves_the_job_complete(
 
     async with Orchestrator(settings=Settings(home=tmp_path), clock=clock) as longline:
         report = await longline.execute(str(path))
-        events = await longline.store.events.list(report.job, kind=ENDS[end])
+        events = await longline.store.events.list(report.job, types=[ENDS[end]])
 
     assert report.state is JobState.COMPLETE
     assert [told in text for text in logged] == [True]
@@ -75,7 +75,7 @@ async def test_a_source_that_is_never_torn_down_is_given_up_and_named(
     async with Orchestrator(settings=Settings(home=tmp_path), clock=clock) as longline:
         async with asyncio.timeout(60):
             report = await longline.execute(str(path))
-        events = await longline.store.events.list(report.job, kind="source.teardown.failed")
+        events = await longline.store.events.list(report.job, types=["source.teardown.failed"])
 
     assert (report.state, report.exit_code) == (JobState.COMPLETE, 0)
     (trouble,) = logged

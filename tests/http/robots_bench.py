@@ -52,7 +52,7 @@ class Bench:
         return await robots(Request(f"{self.site.url}{path}"), self.usage)
 
     def events_of(self, kind: str) -> list[dict[str, object]]:
-        return [dict(one.data) for one in self.usage.events if one.kind == kind]
+        return [dict(one.data) for one in self.usage.events if one.type == kind]
 
     @property
     def host(self) -> str:

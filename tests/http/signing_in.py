@@ -57,7 +57,7 @@ class Door:
         return await asyncio.gather(*(self.get(url) for url in urls))
 
     def events_of(self, kind: str) -> list[dict[str, Any]]:
-        return [dict(one.data) for one in self.usage.events if one.kind == kind]
+        return [dict(one.data) for one in self.usage.events if one.type == kind]
 
 
 class Recording(Middleware):

@@ -140,7 +140,7 @@ async def test_what_was_never_asked_is_not_archived(replay: Middleware) -> None:
         await replay(Request("https://shop.test/a", "POST"), usage)
 
     assert (missing.value.method, missing.value.url) == ("POST", "https://shop.test/a")
-    assert [one.kind for one in usage.events] == [MISSING]
+    assert [one.type for one in usage.events] == [MISSING]
 
 
 async def test_a_compressed_answer_opens_in_other_readers(

@@ -40,7 +40,7 @@ class Bench:
 
     @property
     def event_kinds(self) -> list[str]:
-        return [happening.kind for happening in self.usage.events]
+        return [happening.type for happening in self.usage.events]
 
 
 @pytest.fixture

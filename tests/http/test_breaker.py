@@ -69,7 +69,7 @@ async def test_ten_failures_that_say_nothing_open_it(
 
     assert caught.value.kind is FailureKind.NETWORK
     (opened,) = bench.usage.events
-    assert opened.kind == "breaker.opened"
+    assert opened.type == "breaker.opened"
     assert opened.data["domain"] == domain_of(site)
 
 
@@ -116,7 +116,7 @@ async def test_a_domain_comes_back_by_a_probe_and_slowly(
     for _ in range(3):
         await bench.get(f"{site.url}/a")
 
-    assert [one.kind for one in bench.usage.events] == ["breaker.opened", "breaker.closed"]
+    assert [one.type for one in bench.usage.events] == ["breaker.opened", "breaker.closed"]
     assert (await bench.breaker.state(domain_of(site))).phase is Phase.RAMPING
     await clock.sleep(6)
     for _ in range(20):
@@ -156,4 +156,4 @@ async def test_a_missing_page_ends_the_rest_too(
     page = await bench.get(f"{site.url}/missing")
 
     assert page.status == 404
-    assert bench.usage.events[-1].kind == "breaker.closed"
+    assert bench.usage.events[-1].type == "breaker.closed"

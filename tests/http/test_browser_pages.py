@@ -101,7 +101,7 @@ async def test_a_button_that_is_left_after_the_last_click_is_a_cut(
         page = await transport(Request(url), usage)
 
     assert len(titles(page)) == items
-    assert [one.kind for one in usage.events] == [CUT] * cuts
+    assert [one.type for one in usage.events] == [CUT] * cuts
 
 
 async def test_a_page_that_still_grows_after_the_last_scroll_is_a_cut(
@@ -118,7 +118,7 @@ async def test_a_page_that_still_grows_after_the_last_scroll_is_a_cut(
     async with browsing(tmp_path, {"actions": [{"scroll": "end", "most": 3}]}) as transport:
         await transport(Request(url), usage)
 
-    assert [one.kind for one in usage.events] == [CUT]
+    assert [one.type for one in usage.events] == [CUT]
 
 
 async def test_a_form_is_filled_in_and_sent(site: ScriptedSite, tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ async def test_a_cache_that_cannot_be_opened_fails_no_request(
     texts = [(await browser.get(f"{site.url}/a")).text for _ in range(3)]
 
     assert texts == ["answer 1", "answer 2", "answer 3"]
-    assert [one.kind for one in browser.usage.events] == ["cache.unavailable"]
+    assert [one.type for one in browser.usage.events] == ["cache.unavailable"]
     await browser.close()
 
 
@@ -194,7 +194,7 @@ async def test_a_cache_that_cannot_be_written_any_more_fails_no_request(
     texts = [(await browser.get(f"{site.url}/a")).text for _ in range(2)]
 
     assert [first.text, *texts] == ["answer 1", "answer 2", "answer 3"]
-    assert [one.kind for one in browser.usage.events] == ["cache.unavailable"]
+    assert [one.type for one in browser.usage.events] == ["cache.unavailable"]
     await browser.close()
 
 

@@ -61,7 +61,7 @@ async def test_a_stale_response_replaces_that_of_a_failing_site(
 
     assert (answer.text, answer.status, answer.is_cached) == ("answer 1", 200, True)
     assert answer.headers["age"] == "50"
-    assert [one.kind for one in browser.usage.events] == ["cache.stale_if_error"]
+    assert [one.type for one in browser.usage.events] == ["cache.stale_if_error"]
     assert (browser.usage.requests, browser.usage.cached) == (2, 1)
 
 

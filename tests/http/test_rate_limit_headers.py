@@ -168,7 +168,7 @@ async def test_a_published_limit_is_kept_and_reported_once(clock: VirtualClock) 
     await pacing(Request(URL), usage)
 
     assert limiter.rate(DOMAIN) == pytest.approx(0.95)
-    assert [(one.kind, dict(one.data)) for one in usage.events] == [
+    assert [(one.type, dict(one.data)) for one in usage.events] == [
         ("limit.published", {"domain": DOMAIN, "limit": 60, "window": 60})
     ]
 

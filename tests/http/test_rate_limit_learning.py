@@ -222,8 +222,8 @@ async def test_a_learned_limit_is_an_event(site: ScriptedSite, clock: VirtualClo
 
     outcome = await run(site, backends, clock)
 
-    reported = [one for one in outcome.usage.events if one.kind == "limit.learned"]
-    refusal = next(one for one in outcome.usage.events if one.kind == "limit.refused")
+    reported = [one for one in outcome.usage.events if one.type == "limit.learned"]
+    refusal = next(one for one in outcome.usage.events if one.type == "limit.refused")
     assert reported[0].data["rate"] >= 2.0 * 1.2
     assert (refusal.data["status"], refusal.data["pause"]) == (429, 1.0)
     assert 2.0 < refusal.data["rate"] < 5.0

@@ -186,7 +186,7 @@ async def test_a_crawl_delay_restrains_the_pace_of_the_domain(bench: Bench) -> N
     await bench.get(bench.middleware(), "/a")
 
     assert bench.rates == [(bench.host, 0.25), (bench.host, 0.25)]
-    assert bench.events_of("robots.pace") == [{"host": bench.host, "rate": 0.25}] * 2
+    assert bench.events_of("robots.rate") == [{"host": bench.host, "rate": 0.25}] * 2
 
 
 async def test_an_old_copy_goes_on_to_restrain_the_pace(bench: Bench) -> None:

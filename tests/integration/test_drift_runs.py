@@ -56,7 +56,7 @@ def web_of(clock: VirtualClock, seed: int = 1) -> PracticeWeb:
 
 
 async def noticed(orchestrator: Orchestrator, report: JobReport) -> dict[str, Event]:
-    events = await orchestrator.store.events.list(report.job, kind="drift.noticed")
+    events = await orchestrator.store.events.list(report.job, types=["drift.noticed"])
     return {event.data["field"]: event for event in events}
 
 

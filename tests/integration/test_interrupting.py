@@ -140,7 +140,7 @@ async def test_a_checkpoint_that_cannot_be_written_does_not_end_the_run(
 
     report = await orchestrator.execute()
 
-    events = await orchestrator.store.events.list(report.job, kind="checkpoint.failed")
+    events = await orchestrator.store.events.list(report.job, types=["checkpoint.failed"])
     assert report.state is JobState.COMPLETE
     assert report.progress.last_checkpoint_at is None
     assert os.strerror(errno.ENOTDIR) in events[-1].data["reason"]

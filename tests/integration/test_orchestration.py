@@ -172,7 +172,7 @@ async def test_a_closed_api_stops_the_job_and_an_override_is_recorded(
 
         report = await orchestrator.execute(params={"ignore_robots": ["127.0.0.1"]})
 
-        events = await orchestrator.store.events.list(report.job, kind="job.resumed")
+        events = await orchestrator.store.events.list(report.job, types=["job.resumed"])
         job = await orchestrator.store.jobs.get(report.job)
     assert (blocked.state, blocked.exit_code, asked_before) == (JobState.PAUSED, 4, 0)
     assert "--ignore-robots" in str(blocked.reason)
@@ -190,7 +190,7 @@ async def test_an_override_can_be_given_when_a_job_is_resumed(
 
         report = await orchestrator.resume(blocked.job, ignore_robots=[str(blocked.closed_host)])
 
-        events = await orchestrator.store.events.list(report.job, kind="job.resumed")
+        events = await orchestrator.store.events.list(report.job, types=["job.resumed"])
         job = await orchestrator.store.jobs.get(report.job)
     hosts = ["elsewhere.test", web.url.removeprefix("http://")]
     assert (report.job, report.state, report.closed_host) == (blocked.job, JobState.COMPLETE, None)

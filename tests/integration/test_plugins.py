@@ -59,7 +59,7 @@ events = []
 
 def heard(event):
     events.append(event)
-    if event.kind == "item.stored":
+    if event.type == "item.stored":
         raise ValueError("a bug of the listener")
 
 

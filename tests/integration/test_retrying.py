@@ -141,7 +141,7 @@ async def test_a_long_pause_puts_the_item_back_with_a_due_time(
     assert report.state is JobState.COMPLETE
     assert len(asked) == 2
     assert asked[1] - asked[0] >= 300
-    assert len(await orchestrator.store.events.list(report.job, kind="item.parked")) >= 1
+    assert len(await orchestrator.store.events.list(report.job, types=["item.deferred"])) >= 1
 
 
 async def test_counts_of_requests_and_retries_agree_with_the_site(

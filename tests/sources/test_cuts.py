@@ -52,7 +52,7 @@ def test_a_cut_and_a_warning_become_events_once_each(clock: VirtualClock) -> Non
         visit.cut("too long")
         visit.warn("odd")
 
-    assert [(one.kind, dict(one.data)) for one in visit.usage.events] == [
+    assert [(one.type, dict(one.data)) for one in visit.usage.events] == [
         (CUT, {"reason": "too long"}),
         (WARNING, {"reason": "odd"}),
     ]

@@ -15,6 +15,7 @@ from longline.core.model import Failure, OutcomeAction, QuestionState, Usage
 from longline.limits.learning import Learned
 from longline.storage.database import Database
 from longline.storage.enrichment import Question, QuestionOutcome, QuestionRequest
+from longline.storage.events import EventFilter
 from longline.storage.matches import BlockedRecord, MatchBatch, RecordPair
 from longline.storage.profiles import DriftResult
 from longline.storage.queue.chunks import ChunkClaim
@@ -33,6 +34,7 @@ async def fill(store: Store) -> None:
     await _match(store)
     await _ask(store)
     await store.export_cursors.add("daily", [(1, 2), (2, 1)])
+    await store.subscribers.add("mail", EventFilter(("job.*",), source="shop"), EPOCH, None)
     await store.leaders.acquire("sweeping", "me", 0.0, 9.0)  # long ago
     limits = store.state_backend("limits", Learned, SystemClock())
     await limits.change("shop.test", lambda _old, _now: (Learned(rate=0.5), None))

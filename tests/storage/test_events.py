@@ -11,26 +11,28 @@ from tests.virtual import EPOCH
 
 async def test_events_are_listed_in_the_order_of_their_commits(store: Store) -> None:
     await store.events.append(
-        event_row("job", EPOCH, "a.b", key="1", text="naïve"), event_row("job", 1, "c")
+        event_row("job", EPOCH, "custom.a", key="1", text="naïve"), event_row("job", 1, "custom.c")
     )
-    await store.events.append(event_row("job", EPOCH, "a.b"))
-    await store.events.append(event_row("other", EPOCH, "a.b"))
+    await store.events.append(event_row("job", EPOCH, "custom.a"))
+    await store.events.append(event_row("other", EPOCH, "custom.a"))
 
     events = await store.events.list("job")
 
-    assert [(event.kind, event.key, event.at) for event in events] == [
-        ("a.b", "1", EPOCH),
-        ("c", None, 1),
-        ("a.b", None, EPOCH),
+    assert [(event.type, event.key, event.at) for event in events] == [
+        ("custom.a", "1", EPOCH),
+        ("custom.c", None, 1),
+        ("custom.a", None, EPOCH),
     ]
     assert events[0].data == {"text": "naïve"}
     assert [event.id for event in events] == sorted(event.id for event in events)
 
 
-async def test_events_of_one_kind(store: Store) -> None:
-    await store.events.append(*(event_row("job", n, kind) for n, kind in enumerate("abab")))
+async def test_events_of_one_type(store: Store) -> None:
+    await store.events.append(
+        *(event_row("job", n, f"custom.{name}") for n, name in enumerate("abab"))
+    )
 
-    assert [event.at for event in await store.events.list("job", kind="b")] == [1, 3]
+    assert [event.at for event in await store.events.list("job", types=["custom.b"])] == [1, 3]
     assert [event.at for event in await store.events.list("job", limit=3)] == [0, 1, 2]
 
 

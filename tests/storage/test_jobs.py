@@ -16,7 +16,7 @@ from tests.virtual import EPOCH
 
 
 async def kinds(store: Store, job: Job) -> list[str]:
-    return [event.kind for event in await store.events.list(job.id)]
+    return [event.type for event in await store.events.list(job.id)]
 
 
 async def worked_off(store: Store, verdicts: str) -> Job:

@@ -32,7 +32,7 @@ async def test_a_failed_request_of_such_an_address_is_in_the_ledger(store: Store
     state = await complete(store, attempt(lease, outcome, EPOCH, usage=an_account()))
 
     (unlucky,) = await store.failures.failed_items(FailureQuery(job.id))
-    (event,) = await store.events.list(job.id, kind="request.odd")
+    (event,) = await store.events.list(job.id, types=["request.odd"])
     assert state is ItemState.FAILED
     assert [(one["url"], one["reason"]) for one in unlucky.attempts] == [(KEPT, f"{KEPT} failed")]
     assert event.data == {"url": KEPT, "seen": [{KEPT: KEPT}]}
@@ -51,9 +51,11 @@ async def test_a_record_next_to_such_a_request_is_quarantined_alone(store: Store
 async def test_an_event_never_fails_for_its_data(store: Store) -> None:
     job = await queued(store)
 
-    await store.events.append(event_row(job.id, EPOCH, "odd", one=[ValueError(HALF)], two={1}))
+    await store.events.append(
+        event_row(job.id, EPOCH, "custom.odd", one=[ValueError(HALF)], two={1})
+    )
 
-    (event,) = await store.events.list(job.id, kind="odd")
+    (event,) = await store.events.list(job.id, types=["custom.odd"])
     assert event.data == {"one": [KEPT], "two": [1]}
 
 
@@ -92,6 +94,8 @@ async def test_a_job_that_ends_over_it_says_so(store: Store) -> None:
 async def test_an_event_with_such_text_is_kept(store: Store) -> None:
     job = await queued(store)
 
-    await store.events.append(event_row(job.id, EPOCH, "odd", reason=HALF))
+    await store.events.append(event_row(job.id, EPOCH, "custom.odd", reason=HALF))
 
-    assert [one.data for one in await store.events.list(job.id, kind="odd")] == [{"reason": KEPT}]
+    assert [one.data for one in await store.events.list(job.id, types=["custom.odd"])] == [
+        {"reason": KEPT}
+    ]

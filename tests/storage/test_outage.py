@@ -88,7 +88,7 @@ async def test_a_server_killed_among_writes_loses_and_doubles_nothing(
     assert (await outlasting.queue.counts(job.id))[ItemState.STORED] == 300
     assert await outlasting.records.count() == 300
     assert (await outlasting.events.statistics(job.id))["requests"] == 300
-    events = await outlasting.events.list(job.id, kind="item.stored")
+    events = await outlasting.events.list(job.id, types=["item.stored"])
     assert len({event.key for event in events}) == len(events) == 300
 
 

@@ -41,4 +41,4 @@ async def test_ten_processes_write_to_one_database(store: Store, address: str) -
     }
     keys = {row["key"] for row in store.records.stream(RecordQuery(job=job.id))}
     assert keys == {f"p{n}-{row}" for n in range(PROCESSES) for row in range(ROWS)}
-    assert len(await store.events.list(job.id, kind="item.skipped", limit=10**6)) == len(keys)
+    assert len(await store.events.list(job.id, types=["item.skipped"], limit=10**6)) == len(keys)

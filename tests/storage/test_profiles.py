@@ -82,7 +82,7 @@ async def test_an_accepted_profile_replaces_all_before_it(store: Store, profiles
     await profiles.accept(drifted.id, {"records": 2}, EPOCH + 4)
 
     found = await profiles.baselines("shop")
-    events = await store.events.list(drifted.id, kind="drift.accepted")
+    events = await store.events.list(drifted.id, types=["drift.accepted"])
     assert [one.job for one in found] == [last.id, drifted.id]
     assert found[1].profile == {"records": 2, "accepted": True}
     assert len(events) == 1

@@ -318,7 +318,7 @@ async def test_concurrent_finishers_finish_a_job_once(store: Store, other: Store
     ends = await asyncio.gather(store.jobs.finish(job.id, EPOCH), other.jobs.finish(job.id, EPOCH))
 
     assert sorted(map(str, ends)) == ["None", "complete"]
-    assert len(await store.events.list(job.id, kind="job.complete")) == 1
+    assert len(await store.events.list(job.id, types=["job.complete"])) == 1
 
 
 async def test_a_job_knows_what_works_on_it(store: Store) -> None:

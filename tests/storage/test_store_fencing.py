@@ -126,7 +126,7 @@ async def test_an_expired_lease_is_reclaimed_and_a_valid_one_is_not(store: Store
 
     assert freed.items == 1
     assert await store.queue.owners(job.id) == ["late"]
-    (event,) = await store.events.list(job.id, kind="leases.reclaimed")
+    (event,) = await store.events.list(job.id, types=["leases.reclaimed"])
     assert event.data == {"items": 1}
 
 
@@ -158,7 +158,7 @@ async def test_taking_back_nothing_is_no_event(store: Store) -> None:
     job = await queued(store, "a")
 
     assert await store.queue.reclaim(Reclaim(job.id, EPOCH + 1000)) == Reclaimed()
-    assert await store.events.list(job.id, kind="leases.reclaimed") == []
+    assert await store.events.list(job.id, types=["leases.reclaimed"]) == []
 
 
 async def test_a_discoverer_is_an_owner_too(store: Store) -> None:

@@ -123,7 +123,7 @@ async def test_what_a_link_tells_becomes_an_event_of_the_item(store: Store) -> N
 
     await complete(store, stored(lease, usage=usage))
 
-    (event,) = await store.events.list(job.id, kind="breaker.opened")
+    (event,) = await store.events.list(job.id, types=["breaker.opened"])
     assert (event.key, event.data) == ("a", {"domain": "shop.test"})
 
 

@@ -111,7 +111,7 @@ async def test_what_is_mended_is_stored_with_its_event_and_its_figures(
     row = (await store.queue.finished(job.id))[0]
     assert (row["seconds"], row["finished_at"], row["raw"]) == (2.5, LATER, None)
     assert (row["lease_owner"], row["reason"], row["kind"]) == (None, None, None)
-    kinds = [event.kind for event in await store.events.list(job.id)]
+    kinds = [event.type for event in await store.events.list(job.id)]
     assert kinds[-4:] == ["job.reopened", "item.stored", "item.stored", "job.complete"]
 
 
@@ -184,7 +184,7 @@ async def test_what_was_settled_once_is_not_settled_again(
 
     assert isinstance(ends[0], LeaseLost)
     assert ends[1] is ItemState.STORED
-    assert len(await store.events.list(job.id, kind="item.stored")) == 2
+    assert len(await store.events.list(job.id, types=["item.stored"])) == 2
 
 
 async def test_what_is_queued_again_meanwhile_is_left_alone(
@@ -240,7 +240,7 @@ async def test_a_job_at_work_is_neither_marked_nor_ended(
 
     found = await store.jobs.get(job.id)
     assert (found.state, found.reason) == (JobState.RUNNING, None)
-    assert await store.events.list(job.id, kind="job.reopened") == []
+    assert await store.events.list(job.id, types=["job.reopened"]) == []
 
 
 async def test_a_job_that_gave_up_with_items_to_collect_is_not_opened_by_a_replay(

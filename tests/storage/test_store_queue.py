@@ -322,5 +322,5 @@ async def test_a_finish_adds_to_the_statistics_and_the_events(store: Store) -> N
         "item_requests": 6,
         "item_seconds": 1.5,
     }
-    kinds = [event.kind for event in await store.events.list(job.id)]
-    assert kinds[-2:] == ["item.stored", "item.parked"]
+    kinds = [event.type for event in await store.events.list(job.id)]
+    assert kinds[-2:] == ["item.stored", "item.deferred"]

@@ -81,7 +81,7 @@ async def test_one_of_ten_processes_completes_a_lease(stores: list[Store]) -> No
 
     assert [end for (end,) in ends].count(ItemState.STORED) == 1
     assert sum(isinstance(end, LeaseLost) for (end,) in ends) == 9
-    assert len(await stores[0].events.list(job.id, kind="item.stored")) == 1
+    assert len(await stores[0].events.list(job.id, types=["item.stored"])) == 1
 
 
 async def test_one_of_ten_processes_finishes_a_job(stores: list[Store]) -> None:
@@ -92,7 +92,7 @@ async def test_one_of_ten_processes_finishes_a_job(stores: list[Store]) -> None:
     states = await asyncio.gather(*(store.jobs.finish(job.id, EPOCH + 2) for store in stores))
 
     assert sorted(states, key=str) == [None] * 9 + [JobState.COMPLETE]
-    assert len(await stores[0].events.list(job.id, kind="job.complete")) == 1
+    assert len(await stores[0].events.list(job.id, types=["job.complete"])) == 1
 
 
 async def test_the_same_new_record_of_ten_is_one(stores: list[Store]) -> None:

@@ -113,7 +113,7 @@ async def test_the_third_death_with_an_item_quarantines_it(
 async def test_a_quarantined_item_leaves_an_event_and_its_line_in_the_ledger(store: Store) -> None:
     job = await lethal(store)
 
-    (event,) = await store.events.list(job.id, kind="item.quarantined")
+    (event,) = await store.events.list(job.id, types=["item.quarantined"])
     (unlucky,) = await store.failures.failed_items(FailureQuery(job.id))
     assert (event.key, event.data["failure"], event.data["deaths"]) == ("1", "bug", 3)
     assert "3 workers" in event.data["reason"]

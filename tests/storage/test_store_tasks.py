@@ -29,7 +29,7 @@ async def claim(
 
 
 async def kinds(store: Store, job: Job) -> list[str]:
-    return [event.kind for event in await store.events.list(job.id)]
+    return [event.type for event in await store.events.list(job.id)]
 
 
 async def test_a_task_has_one_owner(store: Store) -> None:
@@ -112,7 +112,7 @@ async def test_a_task_that_kills_three_workers_is_given_up(store: Store) -> None
     assert taken is None
     assert await store.tasks.ready(EPOCH) == []
     last = (await store.events.list(job.id))[-1]
-    assert last.kind == "export.failed"
+    assert last.type == "export.failed"
     assert "3 workers" in last.data["reason"]
 
 
@@ -169,7 +169,7 @@ async def test_a_dropped_task_cannot_be_claimed(store: Store) -> None:
 
     assert await claim(store, an_export(job)) is None
     last = (await store.events.list(job.id))[-1]
-    assert (last.kind, last.data) == ("export.dropped", {"output": "/tmp/a.csv"})  # noqa: S108
+    assert (last.type, last.data) == ("export.dropped", {"output": "/tmp/a.csv"})  # noqa: S108
 
 
 async def test_a_claimed_task_is_not_dropped(store: Store) -> None:

@@ -304,7 +304,7 @@ async def _gaps_and_notes(store: Store, job: Job) -> tuple[tuple[str, ...], tupl
         gaps.append("was given a list of items to collect")
     cuts = (await store.jobs.caveats(job.id)).cuts
     gaps += [f"ended discovery early: {cut}" for cut in cuts if cut != job.shortfall]
-    events = await store.events.list(job.id, kind="discovery.note")
+    events = await store.events.list(job.id, types=["discovery.note"])
     notes = dict.fromkeys(str(event.data.get("text", "")) for event in events)
     return tuple(gaps), tuple(f"{job.id} noted: {note}" for note in notes)
 

@@ -110,7 +110,7 @@ async def rediscover(
         return Rediscovery(is_repeated=False)
     if not (is_manifest(source) or any(source.carries_values(item_of(row)) for row in rows)):
         return Rediscovery(is_repeated=False)
-    events = await store.events.list(job.id, kind="job.discovered")
+    events = await store.events.list(job.id, types=["job.discovered"])
     until = max((event.at for event in events), default=None)
     collector = replay_collector(archive, job, source, until=until)
     limit = job.settings.get("limit")
@@ -514,6 +514,6 @@ class _Reextractor:
 def missing_response(outcome: Outcome) -> str | None:
     """Return which response an extraction requested that the archive does not hold."""
     for event in outcome.usage.events:
-        if event.kind == MISSING:
+        if event.type == MISSING:
             return str(NotArchived(**event.data))
     return None

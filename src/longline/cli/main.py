@@ -30,6 +30,7 @@ GROUPS = {  # of each command: its module in commands/, and the first sentence o
         "report": ("jobs", "Report the checks, statistics and failures of a job."),
         "top": ("top", "Show live progress of all jobs and workers."),
         "drift": ("jobs", "Show changes in the fields of sources, and accept them."),
+        "events": ("events", "Read the event log, and manage its subscribers."),
     },
     "data": {
         "records": ("records", "Query records, their history and their quality."),

@@ -10,6 +10,7 @@ from typing import Any
 
 from longline.core.clock import WaitTimer
 from longline.core.errors import FailureKind
+from longline.core.event_types import event_type
 
 
 class ItemState(StrEnum):
@@ -194,7 +195,7 @@ class Caveats:
 class PendingEvent:
     """An event of the request chain that is committed with the item."""
 
-    kind: str
+    type: str
     data: Mapping[str, Any]
 
 
@@ -248,9 +249,14 @@ class Usage:
         self.received_bytes += size_bytes
         self.rate_limited += status == HTTPStatus.TOO_MANY_REQUESTS
 
-    def add_event(self, kind: str, **data: Any) -> None:
-        """Add an event of the job."""
-        self.events.append(PendingEvent(kind, data))
+    def add_event(self, name: str, **data: Any) -> None:
+        """Add an event of a type of the catalogue, or of your own: `custom.NAME`.
+
+        Raises:
+            BadOption: there is no such type.
+        """
+        event_type(name)
+        self.events.append(PendingEvent(name, data))
 
     def as_counts(self) -> dict[str, float]:
         """Return the counters that are not zero, by name."""
@@ -345,11 +351,11 @@ class Job:
 class RunEvent:
     """What a listener is called with, after it was committed: an outcome, or the end of a job.
 
-    `kind` is `item.` or `job.` and the new state, such as `item.stored` or `job.partial`. `key`,
+    `type` is `item.` or `job.` and the new state, such as `item.stored` or `job.partial`. `key`,
     `url` and `record` are those of the item.
     """
 
-    kind: str
+    type: str
     at: float
     job: str
     source: str
@@ -364,11 +370,17 @@ Listener = Callable[[RunEvent], object]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event of a job; never changed."""
+    """A change that was committed; never changed itself.
+
+    `id` grows in the order of the commits. `version` is that of the type; older data is converted
+    when it is read. `subject` is what it is about, such as `job/ID` or `domain/HOST`.
+    """
 
     id: int
-    job: str
+    job: str | None
     at: float
-    kind: str
+    type: str
     key: str | None
     data: Mapping[str, Any]
+    version: int = 1
+    subject: str = ""

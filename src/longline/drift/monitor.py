@@ -309,11 +309,11 @@ class DriftMonitor:
 
     async def _notices(self) -> list[Event]:
         """Return what any process has noticed since the job last ended."""
-        events = await self._store.events.list(self._job, kind=NOTICED)
+        events = await self._store.events.list(self._job, types=[NOTICED])
         over = [
             event.id
             for kind in _OVER
-            for event in await self._store.events.list(self._job, kind=kind)
+            for event in await self._store.events.list(self._job, types=[kind])
         ]
         return [event for event in events if event.id > max(over, default=0)]
 
@@ -409,7 +409,7 @@ async def drift_of(store: Store, source: str) -> Row:
 
 async def _run_row(store: Store, kept: StoredProfile) -> Row:
     job = await store.jobs.get(kept.job)
-    events = await store.events.list(kept.job, kind=NOTICED)
+    events = await store.events.list(kept.job, types=[NOTICED])
     return {
         "source": kept.source,
         "job": kept.job,

@@ -573,7 +573,7 @@ class RobotsMiddleware(Middleware):
         """Parse a copy, and pass on the rate limit in it."""
         rules = Rules(copy.text, self._agent)
         if rules.rate is not None:
-            usage.add_event("robots.pace", host=host, rate=rules.rate)
+            usage.add_event("robots.rate", host=host, rate=rules.rate)
             if self._cap_rate is not None:
                 self._cap_rate(host, rules.rate)
         return rules

@@ -202,7 +202,7 @@ def open_database(
 
 # ---------------- Migrations
 
-_REVISIONS = ("0001", "0002", "0003", "0004", "0005")  # oldest first
+_REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")  # oldest first
 NEWEST = _REVISIONS[-1]
 _SCRIPTS = Path(__file__).parent / "migrations"
 _version_table = Table(  # as Alembic defines it
@@ -330,17 +330,22 @@ _DEFERRED = "longline.deferred"
 
 
 def defer_write(
-    connection: Connection, function: Callable[[Connection, list[Any]], None], argument: Any
+    connection: Connection,
+    function: Callable[[Connection, list[Any]], None],
+    argument: Any,
+    *,
+    is_last: bool = False,
 ) -> None:
     """Call `function(connection, arguments)` once, with all arguments, before the commit.
 
-    For rows that many processes update: they are locked last and briefly.
+    For rows that many processes update: they are locked last and briefly. With `is_last`, it is
+    called after the others, so that all transactions lock in the same order.
     """
     deferred = connection.info.get(_DEFERRED)
     if deferred is None:  # not a transaction of the writer
         function(connection, [argument])
     else:
-        deferred.setdefault(function, []).append(argument)
+        deferred.setdefault((is_last, function), []).append(argument)
 
 
 class Transactor:
@@ -387,8 +392,11 @@ class Transactor:
             with connection.begin():
                 connection.info[_DEFERRED] = {}
                 result = work(connection)
-                for function, arguments in connection.info.pop(_DEFERRED).items():
-                    function(connection, arguments)
+                deferred = connection.info.pop(_DEFERRED)
+                for is_last in (False, True):
+                    for (one, function), arguments in deferred.items():
+                        if one is is_last:
+                            function(connection, arguments)
                 mark = self._backend.mark_commit(connection)
         except DBAPIError as error:
             if self._backend.is_gone(error):

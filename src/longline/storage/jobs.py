@@ -186,7 +186,7 @@ class Jobs(Repository):
             )
         )
         kind = "job.resumed" if first else "job.started"
-        append_events(connection, [event_row(job, at, kind, **data)])
+        append_events(connection, [event_row(job, at, kind, engine=engine, **data)])
 
     @writes
     def lease_discovery(
@@ -268,7 +268,7 @@ class Jobs(Repository):
         ).one()
         ended = (
             select(events.c.data)
-            .where(events.c.job_id == job, events.c.kind == f"job.{row.state}")
+            .where(events.c.job_id == job, events.c.type == f"job.{row.state}")
             .order_by(events.c.id.desc())
             .limit(1)
         )
@@ -286,8 +286,8 @@ class Jobs(Repository):
     def was_given_items(self, connection: Connection, job: str) -> bool:
         """Return whether all items were queued before the job started, and none discovered."""
         query = select(func.min(events.c.id)).where(events.c.job_id == job)
-        discovered = connection.scalar(query.where(events.c.kind == "job.discovered"))
-        started = connection.scalar(query.where(events.c.kind == "job.started"))
+        discovered = connection.scalar(query.where(events.c.type == "job.discovered"))
+        started = connection.scalar(query.where(events.c.type == "job.started"))
         return discovered is not None and started is not None and discovered < started
 
     @reads
@@ -309,11 +309,11 @@ class Jobs(Repository):
         stored = [f"item.{state.value}" for state in _GOOD]
         twice = (
             select(events.c.key)
-            .where(events.c.job_id == job, events.c.kind.in_(stored))
+            .where(events.c.job_id == job, events.c.type.in_(stored))
             .group_by(events.c.key)
             .having(func.count() > 1)
         )
-        runs = select(events.c.data).where(events.c.job_id == job, events.c.kind == "run.ended")
+        runs = select(events.c.data).where(events.c.job_id == job, events.c.type == "run.ended")
         scored = connection.execute(
             select(records.c.score, records.c.grade).where(records.c.job_id == job)
         ).all()
@@ -462,7 +462,7 @@ def _reported_caveats(connection: Connection, job: str, limit: int | None) -> Ca
     is_limited = limit is not None and sum(counts(connection, job).values()) >= limit
     reported = []
     for kind in (CUT, WARNING):
-        query = select(events.c.data).where(events.c.job_id == job, events.c.kind == kind)
+        query = select(events.c.data).where(events.c.job_id == job, events.c.type == kind)
         # A list may be cut below each of a million records: the first few show the cause.
         found = connection.scalars(query.order_by(events.c.id).limit(1000))
         reasons = [*dict.fromkeys(str(data.get("reason")) for data in found)]

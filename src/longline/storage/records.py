@@ -26,6 +26,7 @@ from longline.core.model import Quality, Record
 from longline.storage.bulk import BulkInsert, BulkUpsert, as_json, sanitize_key
 from longline.storage.database import Repository, Row, plain_rows, reads, writes
 from longline.storage.enrichment import enrichments_of
+from longline.storage.events import EventRow, append_events, event_row
 from longline.storage.query import RecordQuery, path_of, select_records
 from longline.storage.schema import export_marks, record_versions, records
 
@@ -86,6 +87,9 @@ class Records(Repository):
             "fingerprint": f"edited:{row['fingerprint']}",
         }
         _replace(connection, [_update_parameters(changed, row["id"], _CHANGED)])
+        named = (row["source"], row["key"])
+        event = _record_event("record.changed", None, at, named, version=changed["version"])
+        append_events(connection, [event])
         return _record_by_key(connection, key, row["source"])
 
     @reads
@@ -183,7 +187,7 @@ def store_records(connection: Connection, batch: Sequence[RecordWrite]) -> list[
     if len(set(keys)) < len(keys):  # the same record twice: the second must see the first
         return [changed for one in batch for changed in store_records(connection, [one])]
     known = _stored_records(connection, keys)
-    new, altered, same, is_changed = [], [], [], []
+    new, altered, same, is_changed, happened = [], [], [], [], []
     for key, (record, job, at) in zip(keys, batch, strict=True):
         found = known.get(key)
         row = _record_row(record, job, at)
@@ -191,11 +195,14 @@ def store_records(connection: Connection, batch: Sequence[RecordWrite]) -> list[
         if found is None:
             first = {"version": 1, "first_seen_at": at, "changed_at": at, "changed_by": job}
             new.append({**row, **first})
+            happened.append(_record_event("record.created", job, at, key, version=1))
         elif found["fingerprint"] == record.fingerprint:
             same.append(_update_parameters(row, found["id"], _REFRESHED))
         else:
-            version = {"version": found["version"] + 1, "changed_at": at, "changed_by": job}
-            altered.append(_update_parameters({**row, **version}, found["id"], _CHANGED))
+            version = found["version"] + 1
+            changes = {"version": version, "changed_at": at, "changed_by": job}
+            altered.append(_update_parameters({**row, **changes}, found["id"], _CHANGED))
+            happened.append(_record_event("record.changed", job, at, key, version=version))
     if new:
         texts = ({name: as_json(row[name]) for name in ("data", "about")} for row in new)
         _CREATE.run(connection, [row | text for row, text in zip(new, texts, strict=True)])
@@ -203,7 +210,15 @@ def store_records(connection: Connection, batch: Sequence[RecordWrite]) -> list[
         connection.execute(_REFRESH, same)
     if altered:
         _replace(connection, altered)
+    append_events(connection, happened)
     return is_changed
+
+
+def _record_event(
+    name: str, job: str | None, at: float, record: tuple[str, str], *, version: int
+) -> EventRow:
+    source, key = record
+    return event_row(job, at, name, key=key, source=source, version=version)
 
 
 _IS_OF_SOURCE = records.c.source == bindparam("b_source")

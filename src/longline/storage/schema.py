@@ -172,15 +172,42 @@ record_versions = Table(
 )
 
 events = Table(
-    "events",
+    "events",  # the log of record: numbered in the order of commits, never changed
     metadata,
     Column("id", Id, primary_key=True),
-    Column("job_id", Text, nullable=False),
+    Column("job_id", Text),  # None: it is not about a job
     Column("at", Double, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("key", Text),
+    Column("type", Text, nullable=False),
+    Column("version", Integer, nullable=False, server_default="1"),  # of the type
+    Column("subject", Text),  # such as domain/HOST; None: the job
+    Column("key", Text),  # of an item or a record
     Column("data", JSON, nullable=False),
-    Index("ix_events_job_id_kind", "job_id", "kind"),
+    Index("ix_events_job_id_type", "job_id", "type"),
+    sqlite_autoincrement=True,  # else SQLite gives the number of a deleted event to another one
+)
+Index(
+    "ix_events_subject",
+    events.c.subject,
+    events.c.id,
+    sqlite_where=events.c.subject.is_not(None),
+    postgresql_where=events.c.subject.is_not(None),
+)
+
+subscribers = Table(
+    "subscribers",  # who reads the events, and how far
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("cursor", Id, nullable=False),  # the last event that was handled
+    Column("types", JSON, nullable=False),  # names; empty: all
+    Column("filter", JSON, nullable=False),  # job, source, subject
+    Column("is_enabled", Boolean, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("moved_at", Double),  # when the cursor last moved
+    Column("failures", Integer, nullable=False),  # in a row
+    Column("due_at", Double, nullable=False),  # when to try again
+    Column("error", Text),  # of the last failure
+    Column("owner", Text),  # the process that reads for it
+    Column("until", Double),
 )
 
 statistics = Table(

@@ -26,6 +26,7 @@ from longline.storage.queue.queue import Queue
 from longline.storage.queue.tasks import TaskQueue
 from longline.storage.records import ExportCursors, History, Records
 from longline.storage.schema import cells, leaders
+from longline.storage.subscribers import Subscribers
 
 _EPOCH_NOW = func.extract("epoch", func.clock_timestamp())
 
@@ -41,6 +42,7 @@ class Store:
         self.records = Records(database)
         self.history = History(database)
         self.events = EventLog(database)
+        self.subscribers = Subscribers(database)
         self.failures = FailureLog(database)
         self.quarantine = Quarantine(database)
         self.matches = Matches(database)

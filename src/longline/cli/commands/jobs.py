@@ -91,7 +91,7 @@ async def _job(store: Store, name: str) -> dict[str, Any]:
         "settings": dict(job.settings),
         "statistics": await store.events.statistics(job.id),
         "tasks": [_task_json(task, job, now) for task in await store.tasks.of_job(job.id)],
-        "events": [asdict(event) for event in events if event.kind.startswith(_SHOWN_EVENTS)],
+        "events": [asdict(event) for event in events if event.type.startswith(_SHOWN_EVENTS)],
     }
 
 

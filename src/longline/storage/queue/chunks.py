@@ -399,11 +399,12 @@ class Chunks(Repository):
         )
         if not released.rowcount:
             return 0
+        is_of_run = events.c.id > _run_start(connection, job)[0]
+        is_death = (events.c.job_id == job) & (events.c.type == _DISCOVERY_KILLED)
+        deaths = connection.scalar(select(func.count()).where(is_death, is_of_run)) or 0
         if is_cause:
             append_events(connection, [event_row(job, at, _DISCOVERY_KILLED, owner=owner)])
-        is_of_run = events.c.id > _run_start(connection, job)[0]
-        is_death = (events.c.job_id == job) & (events.c.kind == _DISCOVERY_KILLED)
-        return connection.scalar(select(func.count()).where(is_death, is_of_run)) or 0
+        return deaths + is_cause
 
 
 def _complete(connection: Connection, done: Sequence[tuple[int, str]], at: float) -> int:
@@ -455,7 +456,7 @@ def _status(connection: Connection, job: str) -> ClusterJobStatus:
     is_leased = (items.c.job_id == job) & (items.c.state == ItemState.LEASED)
     failures = (
         select(events.c.data)
-        .where(events.c.job_id == job, events.c.kind == DISCOVERY_FAILED, events.c.id > started)
+        .where(events.c.job_id == job, events.c.type == DISCOVERY_FAILED, events.c.id > started)
         .order_by(events.c.id)
         .limit(1)
     )
@@ -474,7 +475,7 @@ def _run_start(connection: Connection, job: str) -> tuple[int, float | None]:
     """Return id and time of the event that began this run."""
     query = (
         select(events.c.id, events.c.at)
-        .where(events.c.job_id == job, events.c.kind.in_(("job.started", "job.resumed")))
+        .where(events.c.job_id == job, events.c.type.in_(("job.started", "job.resumed")))
         .order_by(events.c.id.desc())
         .limit(1)
     )

@@ -159,7 +159,7 @@ def _events(lease: Lease, outcome: Outcome, state: ItemState) -> list[EventRow]:
         data["reason"] = outcome.reason
     if outcome.due:
         data["due"] = outcome.due
-    name = "parked" if state is ItemState.QUEUED else state.value
+    name = "deferred" if state is ItemState.QUEUED else state.value
     key = lease.item.key
     completed = event_row(lease.job, outcome.at, f"item.{name}", key=key, **data)
     return [*usage_events(lease.job, key, outcome.at, outcome.usage), completed]

@@ -1,0 +1,198 @@
+"""Subscribers get every event at least once and in order, and hold up no other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from longline.core.errors import BadOption
+from longline.core.model import Event
+from longline.engine.subscribers import Delivery, subscribed
+from longline.storage.events import EventFilter, event_row
+from longline.storage.store import Store, open_store
+from longline.storage.subscribers import UnknownSubscriber
+from tests.virtual import EPOCH, VirtualClock
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    with open_store(f"sqlite:///{tmp_path / 'longline.sqlite'}") as store:
+        yield store
+
+
+async def append(store: Store, *names: str) -> None:
+    await store.events.append(*(event_row("job", EPOCH, f"custom.{name}") for name in names))
+
+
+def collecting(seen: list[str]) -> Callable[[Event], Awaitable[None]]:
+    async def handle(event: Event) -> None:
+        seen.append(event.type.removeprefix("custom."))
+
+    return handle
+
+
+async def test_events_are_delivered_in_order_while_the_block_runs(
+    store: Store, clock: VirtualClock
+) -> None:
+    seen: list[str] = []
+    async with subscribed(store, clock, "mail", collecting(seen)):
+        await append(store, "a", "b")
+        await append(store, "c")
+        await clock.sleep(2)
+
+    assert seen == ["a", "b", "c"]
+
+
+async def test_delivery_continues_after_the_last_handled_event(
+    store: Store, clock: VirtualClock
+) -> None:
+    seen: list[str] = []
+    async with subscribed(store, clock, "mail", collecting(seen)):
+        await append(store, "a")
+        await clock.sleep(2)
+    await append(store, "b")
+
+    async with subscribed(store, clock, "mail", collecting(seen)):
+        await clock.sleep(2)
+
+    assert seen == ["a", "b"]
+
+
+async def test_a_subscriber_that_fails_is_retried_and_holds_up_no_other(
+    store: Store, clock: VirtualClock
+) -> None:
+    attempts: list[float] = []
+    seen: list[str] = []
+
+    async def fail(_event: Event) -> None:
+        attempts.append(clock.now())
+        if len(attempts) < 4:  # three failures
+            raise RuntimeError("no answer")
+
+    async with (
+        subscribed(store, clock, "bad", fail),
+        subscribed(store, clock, "good", collecting(seen)),
+    ):
+        await append(store, "a")
+        await clock.sleep(5)
+        (bad, good) = await store.subscribers.list()
+        await clock.sleep(60)
+
+    waits = [later - earlier for earlier, later in pairwise(attempts)]
+    assert seen == ["a"]
+    assert (good.lag, good.error) == (0, None)
+    assert (bad.failures, bad.lag) == (3, 1)
+    assert "no answer" in (bad.error or "")
+    assert waits[0] < waits[1] < waits[2]
+    assert [one.failures for one in await store.subscribers.list()] == [0, 0]
+
+
+async def test_what_was_handled_before_a_failure_is_not_repeated(
+    store: Store, clock: VirtualClock
+) -> None:
+    seen: list[str] = []
+
+    async def handle(event: Event) -> None:
+        seen.append(event.type)
+        if seen == ["custom.a", "custom.b"]:
+            raise RuntimeError
+
+    async with subscribed(store, clock, "mail", handle):
+        await append(store, "a", "b", "c")
+        await clock.sleep(10)
+
+    assert seen == ["custom.a", "custom.b", "custom.b", "custom.c"]
+
+
+async def test_one_of_two_processes_delivers(store: Store, clock: VirtualClock) -> None:
+    seen: list[str] = []
+    await store.subscribers.add("mail", EventFilter(), clock.now(), None)
+    await append(store, "a")
+    first = Delivery(store, clock, "mail", collecting(seen))
+    second = Delivery(store, clock, "mail", collecting(seen))
+
+    delivered = [await one.deliver_batch() for one in (first, second, second)]
+
+    assert delivered == [True, False, False]
+    assert seen == ["a"]
+
+
+async def test_another_process_takes_over_when_the_lease_expires(
+    store: Store, clock: VirtualClock
+) -> None:
+    seen: list[str] = []
+    await store.subscribers.add("mail", EventFilter(), clock.now(), None)
+    killed = Delivery(store, clock, "mail", collecting([]))
+    await killed.deliver_batch()
+    await append(store, "a")
+    await clock.sleep(90)
+
+    await Delivery(store, clock, "mail", collecting(seen)).deliver_batch()
+
+    assert seen == ["a"]
+
+
+async def test_a_replay_reads_again(store: Store, clock: VirtualClock) -> None:
+    seen: list[str] = []
+    async with subscribed(store, clock, "mail", collecting(seen), start=0):
+        await append(store, "a", "b")
+        await clock.sleep(2)
+        await store.subscribers.replay("mail", 1)
+        await clock.sleep(2)
+
+    assert seen == ["a", "b", "b"]
+
+
+async def test_a_handler_that_takes_long_keeps_its_lease(store: Store, clock: VirtualClock) -> None:
+    seen: list[str] = []
+
+    async def slow(event: Event) -> None:
+        await clock.sleep(15)
+        seen.append(event.type.removeprefix("custom."))
+
+    async with (
+        subscribed(store, clock, "mail", slow),
+        subscribed(store, clock, "mail", slow),
+    ):
+        await append(store, *"abcd")
+        await clock.sleep(120)
+
+    assert seen == ["a", "b", "c", "d"]
+
+
+async def test_only_wanted_events_are_delivered(store: Store, clock: VirtualClock) -> None:
+    seen: list[str] = []
+    wanted = EventFilter(("custom.b",), job="job")
+    async with subscribed(store, clock, "mail", collecting(seen), wanted=wanted):
+        await append(store, "a", "b")
+        await store.events.append(event_row("other", EPOCH, "custom.b"))
+        await clock.sleep(2)
+
+    assert seen == ["b"]
+
+
+async def test_bad_subscriptions_are_refused(store: Store, clock: VirtualClock) -> None:
+    handle = collecting([])
+    with pytest.raises(BadOption):
+        async with subscribed(store, clock, "mail", handle, wanted=EventFilter(("jbo.created",))):
+            pass
+    with pytest.raises(BadOption):
+        async with subscribed(store, clock, "mail", handle, start=7):
+            pass
+    with pytest.raises(UnknownSubscriber):
+        await store.subscribers.replay("mail", 0)
+
+
+async def test_a_removed_subscriber_ends_its_delivery(store: Store, clock: VirtualClock) -> None:
+    delivery = Delivery(store, clock, "mail", collecting([]))
+    await store.subscribers.add("mail", EventFilter(), clock.now(), None)
+    running = asyncio.create_task(delivery.run())
+    await clock.sleep(2)
+    await store.subscribers.remove("mail")
+
+    with pytest.raises(UnknownSubscriber):
+        await running

@@ -1,0 +1,127 @@
+"""Readers by cursor see every event once, in the order of the commits, whoever writes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import delete
+
+from longline.core.errors import BadOption
+from longline.storage.database import Database
+from longline.storage.events import EventFilter, event_row
+from longline.storage.schema import events
+from longline.storage.store import Store, open_store
+from tests.virtual import EPOCH
+
+PROGRAM = Path(__file__).with_name("event_writers.py")
+PROCESSES = 8
+TRANSACTIONS = 125
+EVENTS = 50
+READERS = 3
+EVERY = EventFilter()
+
+Committed = dict[str, tuple[float, float]]
+"""When the write of each transaction was called, and when it returned."""
+
+
+async def read_until_done(address: str, done: asyncio.Event) -> list[str]:
+    """Read by cursor while others write; return the keys in the order in which they were seen."""
+    seen: list[str] = []
+    cursor = 0
+    with open_store(address) as store:
+        while True:
+            is_last = done.is_set()
+            found, cursor = await store.events.read(cursor, EVERY, limit=1000)
+            seen += [event.key or "" for event in found]
+            if is_last and not found:
+                return seen
+            if not found:
+                await asyncio.sleep(0.01)
+
+
+async def write_and_read(address: str, *words: str) -> tuple[Committed, list[list[str]]]:
+    done = asyncio.Event()
+    readers = [asyncio.create_task(read_until_done(address, done)) for _ in range(READERS)]
+    numbers = map(str, (PROCESSES, TRANSACTIONS, EVENTS))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(PROGRAM), address, *numbers, *words),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await process.communicate()
+    done.set()
+    seen = await asyncio.gather(*readers)
+    assert process.returncode == 0
+    lines = (json.loads(line) for line in output.splitlines())
+    return {name: (called, returned) for name, called, returned in lines}, seen
+
+
+def transactions_of(seen: list[str]) -> list[str]:
+    return [key.rpartition("-")[0] for key in seen[::EVENTS]]
+
+
+def is_in_commit_order(order: list[str], committed: Committed) -> bool:
+    """Return whether no transaction comes after one that was called when it had returned."""
+    latest_call = 0.0
+    for name in order:
+        called, returned = committed[name]
+        if returned < latest_call:
+            return False
+        latest_call = max(latest_call, called)
+    return True
+
+
+@pytest.mark.real_time
+async def test_every_reader_sees_every_event_once_in_commit_order(
+    store: Store, address: str
+) -> None:
+    del store  # creates the tables
+    committed, seen = await write_and_read(address)
+
+    first = seen[0]
+    assert len(first) == len(set(first)) == PROCESSES * TRANSACTIONS * EVENTS
+    assert seen == [first] * READERS
+    assert is_in_commit_order(transactions_of(first), committed)
+
+
+@pytest.mark.real_time
+async def test_readers_miss_events_when_writers_take_no_turns(
+    postgres_address: str,
+) -> None:
+    _, seen = await write_and_read(postgres_address, "no-turns")
+
+    assert min(len(set(one)) for one in seen) < PROCESSES * TRANSACTIONS * EVENTS
+
+
+async def test_a_deleted_event_gives_its_number_to_no_other(
+    store: Store, database: Database
+) -> None:
+    await store.events.append(event_row(None, EPOCH, "custom.a"))
+    cursor = await store.events.newest()
+    await database.write(lambda connection: connection.execute(delete(events)).rowcount)
+
+    await store.events.append(event_row(None, EPOCH, "custom.b"))
+
+    found, _ = await store.events.read(cursor, EVERY)
+    assert [event.type for event in found] == ["custom.b"]
+
+
+async def test_a_cursor_passes_events_that_are_not_wanted(store: Store) -> None:
+    names = ["job.created", "limit.learned", "job.complete", "limit.learned"]
+    rows = [event_row("job", n, name, domain="a.test") for n, name in enumerate(names)]
+    await store.events.append(*rows)
+
+    found, cursor = await store.events.read(0, EventFilter(("job.*",)))
+    domain, _ = await store.events.read(0, EventFilter(subject="domain/a.test"))
+
+    assert [event.type for event in found] == ["job.created", "job.complete"]
+    assert cursor == await store.events.newest()
+    assert [event.subject for event in domain] == ["domain/a.test"] * 2
+
+
+async def test_a_cursor_from_the_future_is_refused(store: Store) -> None:
+    with pytest.raises(BadOption):
+        await store.events.read(await store.events.newest() + 1, EVERY)
