@@ -8,6 +8,7 @@ import pytest
 
 from longline.core.model import Item
 from longline.sources.base import Visit
+from longline.sources.html.pagination import Pages, make_pager
 from tests.sources.manifested import SITE, found_keys, linked, source_of
 from tests.sources.scripted import ScriptedWeb, discovered
 from tests.virtual import VirtualClock
@@ -269,3 +270,10 @@ async def test_requests_for_more_have_headers_of_their_own(clock: VirtualClock) 
         {},
         {"X-Requested-With": "fetch"},
     ]
+
+
+def test_a_kind_without_a_pager_is_not_read_as_a_single_page() -> None:
+    unknown: Any = Pages()
+
+    with pytest.raises(AssertionError):
+        make_pager(unknown, {})

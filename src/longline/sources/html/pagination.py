@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, assert_never
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -219,7 +219,11 @@ def make_pager(pages: Pagination | None, parameters: Mapping[str, Any]) -> Pager
         return _NextPager(pages)
     if isinstance(pages, NumberedPages | OffsetPages):
         return _CountedPager(pages, parameters)
-    return _MorePager(pages, parameters) if isinstance(pages, MorePages) else Pager()
+    if isinstance(pages, MorePages):
+        return _MorePager(pages, parameters)
+    if pages is None or isinstance(pages, ClickPages):  # a browser clicks, without a pager
+        return Pager()
+    assert_never(pages)
 
 
 class _NextPager(Pager):
