@@ -1,4 +1,8 @@
-"""What every backend promises; a new backend joins by adding its name to BACKENDS."""
+"""Contract of every rate limit backend.
+
+A new backend needs its name in BACKENDS and a branch in the fixture, here and in
+test_concurrency_backends.py.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +33,16 @@ async def buckets(
 ) -> AsyncIterator[RateLimitBackend]:
     if request.param == "memory":
         yield MemoryRateLimitBackend(clock)
-        return
-    if request.param == "redis":
+    elif request.param == "redis":
         server: RedisServer = request.getfixturevalue("redis_server")
         async with settled_redis(server.url, clock) as connection:
             yield RedisRateLimitBackend(connection)
-        return
-    backend = SqliteRateLimitBackend(tmp_path / "limits.sqlite", clock)
-    yield backend
-    await backend.close()
+    elif request.param == "sqlite":
+        backend = SqliteRateLimitBackend(tmp_path / "limits.sqlite", clock)
+        yield backend
+        await backend.close()
+    else:
+        pytest.fail(f"the fixture has no branch for {request.param}")
 
 
 async def test_a_domain_never_asked_has_no_bucket(buckets: RateLimitBackend) -> None:

@@ -25,23 +25,25 @@ from tests.virtual import EPOCH, VirtualClock
 
 DOMAIN = "a.test"
 LIMIT = 3
+BACKENDS = ["memory", "sqlite", "redis"]
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
+@pytest.fixture(params=BACKENDS)
 async def backend(
     request: pytest.FixtureRequest, clock: VirtualClock, tmp_path: Path
 ) -> AsyncIterator[ConcurrencyBackend]:
     if request.param == "memory":
         yield MemoryConcurrencyBackend(clock)
-        return
-    if request.param == "redis":
+    elif request.param == "redis":
         server: RedisServer = request.getfixturevalue("redis_server")
         async with settled_redis(server.url, clock) as connection:
             yield RedisConcurrencyBackend(connection)
-        return
-    backend = SqliteConcurrencyBackend(tmp_path / "limits.sqlite", clock)
-    yield backend
-    await backend.close()
+    elif request.param == "sqlite":
+        backend = SqliteConcurrencyBackend(tmp_path / "limits.sqlite", clock)
+        yield backend
+        await backend.close()
+    else:
+        pytest.fail(f"the fixture has no branch for {request.param}")
 
 
 async def tokens(backend: ConcurrencyBackend, count: int, domain: str = DOMAIN) -> list[str]:
