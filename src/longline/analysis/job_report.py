@@ -29,7 +29,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class JobReport:
+class FullReport:
     """All statistics and checks of one job."""
 
     job: str
@@ -59,7 +59,7 @@ def build_report(
     *,
     reason: str | None = None,
     caveats: Caveats | None = None,
-) -> JobReport:
+) -> FullReport:
     """Build the report of a job from what it has committed and what it reported at its end."""
     caveats = caveats or Caveats()
     statistics = _statistics(progress, findings)
@@ -70,7 +70,7 @@ def build_report(
         or ("complete" if progress.is_discovered else "not finished"),
     )
     checks = (whole, *_validity_checks(progress, findings), *_speed_checks(progress, statistics))
-    return JobReport(
+    return FullReport(
         progress.job,
         progress.source,
         progress.state.value,
@@ -177,7 +177,7 @@ def _quantile(ordered: tuple[float, ...], share: float) -> float | None:
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else None
 
 
-def as_markdown(result: JobReport, at: float) -> str:
+def as_markdown(result: FullReport, at: float) -> str:
     """Return the report as a Markdown document."""
     caveats = [f"- discovery ended early: {one}" for one in result.caveats.cuts]
     if result.caveats.limit is not None:
