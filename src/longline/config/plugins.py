@@ -17,7 +17,7 @@ ENRICHERS = "longline.enrichers"
 EXPORTERS = "longline.exporters"
 BACKENDS = "longline.backends"
 LISTENERS = "longline.listeners"
-GROUPS = (SOURCES, MIDDLEWARES, STAGES, ENRICHERS, EXPORTERS, BACKENDS, LISTENERS)
+ENTRY_POINTS = (SOURCES, MIDDLEWARES, STAGES, ENRICHERS, EXPORTERS, BACKENDS, LISTENERS)
 Check = Callable[[str, Any], object]
 """Receives the name and the loaded object; raises when it is not usable."""
 
@@ -54,7 +54,9 @@ def list_plugins(checks: Mapping[str, Check] | None = None) -> list[Plugin]:
         is_first = first == name
         problem = _load_problem(entry, check) if is_first else f"{first} has this name already"
         found.append(Plugin(entry.group, entry.name, entry.value, name, version, problem))
-    return sorted(found, key=lambda one: (GROUPS.index(one.group), one.name, one.distribution))
+    return sorted(
+        found, key=lambda one: (ENTRY_POINTS.index(one.group), one.name, one.distribution)
+    )
 
 
 def plugin_names(group: str) -> list[str]:
@@ -92,7 +94,7 @@ def _entries() -> Iterator[tuple[EntryPoint, Distribution]]:
         with suppress(Exception):  # a broken file of another package
             entries = distribution.entry_points
         for entry in entries:
-            if entry.group in GROUPS:
+            if entry.group in ENTRY_POINTS:
                 yield entry, distribution
 
 

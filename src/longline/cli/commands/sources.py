@@ -38,7 +38,7 @@ from longline.cli.output import (
     value_text,
 )
 from longline.config.job_spec import make_spec
-from longline.config.plugins import GROUPS, SOURCES, list_plugins
+from longline.config.plugins import ENTRY_POINTS, SOURCES, list_plugins
 from longline.config.settings import Settings
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption, ConfigError, DestinationUnwritable
@@ -456,5 +456,5 @@ def plugins_command() -> None:
         kind = one.group.partition(".")[2].removesuffix("s")
         state = "ok" if one.problem is None else f"broken: {one.problem}"
         table.add(kind, one.name, f"{one.distribution} {one.version}", one.target, state)
-    none = f"no plugins are installed (entry point groups: {', '.join(GROUPS)})"
+    none = f"no plugins are installed (entry point groups: {', '.join(ENTRY_POINTS)})"
     print_result([one.as_dict() for one in plugins], lambda: table.print(none))
