@@ -32,7 +32,6 @@ PACKAGES = [  # a package imports only from those above it
     "sync",
     "scraper",
     "devtools",
-    "server",
     "sandbox",
     "cli",
 ]
