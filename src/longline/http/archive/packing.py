@@ -22,7 +22,7 @@ from isal import isal_zlib
 GZIP = zlib.MAX_WBITS + 16
 """The window bits of a gzip member."""
 _LEVEL = 1
-_SIZE = struct.Struct("!Q")
+_SIZE = struct.Struct("!Q")  # the framing of core/piped_program.py
 
 Unpacked = tuple[str, str, bytes, bytes]
 """A response: the header of its record before and after the digest, its HTTP head, its body."""

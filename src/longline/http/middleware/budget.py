@@ -32,7 +32,7 @@ class BudgetCheckMiddleware(Middleware):
 
 
 class BudgetMiddleware(Middleware):
-    """Charges each request to the budget; directly outside the transport."""
+    """Charges each request to the budget when it is sent; inside the rate limit."""
 
     def __init__(self, inner: Middleware, budgets: Budgets) -> None:
         self._inner = inner
