@@ -34,6 +34,7 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _TEST = re.compile(r"`(tests/[\w/]+\.py|…)::(\w+)`")
 _PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _PATH = re.compile(r"`((?:[\w-]+/)+[\w-]+\.py)`")
+_DEFINED = re.compile(r"`([A-Za-z_][\w.]*)`\s+\(`([\w/]+\.py)`")
 _MESSAGE = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
 _CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(r"^ *```[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
@@ -103,6 +104,36 @@ def test_every_module_that_a_page_names_exists(page: Path) -> None:
     paths = _PATH.findall(text_of(page))
 
     assert [one for one in paths if not any(module.endswith(f"/{one}") for module in MODULES)] == []
+
+
+def defines(tree: ast.Module | ast.ClassDef, name: str) -> bool:
+    """Return whether a module or class defines a name, such as `Queue` or `Queue.lease`."""
+    first, _, rest = name.partition(".")
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == first:
+            return not rest or defines(node, rest)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == first:
+            return not rest
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(one, ast.Name) and one.id == first for one in targets):
+            return not rest
+    return False
+
+
+def test_what_the_architecture_places_in_a_module_is_defined_there() -> None:
+    page = ROOT / "docs" / "architecture.md"
+    pairs = [
+        (name, ROOT / "src" / "longline" / path) for name, path in _DEFINED.findall(text_of(page))
+    ]
+
+    wrong = [
+        f"{name} ({path})"
+        for name, path in pairs
+        if not path.is_file() or not defines(ast.parse(path.read_text("utf-8")), name)
+    ]
+
+    assert len(pairs) > 30
+    assert wrong == []
 
 
 def texts_of(module: Path) -> Iterator[str]:
