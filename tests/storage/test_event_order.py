@@ -110,9 +110,13 @@ async def test_a_deleted_event_gives_its_number_to_no_other(
 
 
 async def test_a_cursor_passes_events_that_are_not_wanted(store: Store) -> None:
-    names = ["job.created", "limit.learned", "job.complete", "limit.learned"]
-    rows = [event_row("job", n, name, domain="a.test") for n, name in enumerate(names)]
-    await store.events.append(*rows)
+    learned = event_row("job", EPOCH, "limit.learned", domain="a.test", rate=2.0)
+    await store.events.append(
+        event_row("job", EPOCH, "job.created", settings={}),
+        learned,
+        event_row("job", EPOCH, "job.complete", reason=None),
+        learned,
+    )
 
     found, cursor = await store.events.read(0, EventFilter(("job.*",)))
     domain, _ = await store.events.read(0, EventFilter(subject="domain/a.test"))
