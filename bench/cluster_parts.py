@@ -26,7 +26,7 @@ from tests.servers import PostgresServer, RedisServer, free_port  # noqa: F401  
 _REAP = 20.0
 _BEGIN = 90.0  # seconds for workers to begin on a busy machine
 _LOOK = 0.05
-_BEGUN = "processes take work"
+_BEGUN = ": starting "
 
 
 class Cluster:

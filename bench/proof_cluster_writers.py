@@ -15,7 +15,7 @@ from proofs import Proof, Sizes, none, nothing_wrong, unjudged
 NAME = "cluster-writers"
 _PATIENCE = 900.0
 _EXPECTED = re.compile(
-    r"^\d\d:\d\d:\d\d .*(processes take work|has ended|finishing items in flight)"
+    r"^\d\d:\d\d:\d\d .*(: starting \d+ process|has ended|finishing items in flight)"
 )
 
 

@@ -207,7 +207,7 @@ class JobRun:
 def _warn_not_run(source: Source | type[Source]) -> None:
     """Log which parts of the user's project have no effect, before the first request."""
     for part in source.not_run:
-        _LOG.warning("not run: %s", part)
+        _LOG.warning("not supported: %s", part)
 
 
 async def check_engine(settings: Settings, store: Store, clock: Clock, engine: str) -> None:

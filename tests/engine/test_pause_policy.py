@@ -36,7 +36,7 @@ async def deferred(
 
 
 def later(lease: Lease, until: float, kind: FailureKind) -> LeasedOutcome:
-    outcome = Outcome(OutcomeAction.DEFER, kind=kind, reason="shop.test blocks us", due=until)
+    outcome = Outcome(OutcomeAction.DEFER, kind=kind, reason="shop.test blocks longline", due=until)
     return attempt(lease, outcome, EPOCH + 1)
 
 
@@ -58,7 +58,7 @@ async def test_a_job_whose_items_are_all_behind_a_ban_is_paused(store: Store) ->
     job = await queued(store, "1", is_last=True)
     await deferred(store, job, until=EPOCH + 600, kind=FailureKind.BLOCKED)
 
-    assert await told(store, job) == "paused: shop.test blocks us"
+    assert await told(store, job) == "paused: shop.test blocks longline"
 
 
 async def test_a_ban_on_one_of_two_sites_pauses_nothing(store: Store) -> None:

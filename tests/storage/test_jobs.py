@@ -206,6 +206,8 @@ async def test_a_finished_discovery_is_not_taken_again(store: Store) -> None:
         ("sfq", JobState.PARTIAL, ["1", "1", "3", "failed", "quarantined"]),
         ("sff", JobState.PARTIAL, ["2", "3", "failed"]),
         ("ffq", JobState.FAILED, ["1", "2", "3", "failed", "quarantined"]),
+        ("sq", JobState.PARTIAL, ["1", "2", "quarantined"]),
+        ("qq", JobState.FAILED, ["2", "2", "quarantined"]),
     ],
 )
 async def test_the_verdict_follows_from_the_items(

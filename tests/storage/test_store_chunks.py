@@ -300,7 +300,7 @@ async def test_a_parked_domain_defers_all_its_items(store: Store) -> None:
     await complete(store, ended(lease, OutcomeAction.DEFER, due=EPOCH + 900))
 
     deferred = await store.queue.defer_domain(
-        job.id, "shop.test", EPOCH + 60, kind="blocked", reason="shop.test blocks us"
+        job.id, "shop.test", EPOCH + 60, kind="blocked", reason="shop.test blocks longline"
     )
 
     assert deferred == 2

@@ -16,6 +16,7 @@ from typing import Any
 from longline.core.errors import BadOption, FailureKind
 from longline.core.json import FieldDiff
 from longline.core.model import OPEN_STATES, ItemState, Job, JobState
+from longline.core.output import count_text
 from longline.storage.jobs import ItemComparison, ItemResult, RunPair
 from longline.storage.store import Store
 
@@ -299,7 +300,7 @@ async def _gaps_and_notes(store: Store, job: Job) -> tuple[tuple[str, ...], tupl
         gaps.append("requests only what changed (incremental)")
     limit = job.settings.get("limit")
     if limit is not None and sum((await store.queue.counts(job.id)).values()) >= limit:
-        gaps.append(f"was limited to {limit} items")
+        gaps.append(f"was limited to {count_text(limit, 'item')}")
     if await store.jobs.was_given_items(job.id):
         gaps.append("was given a list of items to collect")
     cuts = (await store.jobs.caveats(job.id)).cuts

@@ -8,6 +8,7 @@ from typing import Any
 
 from longline.core.clock import utc_datetime
 from longline.core.model import Caveats, ItemState
+from longline.core.output import count_text
 from longline.engine.progress import Progress
 from longline.storage.jobs import JobFindings
 
@@ -181,7 +182,7 @@ def as_markdown(result: FullReport, at: float) -> str:
     """Return the report as a Markdown document."""
     caveats = [f"- discovery ended early: {one}" for one in result.caveats.cuts]
     if result.caveats.limit is not None:
-        caveats.append(f"- limited to {result.caveats.limit} items (--limit)")
+        caveats.append(f"- limited to {count_text(result.caveats.limit, 'item')} (--limit)")
     caveats += [f"- warning: {one}" for one in result.caveats.warnings]
     lines = [
         f"# Report of {result.job}",

@@ -58,7 +58,7 @@ GROUPS = {  # of each command: its module in commands/, and the first sentence o
     },
     "cluster": {
         "worker": ("cluster", "Run a cluster worker."),
-        "up": ("cluster", "Start Redis, PostgreSQL and workers on this machine."),
+        "up": ("cluster", "Start Redis, workers and, with --postgres, PostgreSQL on this machine."),
         "down": ("cluster", "Stop what `longline up` started."),
         "status": ("cluster", "Show the services of this home and their health."),
         "db": ("cluster", "Inspect the database, or copy it to another one."),

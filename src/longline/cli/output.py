@@ -69,11 +69,6 @@ def size_text(size_bytes: int) -> str:
     return f"{size_bytes} bytes"
 
 
-def count_text(count: int, noun: str, plural: str | None = None) -> str:
-    """Return a count with its noun in the singular or plural."""
-    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
-
-
 def duration_text(seconds: float) -> str:
     """Return a duration in at most two units: 9.3s, 42s, 3m 05s, 2h 10m, 4d 15h."""
     whole = round(seconds)

@@ -340,7 +340,7 @@ class Blocked(FetchError):
     kind = FailureKind.BLOCKED
     exit_code = 4
     evidence: str
-    message = "{host} blocks us at {url} ({evidence})"
+    message = "{host} blocks longline at {url} ({evidence})"
 
 
 class RobotsUnreachable(FetchError):
@@ -386,7 +386,7 @@ class CircuitOpen(NotBefore):
     def problem(self) -> str:
         reason = f" ({self.reason})" if self.reason else ""
         is_ban = self.kind is FailureKind.BLOCKED
-        return f"{'blocks us' if is_ban else 'failed too often'}{reason}"
+        return f"{'blocks longline' if is_ban else 'failed too often'}{reason}"
 
 
 class Deferred(NotBefore):

@@ -33,6 +33,11 @@ _STDERR = 2
 _LONGEST_ERROR = 4000  # characters of one error; the rest is cut
 
 
+def count_text(count: int, noun: str, plural: str | None = None) -> str:
+    """Return a count with its noun in the singular or plural."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
 def sanitize(text: str, *, is_line: bool = False) -> str:
     """Return text that cannot control a terminal; each unsafe character becomes U+FFFD.
 

@@ -16,6 +16,7 @@ from longline.config.settings import Settings
 from longline.core.clock import SharedClock, sleep_or_wake
 from longline.core.errors import LonglineError, StoreError, StoreTooNew, StoreUnreachable
 from longline.core.model import Job
+from longline.core.output import count_text
 from longline.core.threads import Threads
 from longline.distributed.app import QUEUES, Messages
 from longline.distributed.processes import CeleryProcess, WorkerOptions
@@ -126,7 +127,8 @@ class Supervisor:
                 return
             closing.push_async_callback(self._close_store, store)
             self._started_at = self._clock.now()
-            _LOG.info("%s: %d processes take work", self._options.name, self._options.processes)
+            processes = count_text(self._options.processes, "process", "processes")
+            _LOG.info("%s: starting %s", self._options.name, processes)
             async with asyncio.TaskGroup() as group:
                 sweeping = group.create_task(self._keep_sweeping(store, presences))
                 try:
@@ -267,8 +269,9 @@ class Supervisor:
             swept = await sweeper.sweep(children)
             if swept.items or swept.quarantined or swept.resent:
                 _LOG.warning(
-                    f"reclaimed {swept.items} items, quarantined {swept.quarantined}, "
-                    f"sent {swept.resent} messages again"
+                    f"reclaimed {count_text(swept.items, 'item')}, "
+                    f"quarantined {swept.quarantined}, "
+                    f"sent {count_text(swept.resent, 'message')} again"
                 )
             self._outages.end("database", "the database responds again")
         except StoreError as error:

@@ -328,7 +328,8 @@ async def accept_profile(store: Store, job: str, at: float) -> StoredProfile:
     found = await store.jobs.get(job)
     kept = await store.profiles.find(found.id)
     if kept is None:
-        raise BadOption("JOB", f"{found.id} has no profile; it is {found.state.value}")
+        problem = f"{found.id} has no field statistics to accept; its state is {found.state.value}"
+        raise BadOption("JOB", problem)
     profile = Profile.from_json(kept.profile)
     profile.quiet = {name for name in profile.fields if not profile.share(name)}
     if kept.profile.get("alike"):

@@ -286,8 +286,9 @@ def home_redactor(
     """
     values, unreadable = _known_secrets(settings, jobs)
     if unreadable and not ignore_unreadable:
-        problem = f"{', '.join(unreadable)} cannot be read, so it cannot be redacted"
-        raise BadOption("--redact", f"{problem}; provide it, or use --ignore-unreadable")
+        they, them = ("it", "it") if len(unreadable) == 1 else ("they", "them")
+        problem = f"{', '.join(unreadable)} cannot be read, so {they} cannot be redacted"
+        raise BadOption("--redact", f"{problem}; provide {them}, or use --ignore-unreadable")
     notes = [f"{one} cannot be read and was not redacted" for one in unreadable]
     return Redactor(values, key=_pseudonym_key(settings.home)), notes
 

@@ -47,6 +47,7 @@ class ServicesBusy(ServiceError):
     home: str
     seconds: float
     message = (
-        "another `longline up` or `longline down` has been running in {home} for {seconds:g} s"
+        "another `longline up`, `longline down` or `longline db copy` is running in {home}; "
+        "this command waited {seconds:g} s for it"
     )
     hint = "Wait for it to end and run this command again."

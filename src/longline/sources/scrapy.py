@@ -180,7 +180,7 @@ class _SpiderSource(RecordSource):
     async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
         """Yield the start requests of the spider; layers find the rest."""
         for part in self.not_run:
-            visit.warn(f"not run: {part}")
+            visit.warn(f"not supported: {part}")
         for name in self._crawl.unused_limits():
             visit.warn(f"{name} of the project is not applied; --limit ends a run early")
         found_items = _PageItems(self._crawl, _START, "", self.options.record_key)
@@ -245,7 +245,9 @@ class _SpiderSource(RecordSource):
     async def _respond(self, visit: Visit, request: Request) -> Any:
         sent = self._crawl.prepared(request)
         if request.meta.get("proxy"):
-            visit.warn("not run: the proxy in the meta of requests; they are sent directly")
+            visit.warn(
+                "not supported: the proxy in the meta of requests; requests are sent directly"
+            )
         page = await visit.fetch(
             sent.url,
             method=sent.method,

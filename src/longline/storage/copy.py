@@ -169,7 +169,8 @@ class DatabaseCopy:
         for batch in _table_rows(writing, table):
             written.add(batch)
         if (read.rows, read.checksum) != (written.rows, written.checksum):
-            problem = f"{read.rows} rows of {table.name} became {written.rows} different ones"
+            counts = f"rows read: {read.rows}, rows written: {written.rows}"
+            problem = f"the content of {table.name} differs after copying ({counts})"
             raise self._refused(f"{problem}; please report this")
         return CopiedTable(table.name, read.rows, read.checksum)
 

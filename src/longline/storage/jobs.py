@@ -25,6 +25,7 @@ from longline.core.model import (
     Job,
     JobState,
 )
+from longline.core.output import count_text
 from longline.storage.bulk import sanitize_text
 from longline.storage.database import Repository, lock_job, lock_name, reads, writes
 from longline.storage.events import append_events, event_row
@@ -359,7 +360,9 @@ def finish_job(
         .group_by(items.c.reason)
     )
     missing = list(_first_few(cuts, _MAX_NAMED))
-    missing += [f"{count} items {reason}" for reason, count in connection.execute(skipped)]
+    missing += [
+        f"{count_text(count, 'item')} {reason}" for reason, count in connection.execute(skipped)
+    ]
     warnings = list(caveats.warnings)
     if drift is not None:
         drift = save_profile(connection, job, row.source, at, drift)
@@ -369,11 +372,11 @@ def finish_job(
     state = JobState.PARTIAL if bad or missing else JobState.COMPLETE
     if bad and sum(states[one] for one in bad) == total:
         state = JobState.FAILED
-    shown = " and ".join(f"{states[one]} {one.value}" for one in bad)
+    limit = caveats.limit
     reasons = [
-        *([f"{shown} of {total} items"] if bad else []),
+        *([_bad_items_text(states, total)] if bad else []),
         *missing,
-        *([f"limited to {caveats.limit} items (--limit)"] if caveats.limit is not None else []),
+        *([] if limit is None else [f"limited to {count_text(limit, 'item')} (--limit)"]),
         *_first_few(warnings, _MAX_NAMED),
     ]
     caveats = replace(caveats, cuts=tuple(cuts), warnings=_first_few(warnings, _MAX_CAVEATS))
@@ -445,6 +448,17 @@ def _set_end_state(
     data = {} if caveats is None else caveats.as_dict()
     append_events(connection, [event_row(job, at, f"job.{state.value}", reason=reason, **data)])
     return True
+
+
+def _bad_items_text(states: Mapping[ItemState, int], total: int) -> str:
+    """Return how many items failed or were quarantined, as a reason of the job's state."""
+    failed, quarantined = states[ItemState.FAILED], states[ItemState.QUARANTINED]
+    of = f"of {count_text(total, 'item')}"
+    verb = "was" if quarantined == 1 else "were"
+    if not failed:
+        return f"{quarantined:,} {of} {verb} quarantined"
+    more = f" and {quarantined:,} {verb} quarantined" if quarantined else ""
+    return f"{failed:,} {of} failed{more}"
 
 
 def _is_over(connection: Connection, job: str) -> bool:

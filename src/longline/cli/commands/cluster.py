@@ -25,7 +25,6 @@ from longline.cli.options import (
 )
 from longline.cli.output import (
     TextTable,
-    count_text,
     duration_text,
     number_text,
     print_facts,
@@ -35,7 +34,7 @@ from longline.cli.output import (
 from longline.config.settings import prepare_home
 from longline.core.errors import MissingExtra
 from longline.core.logging import configure_logging
-from longline.core.output import closed_stdout_ignored, sanitize
+from longline.core.output import closed_stdout_ignored, count_text, sanitize
 from longline.engine.owner import this_host
 from longline.services.database_copy import CopiedHome, copy_home
 from longline.services.processes import ServiceStatus, check_extra, has_cluster, sqlite_status
@@ -63,7 +62,7 @@ from longline.storage.database import DatabaseInfo, describe, open_database
 )
 @common_options
 def up_command(**options: Any) -> None:
-    """Start Redis, PostgreSQL and workers on this machine.
+    """Start Redis, workers and, with --postgres, PostgreSQL on this machine.
 
     Healthy services are not restarted. If a service fails to start, or on Ctrl-C, everything that
     this command started is stopped again. Servers that the settings name are used, but never

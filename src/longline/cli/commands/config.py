@@ -19,12 +19,13 @@ from longline.cli.options import (
     settings_of,
     wants_json,
 )
-from longline.cli.output import TextTable, count_text, print_json, print_result
+from longline.cli.output import TextTable, print_json, print_result
 from longline.cli.queries import with_store
 from longline.config.documents import parse_location, set_value, write_document
 from longline.config.job_spec import JobSpec
 from longline.config.settings import Settings, explain_settings
 from longline.core.errors import BadFile, BadOption, ConfigError, UnknownJob
+from longline.core.output import count_text
 from longline.sources.loader import (
     SCHEMA_NAMES,
     diff_settings,

@@ -16,6 +16,7 @@ from longline.cli.options import COUNT, common_options, wants_json
 from longline.cli.output import TextTable, one_line, print_json, print_line, print_result
 from longline.cli.queries import uses_store
 from longline.core.clock import SystemClock
+from longline.core.output import count_text
 from longline.storage.matches import CONFIRMED, REJECTED
 from longline.storage.store import Store
 
@@ -108,18 +109,22 @@ async def _decide(store: Store, kind: str, pair: tuple[str, str], decision: str)
 
 def _print_found(kind: str, found: SearchResult) -> None:
     click.echo(
-        f"{kind}: {found.records:,} new or changed records, {found.compared:,} pairs compared, "
-        f"{found.matched:,} matches ({found.seconds:.1f} s)"
+        f"{kind}: {count_text(found.records, 'new or changed record')}, "
+        f"{count_text(found.compared, 'pair')} compared, "
+        f"{count_text(found.matched, 'match', 'matches')} ({found.seconds:.1f} s)"
     )
     if found.too_little:
-        click.echo(f"{found.too_little:,} records have too few fields to be compared")
+        records = count_text(found.too_little, "record has", "records have")
+        click.echo(f"{records} too few fields to be compared")
     blocks = sorted(found.crowded.items(), key=lambda one: -one[1])
     if blocks:
-        click.echo(f"{len(blocks):,} blocks were too large; only finer blocks were compared:")
+        large = count_text(len(blocks), "block was", "blocks were")
+        click.echo(f"{large} too large; only finer blocks were compared:")
     for name, size in blocks[:_SHOWN_BLOCKS]:
-        click.echo(f"  {one_line(name, _CELL)}  {size:,} records")
+        click.echo(f"  {one_line(name, _CELL)}  {count_text(size, 'record')}")
     if found.oversized:
-        click.echo(f"{found.oversized:,} groups are too large to resolve; use stricter rules")
+        groups = count_text(found.oversized, "group is", "groups are")
+        click.echo(f"{groups} too large to resolve; use stricter rules")
     for source in found.unknown_sources:
         click.echo(f"warning: the source {source} of the rules has no records; check its name")
     if found.unknown_sources:
@@ -129,7 +134,8 @@ def _print_found(kind: str, found: SearchResult) -> None:
     for name in found.unknown_fields:
         click.echo(f"warning: no record has the field {one_line(name, _CELL)}; check its name")
     if found.dropped:
-        click.echo(f"dropped {found.dropped:,} pairs of sources that the rules no longer name")
+        pairs = count_text(found.dropped, "pair")
+        click.echo(f"dropped {pairs} of sources that the rules no longer name")
 
 
 def _print_list(rows: list[dict[str, Any]], total: int) -> None:

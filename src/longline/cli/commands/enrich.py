@@ -16,7 +16,6 @@ from longline.cli.exit_codes import ExitCode
 from longline.cli.options import COUNT, common_options, key_options, settings_of, wants_json
 from longline.cli.output import (
     TextTable,
-    count_text,
     duration_text,
     one_line,
     print_heading,
@@ -32,6 +31,7 @@ from longline.config.settings import Settings, prepare_home
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
 from longline.core.model import QuestionState
+from longline.core.output import count_text
 from longline.engine.runtime import handling_signals
 from longline.enrichment.phase import PhaseProgress, PhaseReport
 from longline.enrichment.queueing import queries_of, queue_records

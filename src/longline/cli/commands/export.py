@@ -12,12 +12,12 @@ import click
 from click.core import ParameterSource
 
 from longline.cli.options import common_options, settings_of, wants_json
-from longline.cli.output import count_text, print_json, print_result
+from longline.cli.output import print_json, print_result
 from longline.cli.queries import check_source, query_options, with_job_id
 from longline.config.secrets import SecretRef
 from longline.config.settings import Settings, prepare_home
 from longline.core.errors import BadOption, MissingExtra
-from longline.core.output import OutputFailed, binary_stdout, discard_stdout
+from longline.core.output import OutputFailed, binary_stdout, count_text, discard_stdout
 from longline.engine.owner import describe_owner
 from longline.engine.report import drop_exports
 from longline.export.export import (

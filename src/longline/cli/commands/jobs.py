@@ -22,7 +22,6 @@ from longline.cli.options import (
 )
 from longline.cli.output import (
     TextTable,
-    count_text,
     iso_time,
     one_line,
     print_line,
@@ -34,7 +33,7 @@ from longline.core.clock import SystemClock
 from longline.core.errors import NoJobsYet
 from longline.core.json import as_text
 from longline.core.model import OPEN_STATES, ItemState, Job
-from longline.core.output import sanitize
+from longline.core.output import count_text, sanitize
 from longline.drift.monitor import accept_profile, drift_of, sources_watched
 from longline.engine.owner import describe_owner, is_abandoned
 from longline.engine.progress import ProgressTracker

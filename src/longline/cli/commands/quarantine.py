@@ -25,7 +25,6 @@ from longline.cli.options import COUNT, JOB, common_options, enum_option, set_op
 from longline.cli.output import (
     SafeConsole,
     TextTable,
-    count_text,
     diff_sides,
     iso_time,
     one_line,
@@ -38,7 +37,7 @@ from longline.cli.output import (
 from longline.cli.queries import uses_store
 from longline.core.clock import SystemClock
 from longline.core.errors import FailureKind
-from longline.core.output import sanitize
+from longline.core.output import count_text, sanitize
 from longline.pipeline.material import unpack_material
 from longline.storage.store import Store
 from longline.wiring import open_archive
@@ -210,16 +209,24 @@ def _print_reextraction(result: Reextraction, *, is_written: bool) -> None:
     parts = ", ".join(
         f"{counts[one.value]} {_WORDS.get(one, one.value)}" for one in ReextractStatus
     )
-    click.echo(f"{counts['items']} items of {result.job}: {parts}; {counts['requests']} requests")
+    items, requests = count_text(counts["items"], "item"), count_text(counts["requests"], "request")
+    click.echo(f"{items} of {result.job}: {parts}; {requests}")
     superseded, renamed = counts["superseded"], len(counts["renamed"])
+    kept = count_text(
+        superseded, "record updated by a later job is", "records updated by a later job are"
+    )
+    unfinished = count_text(
+        result.unfinished, "item was never finished and is", "items were never finished and are"
+    )
+    rekeyed = count_text(renamed, "item has", "items have")
     notes = {
-        f"{superseded} were updated by a later job and are not replaced": superseded,
-        f"{result.unfinished} items were never finished and are not compared": result.unfinished,
+        f"{kept} not replaced": superseded,
+        f"{unfinished} not compared": result.unfinished,
         "discovery was not repeated: new and removed items are unknown": (
             not result.is_discovery_repeated
         ),
         f"discovery is incomplete: {result.discovery_problem}": result.discovery_problem,
-        f"{renamed} items have a new key; records under old keys are kept": renamed,
+        f"{rekeyed} a new key; records under old keys are kept": renamed,
     }
     for text, applies in notes.items():
         if applies:

@@ -14,7 +14,6 @@ from longline.cli.exit_codes import ExitCode
 from longline.cli.options import check_url, common_options, settings_of
 from longline.cli.output import (
     TextTable,
-    count_text,
     iso_time,
     print_facts,
     print_line,
@@ -26,6 +25,7 @@ from longline.cli.queries import with_opened, with_store
 from longline.config.settings import prepare_home
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
+from longline.core.output import count_text
 from longline.http.messages import origin_of
 from longline.http.robots import RobotsCheck, robots_agent
 from longline.limits import learning
@@ -64,7 +64,7 @@ def limits_command(context: click.Context) -> None:
     type=int,
     default=1,
     metavar="N",
-    help="Requests in a burst; increased at high rates.",
+    help="Maximum requests in a burst; longline raises it at high rates.",
 )
 @common_options
 def pin_limit(domain: str, *, rate: float, burst: int) -> None:

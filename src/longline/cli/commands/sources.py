@@ -31,7 +31,6 @@ from longline.cli.options import (
 from longline.cli.output import (
     SafeConsole,
     TextTable,
-    count_text,
     one_line,
     print_line,
     print_result,
@@ -43,6 +42,7 @@ from longline.config.settings import Settings
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption, ConfigError, DestinationUnwritable
 from longline.core.model import Item, OutcomeAction
+from longline.core.output import count_text
 from longline.devtools.check import (
     CaseResult,
     Check,
@@ -156,7 +156,7 @@ def _print_source(one: dict[str, Any]) -> None:
 @click.option("--key", metavar="KEY", help="Key of that item.  [default: its URL]")
 @set_option
 @param_option
-@click.option("--items", type=COUNT, default=1, help="Number of items.")
+@click.option("--items", type=COUNT, default=1, help="Number of items to check.")
 @click.option(
     "--record",
     type=click.Path(path_type=Path, file_okay=False),
@@ -447,8 +447,8 @@ def _print_written(proposal: Proposal, path: Path | None) -> None:
 def plugins_command() -> None:
     """List installed plugins.
 
-    A plugin is a package with entry points for sources, middlewares, pipeline stages, enrichers
-    or exporters.
+    A plugin is a package with entry points for sources, middlewares, pipeline stages, enrichers,
+    exporters, limit backends or listeners.
     """
     plugins = list_plugins({SOURCES: as_source})
     table = TextTable("kind", "name", "package", "target", "state")

@@ -404,8 +404,9 @@ _PROBLEM_SKEW = 30.0
 
 def clocks(context: CheckContext) -> Iterator[Finding]:
     """Check how much the clocks of a cluster differ."""
+    database_use = "workers use the clock of the database for leases and records"
     for name, use, time_of in (
-        ("the database", "leases use the clock of the database", _database_time),
+        ("the database", database_use, _database_time),
         ("Redis", "limits use the clock of Redis", _redis_time),
     ):
         before = context.now()
@@ -415,7 +416,7 @@ def clocks(context: CheckContext) -> Iterator[Finding]:
         ahead = (before + context.now()) / 2 - there
         direction = "ahead of" if ahead > 0 else "behind"
         sentence = f"the clock of this machine is {abs(ahead):.1f} s {direction} that of {name}"
-        remedy = f"synchronise both with NTP; {use}, logs and records use that of this machine"
+        remedy = f"synchronise both with NTP; {use}, logs and local runs use that of this machine"
         if abs(ahead) >= _PROBLEM_SKEW:
             yield problem("clocks", sentence, remedy)
         elif abs(ahead) >= _WARNING_SKEW:

@@ -63,7 +63,7 @@ class FieldSpec(Place):
         elif not self.places:
             raise invalid(f"no place is given: write {', '.join(PLACES)} or first")
         if self.words is not None and self.type is not None:
-            raise invalid("words and type exclude each other: words already give the values")
+            raise invalid("words and type cannot be combined: words already give the values")
         check_form(self.type, self.form)
         if self.required and self.has_default:
             raise invalid("a required field has no default: with one it is never missing")

@@ -172,7 +172,7 @@ class Items(StrictModel):
     def _check_items(self) -> Self:
         ways = [name for name in _ITEM_SOURCES if getattr(self, name)]
         if len(ways) > 1:
-            raise invalid(f"{' and '.join(ways)} exclude each other; write one of them")
+            raise invalid(f"{' and '.join(ways)} cannot be combined; write one of them")
         if not ways and self.match is None:
             raise invalid("write how items are found: links, elements, records, sitemap or match")
         if self.records is not None and not (self.script or self.after):

@@ -72,7 +72,7 @@ class CountedPages(Pages):
     def _check_page_url(self) -> Self:
         name = "page" if isinstance(self, NumberedPages) else "offset"
         if self.url is not None and self.param is not None:
-            raise invalid("url and param exclude each other; write one of them")
+            raise invalid("url and param cannot be combined; write one of them")
         if self.url is not None and name not in names_in(self.url):
             raise invalid(f"url must contain {{{name}}}, for example {{start}}?{name}={{{name}}}")
         return self
@@ -141,7 +141,7 @@ class MorePages(Pages):
             raise invalid("{cursor} in url needs cursor: the path of the next one in the response")
         forms = [name for name in ("links", "html", "records") if getattr(self, name) is not None]
         if len(forms) > 1:
-            raise invalid(f"{' and '.join(forms)} exclude each other; write one of them")
+            raise invalid(f"{' and '.join(forms)} cannot be combined; write one of them")
         if self.cursor is not None and not forms:
             raise invalid("a JSON response needs links, html or records: where the list is")
         return self

@@ -137,7 +137,9 @@ async def _request_template(visit: Visit, api_url: str, path: str) -> Detail:
 def _expect_object(page: Page, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         kind = type(value).__name__
-        raise UnexpectedShape(page.url, f"not a response about a template ({kind} for an object)")
+        raise UnexpectedShape(
+            page.url, f"not a template: the response is a {kind} instead of an object"
+        )
     return value
 
 

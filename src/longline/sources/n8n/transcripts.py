@@ -38,7 +38,7 @@ _OUTCOMES: Mapping[type[Exception], tuple[str, str]] = {
     RobotsDisallowed: ("disallowed", "robots.txt does not allow it"),
     Throttled: ("blocked", "YouTube throttles requests"),
     CircuitOpen: ("blocked", "the circuit breaker of YouTube is open"),
-    Deferred: ("blocked", "YouTube asks to wait long"),
+    Deferred: ("blocked", "YouTube asked for a long delay"),
     FetchError: ("failed", "YouTube could not be reached"),
     requests.RequestException: ("failed", "YouTube returned an invalid response"),
 }

@@ -338,7 +338,9 @@ def _zone(word: str | None, *, is_last: bool) -> timezone | None:
     if offset := _OFFSET.fullmatch(name):
         hours, minutes = int(offset["h"]), int(offset["min"] or 0)
         if len(offset["h"]) == 1 and not offset["min"] and not offset["name"]:
-            raise ValueError(f"{offset[0]} may not be an offset; write +03:00")
+            raise ValueError(
+                f"it is unclear whether {offset[0]} is a UTC offset; +03:00 and UTC+3 are"
+            )
         if hours >= 24 or minutes >= 60:  # noqa: PLR2004  # hours of a day, minutes of an hour
             raise ValueError(f"there is no offset {offset[0]}")
         shift = timedelta(hours=hours, minutes=minutes)

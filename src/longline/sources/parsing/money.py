@@ -190,7 +190,7 @@ def read_money(value: Any, locale: str | None, form: str | None) -> dict[str, An
     if not named and (text[token.end :].lstrip()[:1] == "K" or _MEASURE.match(text, token.end)):
         raise ValueError("there is a unit after the number, not a currency")
     if not named and unsaid and _UNKNOWN_CODE.fullmatch(text):
-        raise ValueError(f"its code may be of another currency than {unsaid}")
+        raise ValueError(f"its code may belong to a currency other than {unsaid}")
     currency = named or unsaid
     is_whole = not zeros and (currency or "").lower() not in _LOW_THREE
     amount = amount_of(token, locale, is_whole=is_whole, zeros=zeros)

@@ -16,6 +16,7 @@ import orjson
 from longline.config.strict_model import invalid
 from longline.config.validation_messages import nearest
 from longline.core.json import read_json
+from longline.core.output import count_text
 from longline.http.messages import without_userinfo
 from longline.sources.parsing.dates import check_format, read_date, read_datetime
 from longline.sources.parsing.money import CURRENCIES, CURRENCY_SIGNS, SHARED_SIGNS, read_money
@@ -214,7 +215,8 @@ def read_floor(value: str | float, _locale: str | None, _form: str | None) -> in
             f"there are {len(found)} floors in it" if found else "there is no floor in it"
         )
     if floors is not None and found[0] > floors:
-        raise ValueError(f"there is no floor {found[0]} in a house of {floors}")
+        building = f"a building with {count_text(floors, 'floor')}"
+        raise ValueError(f"there is no floor {found[0]} in {building}")
     return found[0]
 
 

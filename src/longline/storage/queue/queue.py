@@ -517,9 +517,8 @@ class Queue(Repository):
 
 def _quarantine_lethal(connection: Connection, reclaim: Reclaim, row: Any) -> None:
     deaths = row.deaths + 1
-    reason = (
-        f"{deaths} workers died while they processed it, and the last one processed nothing else"
-    )
+    last = "the last one was processing only this item"
+    reason = f"{deaths} workers died while processing this item; {last}"
     connection.execute(
         update(items)
         .where(items.c.id == row.id)
