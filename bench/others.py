@@ -148,7 +148,7 @@ def _page(known: dict[str, Any]) -> str:
 
 def _section(name: str, one: dict[str, Any]) -> str:
     lines = [f"- `{_cell(row['case'])}`: {row['reason']}" for row in one["differences"]]
-    listed = "\n".join(lines) if lines else "No differences of policy."
+    listed = "\n".join(lines) if lines else "No policy differences."
     return f"## {name}\n\n{listed}\n\n{sentence(one['machine'])}\n"
 
 

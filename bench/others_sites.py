@@ -71,7 +71,7 @@ def _outcomes(folder: Path, files: tuple[str, ...], left_out: str) -> dict[str, 
         return found
 
 
-_WHOLE = "the rate is kept as requests per second, and binds at all hours"
+_WHOLE = "the rate is stored as requests per second and applies at all times of day"
 SITEMAPS = _Tests(
     ("tests/test_utils_sitemap.py",),
     "str",
@@ -86,7 +86,7 @@ PROTEGO = _Tests(
     ("tests/test_protego.py", "tests/test_on_google_spec.py"),
     "visit_time or preferred_host or bytestrings or line_endings",
     {
-        "TestProtego::test_crawl_delay[0]": "a delay of 0 asks for nothing, and is none",
+        "TestProtego::test_crawl_delay[0]": "a delay of 0 counts as no delay",
         "TestProtego::test_empty_user_agent_line": (
             "`user agent` without colon and value is not an agent line, as in Google's parser"
         ),
@@ -113,7 +113,7 @@ PROTEGO = _Tests(
             "a rule that does not begin with `/` matches no path, by RFC 9309 2.2.2"
         ),
         "test_user_agent_boundary_matching[foobot-Mozilla/5.0 (compatible; Foobot/1.0)-True]": (
-            "the product token of a crawler is asked for, not its User-Agent header"
+            "rules are looked up by the crawler's product token, not by its User-Agent header"
         ),
         "test_user_agent_boundary_matching[google-googlebot-mobile-True]": _TOKEN,
         "test_user_agent_boundary_matching[googlebot-googlebot-news-True]": _TOKEN,

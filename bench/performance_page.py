@@ -91,7 +91,10 @@ class Result:
 def table(result: Result) -> str:
     """Return the standings as a Markdown table."""
     lines = [
-        "| | pages/s, median | best | longline / it, median | best | peak memory | start and end |",
+        (
+            "| | pages/s, median | best | longline / this row, median | best | peak memory "
+            "| start and end |"
+        ),
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
     for name, one in result.standings.items():

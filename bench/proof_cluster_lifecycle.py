@@ -238,14 +238,14 @@ def _answers(port: int) -> bool:
 
 
 def _figures(lives: list[_Life], foreign: list[str]) -> list[Figure]:
-    problems = [f"life {one.number}: {text}" for one in lives for text in one.problems]
+    problems = [f"cycle {one.number}: {text}" for one in lives for text in one.problems]
     spans = {
         name: [one.seconds[name] for one in lives if name in one.seconds]
         for name in ("up", "run", "down")
     }
     return [
-        unjudged("lives", len(lives)),
-        unjudged("deeds", ", ".join(one.deed for one in lives if one.deed) or "none"),
+        unjudged("cycles", len(lives)),
+        unjudged("injected failures", ", ".join(one.deed for one in lives if one.deed) or "none"),
         nothing_wrong("every command succeeded, and every job is complete", problems),
         none("processes left after a cycle", sum(len(one.left) for one in lives)),
         none("ports still in use after a cycle", sum(len(one.held) for one in lives)),

@@ -13,6 +13,7 @@ _HEAD = """# Soak
 
 Written by `make soak`; do not edit. Each proof is a slow test of a guarantee. It can be run alone,
 `python bench/soak.py NAME …`, and then replaces its own section. All traffic stays on the machine.
+Quoted messages are those of the commit at which the proof ran; the wording may have changed since.
 """
 
 
