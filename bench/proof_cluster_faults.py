@@ -101,9 +101,15 @@ def _refused(cluster: Cluster, title: str, *words: str, names: str) -> list[Figu
     except TimeoutError:
         said = _last(child.errors())
         child.end()
-        return [nothing_wrong(f"{title}: exits with a one-line error", [f"it waits: {said}"])]
+        return [
+            nothing_wrong(
+                f"{title}: exits with an error that names the cause", [f"it waits: {said}"]
+            )
+        ]
     return [
-        nothing_wrong(f"{title}: exits with a one-line error", _wrong_in(ended, names)),
+        nothing_wrong(
+            f"{title}: exits with an error that names the cause", _wrong_in(ended, names)
+        ),
         unjudged(f"{title}: it says", _last(ended.errors)),
     ]
 
