@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from longline.drift.profiles import (
     Profile,
     Shape,
     chance_of_fewer,
-    profile_of,
+    profile_run,
     shape_of,
     shape_of_failure,
 )
@@ -32,6 +32,10 @@ from longline.sources.html.fields import FieldSpec, make_readers, read_fields
 from longline.sources.html.places import whole_page
 from tests.drift.drifting_shapes import Change, put, shapes_of, without
 from tests.pipeline.drafts import draft
+
+
+def profile_of(shapes: Iterable[Shape]) -> Profile:
+    return profile_run(shapes)[0]
 
 
 def notices_of(shapes: list[Shape], history: Profile | None = None) -> dict[str, FieldDrift]:

@@ -27,6 +27,12 @@ from tests.virtual import VirtualClock
 WRONG = Outcome(OutcomeAction.QUARANTINE, kind=FailureKind.INVALID, reason="text: is missing")
 
 
+def noticed(field: str) -> dict[str, Any]:
+    """The data of an event that a field has drifted."""
+    text = f"{field} is gone"
+    return {"field": field, "before": "97%", "now": "is gone", "item": 3, "text": text}
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with open_store(f"sqlite:///{tmp_path}/longline.sqlite") as store:
@@ -119,10 +125,8 @@ async def test_what_any_process_noticed_counts(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     job = await committed(store, clock, rows(10))
-    notice = {"field": "text", "text": "text is gone"}
-    await store.events.append(
-        {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": notice}
-    )
+    notice = noticed("text")
+    await store.events.append(event_row(job.id, clock.now(), NOTICED, key="3", **notice))
 
     await drifting.begin(job)
     ending = await drifting.result()
@@ -134,7 +138,7 @@ async def test_what_was_noticed_before_a_reopening_does_not_count(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     job = await committed(store, clock, rows(10))
-    notice = {"field": "text", "text": "text is gone"}
+    notice = noticed("text")
     event = event_row(job.id, clock.now(), NOTICED, key="3", **notice)
     await store.events.append(event, event_row(job.id, clock.now(), "job.reopened", items=1))
 
@@ -301,7 +305,7 @@ async def test_a_job_whose_records_are_still_its_own_is_judged_by_them(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     job, _ = await ended(drifting, clock, store, rows(100, 50))
-    notice = {"field": "other", "text": "other is gone"}
+    notice = noticed("other")
     event = event_row(job.id, clock.now(), NOTICED, key="3", **notice)
     await store.events.append(event)
 
@@ -384,7 +388,7 @@ async def test_noticed_drift_counts_if_the_run_cannot_be_judged(
 ) -> None:
     await left_unreadable(store, clock, drifting)
     job = await committed(store, clock, rows(10))
-    notice = {"field": "text", "text": "text is gone"}
+    notice = noticed("text")
     event = event_row(job.id, clock.now(), NOTICED, key="3", **notice)
     await store.events.append(event)
 

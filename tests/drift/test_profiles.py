@@ -10,7 +10,7 @@ from longline.drift.profiles import (
     Profile,
     Sketch,
     chance_of_fewer,
-    profile_of,
+    profile_run,
     shape_of,
 )
 from tests.drift.drifting_shapes import shapes_of
@@ -19,7 +19,7 @@ from tests.drift.drifting_shapes import shapes_of
 def test_a_profile_counts_the_fields_of_records() -> None:
     rows = [{"a": "xx", "b": n if n % 2 else None, "c": {"d": [1]}} for n in range(40)]
 
-    profile = profile_of([shape_of(str(n), row) for n, row in enumerate(rows)])
+    profile, _ = profile_run([shape_of(str(n), row) for n, row in enumerate(rows)])
 
     assert profile.records == 40
     assert {name: profile.share(name) for name in profile.fields} == {
@@ -36,7 +36,7 @@ def test_a_profile_counts_the_fields_of_records() -> None:
 
 
 def test_a_profile_survives_json() -> None:
-    profile = profile_of(shapes_of(1, 300))
+    profile, _ = profile_run(shapes_of(1, 300))
     profile.quiet = {"nothing"}
 
     again = Profile.from_json(json.loads(json.dumps(profile.as_json())))
@@ -46,7 +46,7 @@ def test_a_profile_survives_json() -> None:
 
 def test_merged_profiles_count_like_one() -> None:
     shapes = shapes_of(1, 200)
-    whole, first, second = (profile_of(some) for some in (shapes, shapes[:100], shapes[100:]))
+    whole, first, second = (profile_run(some)[0] for some in (shapes, shapes[:100], shapes[100:]))
 
     first.merge(second)
 
@@ -57,9 +57,9 @@ def test_merged_profiles_count_like_one() -> None:
 
 
 def test_a_field_that_one_run_lacks_was_empty_there() -> None:
-    profile = profile_of([shape_of(str(n), {"a": 1}) for n in range(20)])
+    profile, _ = profile_run([shape_of(str(n), {"a": 1}) for n in range(20)])
 
-    profile.merge(profile_of([shape_of(str(n), {"b": 1}) for n in range(20)]))
+    profile.merge(profile_run([shape_of(str(n), {"b": 1}) for n in range(20)])[0])
 
     assert (profile.share("a"), profile.share("b")) == (0.5, 0.5)
     assert profile.fields["a"].extremes["filled"] == (0.0, 1.0)
@@ -94,7 +94,7 @@ def test_merged_sketches_are_bounded_and_even(left: int, right: int) -> None:
 def test_the_fields_of_a_profile_are_bounded() -> None:
     shapes = [shape_of(str(n), {f"field {n}": 1}) for n in range(1000)]
 
-    assert len(profile_of(shapes).fields) == 200
+    assert len(profile_run(shapes)[0].fields) == 200
 
 
 @pytest.mark.parametrize("value", [None, "", [], {}, float("nan"), float("inf")])

@@ -124,7 +124,9 @@ async def test_failed_discovery_ends_a_job_when_nothing_is_left_to_do(
     store: Store, state: str, keys: str, *, is_fatal: bool
 ) -> None:
     job = await queued(store, *keys)
-    event = event_row(job.id, EPOCH, DISCOVERY_FAILED, reason="no way", is_fatal=is_fatal)
+    event = event_row(
+        job.id, EPOCH, DISCOVERY_FAILED, reason="no way", is_fatal=is_fatal, host=None
+    )
     await store.events.append(event)
 
     assert (await told(store, job)).startswith(state)
@@ -133,7 +135,7 @@ async def test_failed_discovery_ends_a_job_when_nothing_is_left_to_do(
 async def test_a_discovery_that_failed_in_this_run_is_not_repeated(store: Store) -> None:
     job = await queued(store, "1")
     before = await store.chunks.status(job.id)
-    event = event_row(job.id, EPOCH, DISCOVERY_FAILED, reason="no way", is_fatal=True)
+    event = event_row(job.id, EPOCH, DISCOVERY_FAILED, reason="no way", is_fatal=True, host=None)
     await store.events.append(event)
     failed = await store.chunks.status(job.id)
     await store.jobs.start(job.id, EPOCH + 10, engine="celery")

@@ -21,7 +21,7 @@ from longline.drift.profiles import (
     Shape,
     Sketch,
     chance_of_fewer,
-    profile_of,
+    profile_run,
     tally_block,
 )
 
@@ -409,12 +409,12 @@ def judge_run(
         known_empty: fields that were already empty in the last comparable run.
     """
     history = history or Profile()
-    profile, detector = profile_of(shapes), DriftDetector(history)
+    (profile, whole), detector = profile_run(shapes), DriftDetector(history)
     profile.quiet = {name for name in history.quiet if not profile.share(name)}
     drift: dict[str, FieldDrift] = {}
     for place, shape in enumerate(shapes, 1):
         drift.update({one.field: one for one in detector.add(shape, place)})
-    for one in find_drift(history, tally_block(shapes), is_history=True):
+    for one in find_drift(history, whole, is_history=True):
         drift.setdefault(one.field, one)
     if len(drift) > 1:
         drift.pop(VALID, None)

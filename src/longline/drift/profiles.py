@@ -453,19 +453,25 @@ class Profile:
         return known
 
 
-def profile_of(shapes: Iterable[Shape]) -> Profile:
-    """Return the profile of records in their order; a block is of one site and kind of record."""
-    profile, blocks, kinds = Profile(), dict[tuple[str, int], list[Shape]](), RecordKinds()
+def profile_run(shapes: Iterable[Shape]) -> tuple[Profile, BlockTally]:
+    """Return the profile of records in their order, and the tally of all of them.
+
+    A block is of one site and kind of record.
+    """
+    profile, whole = Profile(), BlockTally()
+    blocks, kinds = dict[tuple[str, int], list[Shape]](), RecordKinds()
+    tallies: list[BlockTally] = []
     for shape in shapes:
         block = blocks.setdefault((shape.site, kinds.of(shape)), [])
         block.append(shape)
         if len(block) == BLOCK:
-            profile.add(tally_block(block))
+            tallies.append(tally_block(block))
             block.clear()
-    for block in blocks.values():
-        if block:
-            profile.add(tally_block(block))
-    return profile
+    tallies += [tally_block(block) for block in blocks.values() if block]
+    for tally in tallies:
+        profile.add(tally)
+        whole.merge(tally)
+    return profile, whole
 
 
 # ---------------- Statistics

@@ -74,7 +74,10 @@ def _filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
 async def list_events(
     store: Store, *, wanted: EventFilter, after: int | None, since: float | None, limit: int
 ) -> None:
-    """List events, oldest first; without --after or --since, the newest."""
+    """List events, oldest first.
+
+    Without --after or --since, the newest are listed.
+    """
     if after is not None and since is not None:
         raise BadOption("--after", "cannot be combined with --since")
     wanted = await _complete_job(store, wanted)
@@ -94,7 +97,10 @@ async def list_events(
 @common_options
 @uses_store
 async def follow_events(store: Store, *, wanted: EventFilter, after: int | None) -> None:
-    """Print events as they are committed, until interrupted; with --json, one object per line."""
+    """Print events as they are committed.
+
+    It runs until it is interrupted; with --json, it prints one object per line.
+    """
     wanted = await _complete_job(store, wanted)
     start = await store.events.newest() if after is None else after
     is_json = wants_json()
@@ -109,7 +115,7 @@ async def follow_events(store: Store, *, wanted: EventFilter, after: int | None)
 @click.argument("name", required=False)
 @common_options
 def show_types(name: str | None) -> None:
-    """List the types of events, or show the JSON Schema of one."""
+    """List event types, or show one with its schema."""
     if name is None:
         rows = [_type_json(one) for one in EVENT_TYPES.values()]
         print_result(rows, _print_types)
@@ -123,7 +129,7 @@ def show_types(name: str | None) -> None:
 @common_options
 @uses_store
 async def list_subscribers(store: Store) -> None:
-    """List subscribers: how far they have read, and whether they fail."""
+    """List subscribers, their lag and failures."""
     found = await store.subscribers.list()
     now = await store.now()
     rows = [_subscriber_json(one) for one in found]
@@ -136,7 +142,10 @@ async def list_subscribers(store: Store) -> None:
 @common_options
 @uses_store
 async def replay_events(store: Store, name: str, *, after: int) -> None:
-    """Let the subscriber NAME read the events again, and retry it now if it failed."""
+    """Let a subscriber read events again.
+
+    If it has failed, it is also retried now.
+    """
     changed = await store.subscribers.replay(name, after)
     row = _subscriber_json(changed)
     print_result(row, lambda: print_line(f"{name} reads the events after {after} again"))
@@ -147,7 +156,7 @@ async def replay_events(store: Store, name: str, *, after: int) -> None:
 @common_options
 @uses_store
 async def remove_subscriber(store: Store, name: str) -> None:
-    """Remove the subscriber NAME with its cursor."""
+    """Remove a subscriber with its cursor."""
     await store.subscribers.remove(name)
     print_result({"removed": name}, lambda: print_line(f"{name} is removed"))
 
