@@ -99,3 +99,15 @@ def test_subscribers_are_listed_replayed_and_removed(longline: Terminal, home: P
     assert removed.code == 0
     assert longline("events", "subscribers", "--json").last == []
     assert longline("events", "unsubscribe", "mail").code == 1
+
+
+def test_pruned_events_are_not_claimed_by_the_report(longline: Terminal, collected: str) -> None:
+    before = longline("report", collected, "--json").last["checks"]
+
+    deleted = longline("events", "prune", "--before", "2999-01-01", "--json").last["deleted"]
+
+    after = longline("report", collected, "--json").last["checks"]
+    assert deleted == 5
+    assert len(after) == len(before) - 1
+    assert longline("events", "list", "--type", "job.*", "--json").last
+    assert longline("events", "prune").code == 2

@@ -15,6 +15,7 @@ from longline.storage.database import Database
 from longline.storage.events import EventFilter, event_row
 from longline.storage.schema import events
 from longline.storage.store import Store, open_store
+from tests.storage.given import new_job
 from tests.virtual import EPOCH
 
 PROGRAM = Path(__file__).with_name("event_writers.py")
@@ -129,3 +130,28 @@ async def test_a_cursor_passes_events_that_are_not_wanted(store: Store) -> None:
 async def test_a_cursor_from_the_future_is_refused(store: Store) -> None:
     with pytest.raises(BadOption):
         await store.events.read(await store.events.newest() + 1, EVERY)
+
+
+async def test_pruning_keeps_what_others_need(store: Store) -> None:
+    ended = await store.jobs.create(new_job())
+    await store.jobs.cancel(ended.id, EPOCH, "done")
+    rows = [event_row(ended.id, EPOCH + n, "item.skipped", key=str(n)) for n in range(10)]
+    await store.events.append(*rows)
+    newest = await store.events.newest()
+    await store.subscribers.add("slow", EVERY, EPOCH, newest - 3)
+    running = await store.jobs.create(new_job())
+    await store.events.append(event_row(running.id, EPOCH, "item.skipped", key="open"))
+
+    deleted = [await store.events.prune(before=EPOCH + 8, most=5) for _ in range(3)]
+
+    found, _ = await store.events.read(0, EVERY)
+    assert deleted == [5, 2, 0]
+    assert [event.key for event in found if event.type == "item.skipped"] == ["7", "8", "9", "open"]
+    assert [event.type for event in found][:2] == ["job.created", "job.cancelled"]
+
+
+async def test_pruning_keeps_the_newest(store: Store) -> None:
+    rows = [event_row(None, EPOCH, "item.skipped", key=str(n)) for n in range(5)]
+    await store.events.append(*rows)
+
+    assert await store.events.prune(before=EPOCH + 1, keep=2) == 3

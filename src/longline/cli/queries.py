@@ -76,7 +76,7 @@ def with_opened(
 # ---------------- Filters
 
 
-_TIME = ParsedText("TIME", lambda text: parse_timestamp(text, option="TIME", now=time.time()))
+TIME = ParsedText("TIME", lambda text: parse_timestamp(text, option="TIME", now=time.time()))
 
 
 def _parse_order(text: str) -> Order:
@@ -88,7 +88,7 @@ def _parse_order(text: str) -> Order:
 def time_option(option: str, text: str) -> Callable[[Command], Command]:
     """Add an option for a time, which becomes seconds since the epoch."""
     forms = "a date (2026-11-01, UTC) or an age (3h, 2d)"
-    return click.option(option, type=_TIME, help=f"{text}: {forms}.")
+    return click.option(option, type=TIME, help=f"{text}: {forms}.")
 
 
 def filter_options(limit: int | None = None) -> Callable[[Command], Command]:

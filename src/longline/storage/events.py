@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, or_, select, text
+from sqlalchemy import ColumnElement, Connection, delete, func, or_, select, text
 
 from longline.core.errors import BadOption
 from longline.core.event_types import event_type, match_types
-from longline.core.model import Event, Usage
+from longline.core.model import OPEN_STATES, Event, Usage
 from longline.storage.bulk import BulkInsert, BulkUpsert, as_sanitized_json
 from longline.storage.database import Repository, defer_write, reads, writes
-from longline.storage.schema import events, jobs, statistics
+from longline.storage.schema import events, jobs, statistics, subscribers
 
 EventRow = dict[str, Any]
 EventList = list[Event]  # spelled out here: `EventLog.list` hides the builtin below it
@@ -135,7 +135,34 @@ class EventLog(Repository):
         first = connection.scalar(select(func.min(events.c.id)).where(events.c.at >= at))
         return newest_event(connection) if first is None else first - 1
 
+    @writes
+    def prune(
+        self, connection: Connection, *, before: float, keep: int = 0, most: int = 5000
+    ) -> int:
+        """Delete up to `most` events of items and records from before a time; return how many.
 
+        The newest `keep` events stay, and so do those that a subscriber has not handled yet, those
+        since the first event of an open job, and events of jobs and domains, which are few.
+        """
+        last = [newest_event(connection) - keep]
+        last += connection.scalars(select(subscribers.c.cursor)).all()
+        is_open = events.c.job_id.in_(select(jobs.c.id).where(jobs.c.state.in_(OPEN_STATES)))
+        first_open = connection.scalar(select(func.min(events.c.id)).where(is_open))
+        last += [] if first_open is None else [first_open - 1]
+        chosen = (
+            select(events.c.id)
+            .where(
+                events.c.id <= min(last),
+                events.c.at < before,
+                or_(*(events.c.type.startswith(kind) for kind in _PRUNED)),
+            )
+            .order_by(events.c.id)
+            .limit(most)
+        )
+        return connection.execute(delete(events).where(events.c.id.in_(chosen))).rowcount
+
+
+_PRUNED = ("item.", "record.")
 _COLUMNS = (
     *(events.c.id, events.c.job_id, events.c.at, events.c.type, events.c.key, events.c.data),
     *(events.c.version, events.c.subject),

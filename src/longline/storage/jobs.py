@@ -64,7 +64,8 @@ class JobFindings:
     scores: tuple[float, ...]
     grades: dict[str, int]
     items_without_record: int
-    keys_stored_twice: int
+    keys_stored_twice: int | None
+    """None: not known, since events of its items were pruned."""
     unexplained_nulls: tuple[str, ...]
     runs: tuple[dict[str, Any], ...]
 
@@ -308,12 +309,16 @@ class Jobs(Repository):
             .where(mine, items.c.state.in_(_GOOD), records.c.id.is_(None))
         )
         stored = [f"item.{state.value}" for state in _GOOD]
-        twice = (
-            select(events.c.key)
+        ends = (
+            select(func.count().label("times"))
             .where(events.c.job_id == job, events.c.type.in_(stored))
             .group_by(events.c.key)
-            .having(func.count() > 1)
+            .subquery()
         )
+        finished = connection.scalar(select(func.count()).where(mine, items.c.state.in_(_GOOD)))
+        known, twice = connection.execute(
+            select(func.count(), func.count().filter(ends.c.times > 1)).select_from(ends)
+        ).one()
         runs = select(events.c.data).where(events.c.job_id == job, events.c.type == "run.ended")
         scored = connection.execute(
             select(records.c.score, records.c.grade).where(records.c.job_id == job)
@@ -326,7 +331,7 @@ class Jobs(Repository):
             scores=tuple(score for score, _ in scored if score is not None),
             grades=dict(Counter(grade or "unscored" for _, grade in scored)),
             items_without_record=connection.scalar(lost) or 0,
-            keys_stored_twice=len(connection.scalars(twice).all()),
+            keys_stored_twice=twice if known >= (finished or 0) else None,
             unexplained_nulls=tuple(_unexplained_nulls(connection, job)),
             runs=tuple(connection.scalars(runs)),
         )

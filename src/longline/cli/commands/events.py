@@ -21,12 +21,13 @@ from longline.cli.output import (
     print_result,
     time_text,
 )
-from longline.cli.queries import time_option, uses_store
+from longline.cli.queries import TIME, time_option, uses_store
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
 from longline.core.event_types import EVENT_TYPES, EventType, event_type
 from longline.core.json import as_text
 from longline.core.model import Event
+from longline.core.output import count_text
 from longline.engine.subscribers import read_events
 from longline.storage.events import EventFilter
 from longline.storage.store import Store
@@ -149,6 +150,27 @@ async def replay_events(store: Store, name: str, *, after: int) -> None:
     changed = await store.subscribers.replay(name, after)
     row = _subscriber_json(changed)
     print_result(row, lambda: print_line(f"{name} reads the events after {after} again"))
+
+
+@events_command.command("prune")
+@click.option(
+    "--before", type=TIME, required=True, help="Delete events from before this time, such as 30d."
+)
+@click.option("--keep", type=_CURSOR, default=0, help="Number of newest events to keep.")
+@common_options
+@uses_store
+async def prune_events(store: Store, *, before: float, keep: int) -> None:
+    """Delete old events of items and records.
+
+    Events of jobs and domains stay. So do events that a subscriber has not handled yet, and those
+    since the start of the oldest unfinished job.
+    """
+    deleted = 0
+    while count := await store.events.prune(before=before, keep=keep):
+        deleted += count
+    print_result(
+        {"deleted": deleted}, lambda: print_line(f"{count_text(deleted, 'event')} deleted")
+    )
 
 
 @events_command.command("unsubscribe")
