@@ -24,6 +24,8 @@ _BATCH = 200  # events that are read together
 _FIRST_RETRY = 1.0  # seconds after a failure
 _LONGEST_RETRY = 300.0
 
+RetryWait = Callable[[int], float]
+"""Returns the seconds to wait after this many failures in a row."""
 Handler = Callable[[Event], Awaitable[None]]
 """Handles one event within 40 s; called again with the same event after a crash or a failure."""
 
@@ -86,14 +88,27 @@ async def subscribed(
         raise error
 
 
-class Delivery:
-    """Delivers events to one subscriber; failures are retried with backoff."""
+def default_wait(failures: int) -> float:
+    """Return 1 s after the first failure, then twice as long each time, up to 5 min."""
+    return backoff(failures, base=_FIRST_RETRY, ceiling=_LONGEST_RETRY)
 
-    def __init__(self, store: Store, clock: Clock, name: str, handle: Handler) -> None:
+
+class Delivery:
+    """Delivers events to one subscriber; a failure is retried after `retry_wait`."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        name: str,
+        handle: Handler,
+        retry_wait: RetryWait = default_wait,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._name = name
         self._handle = handle
+        self._retry_wait = retry_wait
         self.owner = this_run()
 
     async def run(self) -> None:
@@ -149,7 +164,7 @@ class Delivery:
 
     async def _fail(self, claimed: Subscriber, cursor: int, error: Exception) -> None:
         failures = 1 if cursor > claimed.cursor else claimed.failures + 1
-        wait = backoff(failures, base=_FIRST_RETRY, ceiling=_LONGEST_RETRY)
+        wait = self._retry_wait(failures)
         text = str(error) if isinstance(error, LonglineError) else error_text(error)
         _LOG.warning("subscriber %s failed; next attempt in %g s: %s", self._name, wait, text)
         await self._store.subscribers.fail(
