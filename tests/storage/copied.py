@@ -21,6 +21,7 @@ from longline.storage.profiles import DriftResult
 from longline.storage.queue.chunks import ChunkClaim
 from longline.storage.schema import metadata
 from longline.storage.store import Store
+from longline.storage.webhooks import Webhook, WebhookDelivery
 from tests.limit_backends import SqliteStates
 from tests.storage.given import complete, ended, leased, queued, stored
 from tests.virtual import EPOCH
@@ -35,6 +36,10 @@ async def fill(store: Store) -> None:
     await _ask(store)
     await store.export_cursors.add("daily", [(1, 2), (2, 1)])
     await store.subscribers.add("mail", EventFilter(("job.*",), source="shop"), EPOCH, None)
+    hook = Webhook("chat", "https://chat.test/hook", ("env:NEW", "env:OLD"), created_at=EPOCH)
+    await store.webhooks.add(hook, EventFilter(("job.*",)))
+    made = WebhookDelivery("chat", 1, "evt_1", EPOCH, 503, 0.25, "it responded 503")
+    await store.webhooks.log_delivery(made)
     await store.leaders.acquire("sweeping", "me", 0.0, 9.0)  # long ago
     limits = store.state_backend("limits", Learned, SystemClock())
     await limits.change("shop.test", lambda _old, _now: (Learned(rate=0.5), None))

@@ -115,6 +115,20 @@ class EventLog(Repository):
         return [_event_of(row) for row in rows], newest if is_all else rows[-1].id
 
     @reads
+    def get(self, connection: Connection, event: int) -> Event:
+        """Return one event by its id.
+
+        Raises:
+            BadOption: there is no such event.
+        """
+        row = connection.execute(select(*_COLUMNS).where(events.c.id == event)).one_or_none()
+        if row is None:
+            raise BadOption(
+                "event", f"there is no event {event}; `longline events list` lists them"
+            )
+        return _event_of(row)
+
+    @reads
     def last(self, connection: Connection, wanted: EventFilter, *, limit: int) -> EventList:
         """Return the newest events that are wanted, oldest first.
 

@@ -210,6 +210,33 @@ subscribers = Table(
     Column("until", Double),
 )
 
+webhooks = Table(
+    "webhooks",  # where events are sent; the subscriber `webhook/NAME` has the cursor and filter
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("url", Text, nullable=False),
+    Column("secrets", JSON, nullable=False),  # references, newest first; never the secrets
+    Column("allows_private", Boolean, nullable=False),
+    Column("is_enabled", Boolean, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("disabled_reason", Text),
+)
+
+webhook_deliveries = Table(
+    "webhook_deliveries",  # attempts to send an event; the newest of each webhook
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("webhook", Text, nullable=False),
+    Column("event_id", Id),  # null: a test, which is not in the event log
+    Column("message_id", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),  # from 1, for each message
+    Column("at", Double, nullable=False),
+    Column("status", Integer),  # null: no response
+    Column("seconds", Double, nullable=False),
+    Column("error", Text),  # null: delivered
+    Index("ix_webhook_deliveries_webhook_id", "webhook", "id"),
+)
+
 statistics = Table(
     "statistics",
     metadata,

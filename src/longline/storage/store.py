@@ -27,6 +27,7 @@ from longline.storage.queue.tasks import TaskQueue
 from longline.storage.records import ExportCursors, History, Records
 from longline.storage.schema import cells, leaders
 from longline.storage.subscribers import Subscribers
+from longline.storage.webhooks import Webhooks
 
 _EPOCH_NOW = func.extract("epoch", func.clock_timestamp())
 
@@ -43,6 +44,7 @@ class Store:
         self.history = History(database)
         self.events = EventLog(database)
         self.subscribers = Subscribers(database)
+        self.webhooks = Webhooks(database)
         self.failures = FailureLog(database)
         self.quarantine = Quarantine(database)
         self.matches = Matches(database)

@@ -14,6 +14,9 @@ from longline.storage.database import Repository, reads, writes
 from longline.storage.events import EventFilter, newest_event
 from longline.storage.schema import events, subscribers
 
+WEBHOOK = "webhook/"
+"""The prefix of the subscribers of webhooks."""
+
 
 class UnknownSubscriber(LonglineError):
     """There is no subscriber of this name."""
@@ -60,21 +63,7 @@ class Subscribers(Repository):
         Raises:
             BadOption: there is no such event type, or `start` is past the newest event.
         """
-        list(wanted.clauses())
-        chosen = {"types": list(wanted.types), "filter": _filter_json(wanted)}
-        known = connection.execute(
-            update(subscribers).where(subscribers.c.name == name).values(**chosen)
-        )
-        if not known.rowcount:
-            row = {
-                "name": name,
-                "cursor": _start_cursor(connection, start),
-                "is_enabled": True,
-                "created_at": at,
-                "failures": 0,
-                "due_at": 0.0,
-            }
-            connection.execute(insert(subscribers), {**row, **chosen})
+        save_subscriber(connection, name, wanted, at, start)
         return _find(connection, name)
 
     @writes
@@ -83,8 +72,13 @@ class Subscribers(Repository):
 
         Raises:
             UnknownSubscriber: there is none of this name.
+            BadOption: it belongs to a webhook.
         """
         _find(connection, name)
+        if name.startswith(WEBHOOK):
+            webhook = name.removeprefix(WEBHOOK)
+            advice = f"remove it with `longline webhooks remove {webhook}`"
+            raise BadOption("subscriber", f"{name} is a webhook; {advice}")
         connection.execute(delete(subscribers).where(subscribers.c.name == name))
 
     @writes
@@ -173,6 +167,27 @@ class Subscribers(Repository):
     def release(self, connection: Connection, name: str, owner: str) -> None:
         """Release the lease, so that another process can read immediately."""
         _change(connection, name, owner, owner=None)
+
+
+def save_subscriber(
+    connection: Connection, name: str, wanted: EventFilter, at: float, start: int | None
+) -> None:
+    """Add or change a subscriber in the caller's transaction, as `Subscribers.add` does."""
+    list(wanted.clauses())
+    chosen = {"types": list(wanted.types), "filter": _filter_json(wanted)}
+    known = connection.execute(
+        update(subscribers).where(subscribers.c.name == name).values(**chosen)
+    )
+    if not known.rowcount:
+        row = {
+            "name": name,
+            "cursor": _start_cursor(connection, start),
+            "is_enabled": True,
+            "created_at": at,
+            "failures": 0,
+            "due_at": 0.0,
+        }
+        connection.execute(insert(subscribers), {**row, **chosen})
 
 
 def _change(connection: Connection, name: str, holder: str, **values: Any) -> bool:

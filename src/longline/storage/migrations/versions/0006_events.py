@@ -1,4 +1,4 @@
-"""Events with type, version and subject, numbered in the order of their commits; subscribers."""
+"""Events with type, version and subject, in the order of commits; subscribers and webhooks."""
 
 from alembic import op
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Double, Integer, Text, text
@@ -65,9 +65,34 @@ def upgrade() -> None:
         Column("owner", Text),
         Column("until", Double),
     )
+    op.create_table(
+        "webhooks",
+        Column("name", Text, primary_key=True),
+        Column("url", Text, nullable=False),
+        Column("secrets", JSON, nullable=False),
+        Column("allows_private", Boolean, nullable=False),
+        Column("is_enabled", Boolean, nullable=False),
+        Column("created_at", Double, nullable=False),
+        Column("disabled_reason", Text),
+    )
+    op.create_table(
+        "webhook_deliveries",
+        Column("id", Id, primary_key=True),
+        Column("webhook", Text, nullable=False),
+        Column("event_id", Id),
+        Column("message_id", Text, nullable=False),
+        Column("attempt", Integer, nullable=False),
+        Column("at", Double, nullable=False),
+        Column("status", Integer),
+        Column("seconds", Double, nullable=False),
+        Column("error", Text),
+    )
+    op.create_index("ix_webhook_deliveries_webhook_id", "webhook_deliveries", ["webhook", "id"])
 
 
 def downgrade() -> None:
+    op.drop_table("webhook_deliveries")
+    op.drop_table("webhooks")
     op.drop_table("subscribers")
     op.drop_index("ix_events_subject", "events")
     op.drop_index("ix_events_job_id_type", "events")

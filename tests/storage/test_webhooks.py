@@ -1,0 +1,82 @@
+"""Webhooks and the log of their deliveries, on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from longline.core.errors import BadOption
+from longline.storage.events import EventFilter
+from longline.storage.store import Store
+from longline.storage.webhooks import UnknownWebhook, Webhook, WebhookDelivery
+from tests.virtual import EPOCH
+
+CHAT = Webhook("chat", "https://chat.test/", ("env:NEW", "env:OLD"), created_at=EPOCH)
+MADE = WebhookDelivery("chat", 1, "evt_1", EPOCH, 503, 0.5, "the receiver responded 503")
+
+
+async def test_a_webhook_is_changed_and_enabled_by_adding_it_again(store: Store) -> None:
+    added = await store.webhooks.add(CHAT, EventFilter(("job.*",)))
+    await store.webhooks.disable("chat", "it is gone")
+    disabled = await store.webhooks.get("chat")
+    (idle,) = await store.subscribers.list()
+
+    changed = replace(CHAT, url="https://other.test/", created_at=EPOCH + 9)
+    again = await store.webhooks.add(changed, EventFilter(("record.*",)))
+
+    (active,) = await store.subscribers.list()
+    assert added == CHAT
+    assert disabled == replace(CHAT, is_enabled=False, disabled_reason="it is gone")
+    assert again == replace(CHAT, url="https://other.test/")
+    assert (idle.is_enabled, active.is_enabled) == (False, True)
+    assert active.wanted.types == ("record.*",)
+
+
+async def test_attempts_of_a_message_are_counted(store: Store) -> None:
+    await store.webhooks.add(CHAT, EventFilter())
+
+    first = await store.webhooks.log_delivery(MADE)
+    other = await store.webhooks.log_delivery(replace(MADE, event_id=2, message_id="evt_2"))
+    second = await store.webhooks.log_delivery(replace(MADE, status=200, error=None))
+
+    assert [one.attempt for one in (first, other, second)] == [1, 1, 2]
+    assert await store.webhooks.deliveries("chat") == [first, other, second]
+    assert await store.webhooks.deliveries("chat", limit=1) == [second]
+
+
+async def test_the_last_thousand_deliveries_are_kept(store: Store) -> None:
+    await store.webhooks.add(CHAT, EventFilter())
+    made = [replace(MADE, event_id=one, message_id=f"evt_{one}") for one in range(1, 1004)]
+
+    await asyncio.gather(*map(store.webhooks.log_delivery, made))
+
+    kept = await store.webhooks.deliveries("chat")
+    assert [one.event_id for one in kept] == list(range(4, 1004))
+
+
+async def test_a_removed_webhook_leaves_nothing(store: Store) -> None:
+    await store.webhooks.add(CHAT, EventFilter())
+    await store.webhooks.log_delivery(MADE)
+
+    await store.webhooks.remove("chat")
+
+    assert await store.webhooks.list() == []
+    assert await store.subscribers.list() == []
+    with pytest.raises(UnknownWebhook):
+        await store.webhooks.deliveries("chat")
+
+
+async def test_an_unknown_event_type_adds_nothing(store: Store) -> None:
+    with pytest.raises(BadOption):
+        await store.webhooks.add(CHAT, EventFilter(("jobs.*",)))
+
+    assert await store.webhooks.list() == []
+
+
+async def test_a_subscriber_of_a_webhook_is_removed_only_with_it(store: Store) -> None:
+    await store.webhooks.add(CHAT, EventFilter())
+
+    with pytest.raises(BadOption):
+        await store.subscribers.remove("webhook/chat")
