@@ -19,6 +19,7 @@ from longline.core.clock import Clock, SystemClock
 from longline.core.errors import BadOption, LayerFailed, MissingExtra
 from longline.engine.collector import Collector, note_teardown, tear_down
 from longline.engine.owner import dead_among, this_run
+from longline.engine.webhooks import OnSent, WebhookSender
 from longline.http.address_policy import AddressMiddleware, AddressPolicy, JobStart
 from longline.http.archive.warc import Archive, open_warc
 from longline.http.browser.manifest import BrowserOptions, BrowserSpec, is_remote
@@ -195,6 +196,21 @@ async def open_robots_reader(settings: Settings) -> AsyncIterator[RobotsReader]:
             yield RobotsReader(inner, clock, shared.backends.robots)
         finally:
             await http.close()
+
+
+@asynccontextmanager
+async def open_webhook_sender(
+    settings: Settings, store: Store, on_sent: OnSent = lambda _delivery: None
+) -> AsyncIterator[WebhookSender]:
+    """Open the sender of webhooks; `on_sent` is called with each delivery."""
+    options = HttpOptions(
+        user_agent=user_agent_of(settings), ca_file=settings.ca_file, has_limit=False
+    )
+    sender = WebhookSender(store, SystemClock(), options, on_sent)
+    try:
+        yield sender
+    finally:
+        await sender.close()
 
 
 @asynccontextmanager
