@@ -31,6 +31,7 @@ GROUPS = {  # of each command: its module in commands/, and the first sentence o
         "top": ("top", "Show live progress of all jobs and workers."),
         "drift": ("jobs", "Show changes in the fields of sources, and accept them."),
         "events": ("events", "Read the event log, and manage its subscribers."),
+        "webhooks": ("webhooks", "Send events to URLs, signed and with retries."),
     },
     "data": {
         "records": ("records", "Query records, their history and their quality."),

@@ -1,0 +1,222 @@
+"""longline webhooks: send events to URLs, and inspect the deliveries."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from longline.cli.exit_codes import ExitCode
+from longline.cli.options import COUNT, common_options, settings_of, wants_json
+from longline.cli.output import (
+    TextTable,
+    iso_time,
+    one_line,
+    print_json,
+    print_line,
+    print_result,
+    time_text,
+)
+from longline.cli.queries import uses_store
+from longline.engine.webhooks import check_webhook
+from longline.storage.events import EventFilter
+from longline.storage.store import Store
+from longline.storage.subscribers import Subscriber
+from longline.storage.webhooks import Webhook, WebhookDelivery
+from longline.wiring import open_webhook_sender
+
+
+@click.group("webhooks")
+def webhooks_command() -> None:
+    """Send events to URLs, signed and with retries.
+
+    Messages follow Standard Webhooks. `longline webhooks send` delivers them.
+    """
+
+
+@webhooks_command.command("list")
+@common_options
+@uses_store
+async def list_webhooks(store: Store) -> None:
+    """List webhooks, their lag and their failures."""
+    found = await store.webhooks.list()
+    subscribers = {one.name: one for one in await store.subscribers.list()}
+    rows = [_webhook_json(one, subscribers[one.subscriber]) for one in found]
+    print_result(rows, lambda: _print_webhooks(rows))
+
+
+@webhooks_command.command("add")
+@click.argument("name")
+@click.argument("url")
+@click.option(
+    "--secret",
+    "secrets",
+    multiple=True,
+    required=True,
+    help="Reference to a whsec_ secret: env:NAME, file:PATH or keyring:SERVICE/NAME. Repeatable, "
+    "newest first.",
+)
+@click.option("--type", "types", multiple=True, help="Event type or pattern, such as 'job.*'.")
+@click.option("--source", help="Only events of this source.")
+@click.option("--allow-private", is_flag=True, help="Allow a URL with a private address.")
+@common_options
+@uses_store
+async def add_webhook(
+    store: Store,
+    name: str,
+    url: str,
+    *,
+    secrets: tuple[str, ...],
+    types: tuple[str, ...],
+    source: str | None,
+    allow_private: bool,
+) -> None:
+    """Send the events from now on to URL, under NAME.
+
+    A known NAME is changed and enabled again; it continues after the last event it has received.
+    """
+    now = await store.now()
+    webhook = Webhook(name, url, secrets, allows_private=allow_private, created_at=now)
+    check_webhook(webhook)
+    added = await store.webhooks.add(webhook, EventFilter(types, source=source))
+    (one,) = [one for one in await store.subscribers.list() if one.name == added.subscriber]
+    row = _webhook_json(added, one)
+    print_result(row, lambda: print_line(f"{name} gets the events after {one.cursor}"))
+
+
+@webhooks_command.command("remove")
+@click.argument("name")
+@common_options
+@uses_store
+async def remove_webhook(store: Store, name: str) -> None:
+    """Remove the webhook NAME with its deliveries."""
+    await store.webhooks.remove(name)
+    print_result({"removed": name}, lambda: print_line(f"{name} is removed"))
+
+
+@webhooks_command.command("test")
+@click.argument("name")
+@common_options
+@uses_store
+async def send_test(store: Store, name: str) -> None:
+    """Send an event custom.test to NAME now.
+
+    The exit code is 1 when it is not accepted.
+    """
+    async with open_webhook_sender(settings_of(), store, _print_delivery) as sender:
+        made = await sender.send_test(name)
+    _exit_with([made])
+
+
+@webhooks_command.command("redeliver")
+@click.argument("name")
+@click.option("--event", type=COUNT, required=True, help="Id of the event.")
+@common_options
+@uses_store
+async def redeliver_event(store: Store, name: str, *, event: int) -> None:
+    """Send an event to NAME again, with the same id.
+
+    The event may be of any type and source. The exit code is 1 when it is not accepted.
+    """
+    webhook = await store.webhooks.get(name)
+    found = await store.events.get(event)
+    async with open_webhook_sender(settings_of(), store, _print_delivery) as sender:
+        made = await sender.send(webhook, found)
+    _exit_with([made])
+
+
+@webhooks_command.command("deliveries")
+@click.argument("name")
+@click.option("--limit", type=COUNT, default=50, help="Maximum number of deliveries.")
+@common_options
+@uses_store
+async def list_deliveries(store: Store, name: str, *, limit: int) -> None:
+    """List the newest deliveries of NAME.
+
+    The oldest is first. The last 1,000 are kept.
+    """
+    found = await store.webhooks.deliveries(name, limit=limit)
+    rows = [_delivery_json(one) for one in found]
+    print_result(rows, lambda: _print_deliveries(found))
+
+
+@webhooks_command.command("send")
+@click.option("--once", is_flag=True, help="Deliver what is due, then exit; with 1 if one failed.")
+@common_options
+@uses_store
+async def send_events(store: Store, *, once: bool) -> None:
+    """Deliver events to all webhooks until interrupted.
+
+    With --json, each delivery is one object per line.
+    """
+    sent: list[WebhookDelivery] = []
+
+    def note(made: WebhookDelivery) -> None:
+        _print_delivery(made)
+        if once:
+            sent.append(made)
+
+    async with open_webhook_sender(settings_of(), store, note) as sender:
+        await (sender.run_once() if once else sender.run())
+    if not sent and not wants_json():
+        print_line("no events to deliver")
+    _exit_with(sent)
+
+
+def _exit_with(sent: Sequence[WebhookDelivery]) -> None:
+    if any(one.error is not None for one in sent):
+        sys.exit(ExitCode.FAILED)
+
+
+def _webhook_json(one: Webhook, subscriber: Subscriber) -> dict[str, Any]:
+    row = asdict(one)
+    return {
+        **row,
+        "created_at": iso_time(one.created_at),
+        "types": subscriber.wanted.types,
+        "source": subscriber.wanted.source,
+        "cursor": subscriber.cursor,
+        "lag": subscriber.lag,
+        "failures": subscriber.failures,
+        "due_at": iso_time(subscriber.due_at or None),
+        "error": subscriber.error,
+    }
+
+
+def _print_webhooks(rows: Sequence[dict[str, Any]]) -> None:
+    table = TextTable("name", "url", "types", "lag", "failures", "problem")
+    for row in rows:
+        problem = row["disabled_reason"] or row["error"] or ""
+        types = ", ".join(row["types"]) or "all"
+        table.add(row["name"], row["url"], types, row["lag"], row["failures"], problem)
+    table.print()
+    if not rows:
+        print_line("no webhooks")
+
+
+def _delivery_json(one: WebhookDelivery) -> dict[str, Any]:
+    return {**asdict(one), "at": iso_time(one.at)}
+
+
+def _print_delivery(made: WebhookDelivery) -> None:
+    if wants_json():
+        print_json(_delivery_json(made))
+        return
+    result = made.error or f"delivered, status {made.status}"
+    text = f"{made.webhook} {made.message_id} attempt {made.attempt}: {result}"
+    print_line(one_line(f"{text} ({made.seconds:.2f} s)"))
+
+
+def _print_deliveries(found: Sequence[WebhookDelivery]) -> None:
+    table = TextTable("time", "message", "attempt", "status", "seconds", "error")
+    for one in found:
+        at = time_text(one.at, seconds=True)
+        status = "" if one.status is None else one.status
+        seconds = f"{one.seconds:.2f}"
+        table.add(at, one.message_id, one.attempt, status, seconds, one.error or "")
+    table.print()
+    if not found:
+        print_line("no deliveries")
