@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import HealthCheck, settings
 from pydantic import TypeAdapter
@@ -55,7 +55,7 @@ def _events_are_of_the_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
     def check_and_insert(connection: Connection, several: Sequence[Sequence[EventRow]]) -> None:
         for row in (row for rows in several for row in rows):
             if not row["type"].startswith(CUSTOM):
-                data = orjson.loads(orjson.dumps(row["data"], default=str))
+                data = json.loads(json.dumps(row["data"], default=str))
                 _adapter(event_type(row["type"]).data).validate_python(data)
                 assert row["data"].keys() <= event_type(row["type"]).data.__annotations__.keys()
         insert(connection, several)

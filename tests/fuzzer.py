@@ -68,6 +68,7 @@ _FILES = {
 _BINARY = bytes(range(256)) * 40
 _PROMPTS = {("shell",): ("-c", "1"), ("sources", "new"): ("--yes",)}
 _SLOW = {"sandbox", "demo", "up", "worker", "top"}
+_ENDLESS = {("events", "follow"): ("--after", "-5"), ("webhooks", "send"): ("--once",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,7 @@ class Fuzzer:
             call = replace(call, is_fresh=True, memory=memory)
         if output == "terminal" and path in _PROMPTS:
             call = replace(call, words=(*call.words, *_PROMPTS[path]))
+        call = replace(call, words=(*call.words, *_ENDLESS.get(path, ())))
         if path[0] in _SLOW:
             call, home = self._bounded(path[0], call, home, chance)
         return Case(number, home, call)

@@ -165,9 +165,9 @@ async def test_a_listener_is_called_with_outcomes_and_the_end_of_the_job(
     await collect(write("listeners: [heard]"), clock)
 
     item, job = sys.modules["plugged"].events
-    assert (item.kind, item.source, item.url) == ("item.stored", "shop", f"{site.url}/p/1")
+    assert (item.type, item.source, item.url) == ("item.stored", "shop", f"{site.url}/p/1")
     assert item.record.data == {"title": "rope"}
-    assert (job.kind, job.job, job.key) == ("job.complete", item.job, None)
+    assert (job.type, job.job, job.key) == ("job.complete", item.job, None)
 
 
 @pytest.mark.usefixtures("package")

@@ -20,7 +20,7 @@ def an_account() -> Usage:
     usage.failures.append(
         Failure(EPOCH, HALF, FailureKind.NETWORK, f"{HALF} failed", "failed", 0.1, None)
     )
-    usage.add_event("request.odd", url=HALF, seen=[{HALF: HALF}])
+    usage.add_event("custom.request", url=HALF, seen=[{HALF: HALF}])
     return usage
 
 
@@ -32,7 +32,7 @@ async def test_a_failed_request_of_such_an_address_is_in_the_ledger(store: Store
     state = await complete(store, attempt(lease, outcome, EPOCH, usage=an_account()))
 
     (unlucky,) = await store.failures.failed_items(FailureQuery(job.id))
-    (event,) = await store.events.list(job.id, types=["request.odd"])
+    (event,) = await store.events.list(job.id, types=["custom.request"])
     assert state is ItemState.FAILED
     assert [(one["url"], one["reason"]) for one in unlucky.attempts] == [(KEPT, f"{KEPT} failed")]
     assert event.data == {"url": KEPT, "seen": [{KEPT: KEPT}]}

@@ -119,12 +119,13 @@ async def test_what_a_link_tells_becomes_an_event_of_the_item(store: Store) -> N
     job = await queued(store, "a")
     (lease,) = await leased(store, job)
     usage = Usage()
-    usage.add_event("breaker.opened", domain="shop.test")
+    opened = {"domain": "shop.test", "reason": "down", "until": EPOCH}
+    usage.add_event("breaker.opened", **opened)
 
     await complete(store, stored(lease, usage=usage))
 
     (event,) = await store.events.list(job.id, types=["breaker.opened"])
-    assert (event.key, event.data) == ("a", {"domain": "shop.test"})
+    assert (event.key, event.data, event.subject) == ("a", opened, "domain/shop.test")
 
 
 @pytest.mark.parametrize("verdict", [OutcomeAction.FAIL, OutcomeAction.SKIP])

@@ -30,7 +30,7 @@ ASKED: dict[str, Callable[[Store, str], Awaitable[Any]]] = {
     "which jobs are over": lambda store, _: store.chunks.finished_jobs(),
     "when one was finished": lambda store, job: store.chunks.last_completion(job),
 }
-NARROW = ("state=?", "kind=?", "ix_items_finished")
+NARROW = ("state=?", "type=?", "ix_items_finished")
 """What a step says that reads a part of a job's items or events, and not all of them."""
 
 

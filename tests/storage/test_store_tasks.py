@@ -56,7 +56,9 @@ async def test_a_completed_task_is_removed_with_an_event(store: Store) -> None:
     taken = await claim(store, an_export(job))
     assert taken is not None
 
-    assert await store.tasks.complete(taken, event_row(job.id, EPOCH, "export.written"))
+    assert await store.tasks.complete(
+        taken, event_row(job.id, EPOCH, "export.written", output="a.csv", records=1)
+    )
 
     assert await store.tasks.ready(EPOCH) == []
     assert (await kinds(store, job))[-1] == "export.written"
@@ -70,7 +72,9 @@ async def test_a_former_owner_neither_completes_nor_renews_a_task(store: Store) 
     second = await claim(store, an_export(job), "two", EPOCH + 21)
 
     assert not await store.tasks.renew(first, EPOCH + 100)
-    assert not await store.tasks.complete(first, event_row(job.id, EPOCH, "export.written"))
+    assert not await store.tasks.complete(
+        first, event_row(job.id, EPOCH, "export.written", output="a.csv", records=1)
+    )
 
     assert second is not None
     assert await store.tasks.ready(EPOCH) == [second]
@@ -191,7 +195,9 @@ async def test_a_task_of_a_dead_owner_can_be_dropped(store: Store) -> None:
 
     assert await store.tasks.drop(an_export(job), EPOCH + 1, ["one"])
 
-    assert not await store.tasks.complete(first, event_row(job.id, EPOCH, "export.written"))
+    assert not await store.tasks.complete(
+        first, event_row(job.id, EPOCH, "export.written", output="a.csv", records=1)
+    )
 
 
 async def test_a_completed_task_cannot_be_dropped(store: Store) -> None:

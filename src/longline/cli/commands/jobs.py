@@ -133,7 +133,7 @@ def _print_job(found: dict[str, Any]) -> None:
             click.echo(sanitize(f"{name:12} {text}", is_line=True))  # of any length
     for event in found["events"]:
         data = sanitize(as_text(event["data"]), is_line=True)
-        click.echo(f"  {time_text(event['at'], seconds=True)}  {event['kind']}  {data}")
+        click.echo(f"  {time_text(event['at'], seconds=True)}  {event['type']}  {data}")
     if found["tasks"]:
         click.echo("pending tasks")
     for task in found["tasks"]:
