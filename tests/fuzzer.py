@@ -68,7 +68,10 @@ _FILES = {
 _BINARY = bytes(range(256)) * 40
 _PROMPTS = {("shell",): ("-c", "1"), ("sources", "new"): ("--yes",)}
 _SLOW = {"sandbox", "demo", "up", "worker", "top"}
-_ENDLESS = {("events", "follow"): ("--after", "-5"), ("webhooks", "send"): ("--once",)}
+_ENDLESS: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("events", "follow"): ("--after", "-5"),
+    ("webhooks", "send"): ("--once",),
+}
 
 
 @dataclass(frozen=True, slots=True)
