@@ -125,15 +125,25 @@ async def test_another_process_takes_over_when_the_lease_expires(
     store: Store, clock: VirtualClock
 ) -> None:
     seen: list[str] = []
-    await store.subscribers.add("mail", EventFilter(), clock.now(), None)
-    killed = Delivery(store, clock, "mail", collecting([]))
-    await killed.deliver_batch()
+    now = clock.now()
+    await store.subscribers.add("mail", EventFilter(), now, None)
     await append(store, "a")
+    await store.subscribers.claim("mail", "killed", now, now + 60)
+    other = Delivery(store, clock, "mail", collecting(seen))
+
+    is_early = await other.deliver_batch()
     await clock.sleep(90)
+    is_late = await other.deliver_batch()
 
-    await Delivery(store, clock, "mail", collecting(seen)).deliver_batch()
+    assert (is_early, is_late, seen) == (False, True, ["a"])
 
-    assert seen == ["a"]
+
+async def test_an_idle_subscriber_is_only_read(store: Store, clock: VirtualClock) -> None:
+    async with subscribed(store, clock, "mail", collecting([])):
+        await clock.sleep(10)
+        (idle,) = await store.subscribers.list()
+
+    assert (idle.owner, idle.moved_at) == (None, None)
 
 
 async def test_a_replay_reads_again(store: Store, clock: VirtualClock) -> None:

@@ -125,6 +125,8 @@ class Delivery:
     async def deliver_batch(self) -> bool:
         """Deliver the next events; False when there are none, or when they have to wait."""
         now = self._clock.now()
+        if not await self._store.subscribers.is_due(self._name, now):
+            return False  # while it is idle, it only reads
         claimed = await self._store.subscribers.claim(self._name, self.owner, now, now + _LEASE)
         if claimed is None:
             return False

@@ -105,6 +105,17 @@ class Subscribers(Repository):
         rows = connection.execute(select(subscribers).order_by(subscribers.c.name)).all()
         return [_with_lag(connection, _subscriber_of(row), newest) for row in rows]
 
+    @reads
+    def is_due(self, connection: Connection, name: str, at: float) -> bool:
+        """Return whether a subscriber has events after its cursor, and may be tried now.
+
+        Raises:
+            UnknownSubscriber: it was removed.
+        """
+        found = _find(connection, name)
+        is_ready = found.is_enabled and found.due_at <= at
+        return is_ready and found.cursor < newest_event(connection)
+
     @writes
     def claim(
         self, connection: Connection, name: str, owner: str, at: float, until: float
