@@ -52,10 +52,10 @@ class Home:
                 "SELECT count(*) FROM records WHERE version = 1"
             ),
             "events of stored items": self.number(
-                "SELECT count(*) FROM events WHERE kind = 'item.stored'"
+                "SELECT count(*) FROM events WHERE type = 'item.stored'"
             ),
             "different keys in those events": self.number(
-                "SELECT count(DISTINCT key) FROM events WHERE kind = 'item.stored'"
+                "SELECT count(DISTINCT key) FROM events WHERE type = 'item.stored'"
             ),
         }
         wrong = [f"{found} {name}" for name, found in figures.items() if found != count]

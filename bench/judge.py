@@ -137,15 +137,15 @@ class Judge:
             ),
             "events of stored items": (
                 stored,
-                "SELECT count(*) FROM events WHERE job_id = ? AND kind = 'item.stored'",
+                "SELECT count(*) FROM events WHERE job_id = ? AND type = 'item.stored'",
             ),
             "different keys in those events": (
                 stored,
-                "SELECT count(DISTINCT key) FROM events WHERE job_id = ? AND kind = 'item.stored'",
+                "SELECT count(DISTINCT key) FROM events WHERE job_id = ? AND type = 'item.stored'",
             ),
             "ends": (
                 1,
-                "SELECT count(*) FROM events WHERE job_id = ? AND kind IN " + _ENDS,  # noqa: S608  # our own words
+                "SELECT count(*) FROM events WHERE job_id = ? AND type IN " + _ENDS,  # noqa: S608  # our own words
             ),
             "leases left": (
                 0,

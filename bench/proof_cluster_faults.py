@@ -220,7 +220,7 @@ def _clock_off(folder: Path, shift: float) -> list[Figure]:
         cluster.judge.await_end(job, _PATIENCE)
         problems = cluster.judge.problems(job, _PAGES // 2 - 1)
         back = cluster.judge.number(
-            "SELECT count(*) FROM events WHERE job_id = ? AND kind = 'leases.reclaimed'", job
+            "SELECT count(*) FROM events WHERE job_id = ? AND type = 'leases.reclaimed'", job
         )
         moments = cluster.judge.query(
             "SELECT min(finished_at), max(finished_at) FROM items WHERE job_id = ?", job

@@ -45,7 +45,7 @@ def prove(sizes: Sizes) -> Proof:
             )
             back = int(
                 cluster.judge.number(
-                    "SELECT count(*) FROM events WHERE job_id = ? AND kind = 'leases.reclaimed'",
+                    "SELECT count(*) FROM events WHERE job_id = ? AND type = 'leases.reclaimed'",
                     job,
                 )
             )
