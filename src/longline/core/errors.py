@@ -348,7 +348,7 @@ class RobotsUnreachable(FetchError):
 
     problem: str
     kind: FailureKind = FailureKind.NETWORK  # type: ignore[misc]  # each error has its own
-    message = "robots.txt of {host} could not be fetched after several attempts: {problem}"
+    message = "the robots.txt of {host} could not be fetched after several attempts: {problem}"
 
 
 class BudgetSpent(FetchError):

@@ -62,9 +62,15 @@ class EventType:
 
 
 class JobCreated(TypedDict):
-    """A job was created with these settings."""
+    """A job of a source was created with these settings."""
 
+    source: str
     settings: dict[str, Any]
+
+
+def _without_source(data: Data) -> Data:
+    # The migration 0007 adds the source; only events that it has not seen lack it.
+    return {"source": "", **data}
 
 
 class JobStarted(TypedDict):
@@ -75,29 +81,80 @@ class JobStarted(TypedDict):
     ignore_robots: NotRequired[list[str]]
 
 
+class JobCounted(TypedDict):
+    """State and items of a job, from a version of longline that did not append every change."""
+
+    state: str
+    reason: str | None
+    ended_at: float | None
+    items: dict[str, int]
+
+
+class SourceCounted(TypedDict):
+    """How many records a source had when every change began to be an event."""
+
+    source: str
+    records: int
+
+
+class JobContinued(TypedDict):
+    """A paused job is running again, since one of its processes still works on it."""
+
+
 class JobDiscovered(TypedDict):
-    """Discovery is complete; `items` is how many items the job has."""
+    """Discovery has ended; `items` is how many items the job has.
+
+    `shortfall` says why not all could be found.
+    """
 
     items: int
+    shortfall: NotRequired[str]
+
+
+class ItemsEnqueued(TypedDict):
+    """This many new items of a job were queued; the `key` of the event is the item that has them.
+
+    Without a key, discovery has found them.
+    """
+
+    items: int
+
+
+class ItemsSkipped(TypedDict):
+    """This many unfinished items of a job were skipped together."""
+
+    items: int
+    reason: str
+    failure: NotRequired[str]
 
 
 class JobEnded(TypedDict):
     """A job has ended, or was paused, for a reason.
 
-    `cuts`, `warnings` and `limited_to` restrict its counts.
+    `cuts`, `warnings` and `limited_to` restrict its counts. `found_all` says whether the job has
+    found everything that its source lists.
     """
 
     reason: str | None
     cuts: NotRequired[list[str]]
     warnings: NotRequired[list[str]]
     limited_to: NotRequired[int | None]
+    found_all: NotRequired[bool]
 
 
 class JobReopened(TypedDict):
-    """Items of a job were queued again: by `retry`, or by a replay of its quarantine."""
+    """Items of a job were queued again by `retry`, or a replay of its quarantine has begun.
+
+    `states` counts the items that were queued again by the state that they had. With `reason`, the
+    job had ended, and is paused for this reason now. With `is_discovering`, discovery continues.
+    With `replayed`, no item is queued again.
+    """
 
     items: int
     failure: NotRequired[str | None]
+    states: NotRequired[dict[str, int]]
+    reason: NotRequired[str]
+    is_discovering: NotRequired[bool]
     replayed: NotRequired[bool]
 
 
@@ -138,9 +195,15 @@ class LeasesReclaimed(TypedDict):
 
 
 class ItemOutcome(TypedDict):
-    """An attempt at an item has ended with this outcome."""
+    """An attempt at an item has ended with this outcome.
 
+    `before` is the state of an item that was processed again without a request: quarantined or
+    failed. Without it, the item was in the queue.
+    """
+
+    before: NotRequired[str]
     seconds: NotRequired[float]
+    requests: NotRequired[int]
     failure: NotRequired[str]
     reason: NotRequired[str]
     due: NotRequired[float]
@@ -148,13 +211,70 @@ class ItemOutcome(TypedDict):
 
 
 class RecordWritten(TypedDict):
-    """A record was created, or has changed; `version` is its present one."""
+    """A record was created, has changed or is there again; `version` is its present one."""
 
     source: str
     version: int
 
 
+class RecordGone(TypedDict):
+    """A record is gone: a job that has found everything does not have its item any more.
+
+    With `status`, the job has the item, and its page does not exist (404, 410).
+    """
+
+    source: str
+    version: int
+    status: NotRequired[int]
+
+
 # ---------------- Discovery and sources
+
+
+class SourceProfiled(TypedDict):
+    """The records of a job that has ended were compared with those of earlier runs of its source.
+
+    `records` and `invalid` count the items that were examined, which is a sample of a large job.
+    `coverage` is, by top-level field, the share of these records that have it. Only a job that
+    `is_sound` is a baseline of later runs; `drift` says what differs.
+    """
+
+    source: str
+    records: int
+    invalid: int
+    coverage: dict[str, float]
+    is_sound: bool
+    drift: list[str]
+
+
+class RecordDiff(TypedDict):
+    """What happened to one record: `change` is new, changed, gone or returned.
+
+    `fields` are those that differ from before, each with `old`, `new` or both. Long
+    values are cut off after 300 characters.
+    """
+
+    key: str
+    url: str
+    change: str
+    fields: list[dict[str, Any]]
+
+
+class SourceChanged(TypedDict):
+    """A job that has ended in `state` has changed records of its source.
+
+    `new`, `changed`, `gone` and `returned` count all of them. `records` lists the first 20 of each,
+    `unlisted` is how many it leaves out. The first run of a source has no such event.
+    """
+
+    source: str
+    state: str
+    new: int
+    changed: int
+    gone: int
+    returned: int
+    records: list[RecordDiff]
+    unlisted: int
 
 
 class DiscoveryReason(TypedDict):
@@ -240,6 +360,20 @@ class LimitLearned(TypedDict):
     rate: float
 
 
+class LimitPinned(TypedDict):
+    """A person has set the rate limit of a domain: requests per second, and in a burst."""
+
+    domain: str
+    rate: float
+    burst: int
+
+
+class LimitForgotten(TypedDict):
+    """A person has deleted the rate limit of a domain, pinned or learned."""
+
+    domain: str
+
+
 class LimitPublished(TypedDict):
     """A site declares a rate limit: `limit` requests in `window` seconds."""
 
@@ -249,7 +383,7 @@ class LimitPublished(TypedDict):
 
 
 class LimitRefused(TypedDict):
-    """A site refused a request, so its domain pauses; `rate` is the present limit."""
+    """A site refused a request, so requests to its domain are stopped; `rate` is the limit now."""
 
     domain: str
     status: int
@@ -281,7 +415,7 @@ class BreakerClosed(TypedDict):
 
 
 class DomainBlocked(TypedDict):
-    """A site has banned us, or asks for a challenge."""
+    """A site has banned us, or presents a challenge."""
 
     domain: str
     evidence: str
@@ -308,6 +442,21 @@ class RobotsRate(TypedDict):
 
     host: str
     rate: float
+
+
+# ---------------- Workers
+
+
+class WorkerChanged(TypedDict):
+    """A worker of a cluster has started, has shut down cleanly, or is lost for a reason.
+
+    Several workers may have the same name; `host` and `pid` identify the process.
+    """
+
+    worker: str
+    host: str
+    pid: int
+    reason: NotRequired[str]
 
 
 # ---------------- Requests
@@ -349,7 +498,7 @@ class AuthToken(TypedDict):
 
 
 class AuthWithheld(TypedDict):
-    """Credentials were not sent to a host that may not see them."""
+    """Credentials were withheld from another host."""
 
     host: str
     hosts: list[str]
@@ -381,6 +530,133 @@ class CacheUnavailable(TypedDict):
     reason: str
 
 
+# ---------------- Webhooks
+
+
+class WebhookDisabled(TypedDict):
+    """A webhook gets no more events until it is enabled again."""
+
+    webhook: str
+    reason: str
+
+
+# ---------------- Schedules
+
+
+class ScheduleDefined(TypedDict):
+    """A schedule was added or has changed; `origin` is the file that defines it, or `command`."""
+
+    schedule: str
+    origin: str
+    definition: dict[str, Any]
+
+
+class ScheduleRemoved(TypedDict):
+    """A schedule was removed; its occurrences stay."""
+
+    schedule: str
+    origin: str
+
+
+class SchedulePaused(TypedDict):
+    """A schedule was paused; its occurrences are skipped until it is resumed.
+
+    `failures` is how many runs in a row have failed, if that is why.
+    """
+
+    schedule: str
+    reason: str
+    failures: NotRequired[int]
+
+
+class ScheduleResumed(TypedDict):
+    """A schedule was resumed."""
+
+    schedule: str
+
+
+class OccurrenceDecided(TypedDict):
+    """The fate of an occurrence was decided.
+
+    `nominal_at` is when it was due, in seconds since the epoch, and identifies the occurrence.
+    `kind` is scheduled, after, event, fresh, manual or backfill. `launch` is what it started.
+    """
+
+    schedule: str
+    nominal_at: float
+    kind: str
+    reason: NotRequired[str]
+    launch: NotRequired[int]
+
+
+class SourceFreshness(TypedDict):
+    """The data of a source has become older than its limit, or is fresh again.
+
+    `limit` is the maximum age in seconds. `data_at` is when the last job with data has ended; None:
+    there was none.
+    """
+
+    source: str
+    limit: float
+    data_at: float | None
+
+
+class ConfigInvalid(TypedDict):
+    """A file could not be used; the definitions that it had before stay in use."""
+
+    path: str
+    problem: str
+
+
+# ---------------- Flows
+
+
+class FlowCreated(TypedDict):
+    """A run of a flow was created; `hash` is that of its frozen definition."""
+
+    run: str
+    flow: str
+    hash: str
+    params: dict[str, Any]
+    origin: str
+
+
+class FlowChanged(TypedDict):
+    """A run of a flow is in the state that the type of the event names, for a reason."""
+
+    run: str
+    flow: str
+    reason: NotRequired[str | None]
+
+
+class FlowReopened(TypedDict):
+    """A run of a flow that had ended or waited goes on.
+
+    `action` is approve, retry, undo, cancel or upgrade; `hash` is that of a new definition, and
+    `steps` are those that are run again.
+    """
+
+    run: str
+    flow: str
+    action: str
+    hash: NotRequired[str]
+    steps: NotRequired[list[str]]
+
+
+class StepChanged(TypedDict):
+    """A step of a flow has the state that the type of the event names.
+
+    `attempt` counts from 1. After a failed attempt, `retry_at` is the time of the next one.
+    """
+
+    run: str
+    flow: str
+    step: str
+    attempt: int
+    reason: NotRequired[str | None]
+    retry_at: NotRequired[float]
+
+
 _Entries = Mapping[str, tuple[type, str]]
 
 
@@ -391,12 +667,20 @@ def _typed(about: str, entries: _Entries) -> dict[str, EventType]:
 
 
 EVENT_TYPES: Mapping[str, EventType] = {
+    "job.created": EventType(
+        "job.created",
+        JobCreated,
+        "A job was created.",
+        version=2,
+        upcasters={1: _without_source},
+    ),
     **_typed(
         "job",
         {
-            "job.created": (JobCreated, "A job was created."),
             "job.started": (JobStarted, "A job was started for the first time."),
             "job.resumed": (JobStarted, "A job was started again."),
+            "job.counted": (JobCounted, "A migration recorded the state and items of a job."),
+            "job.continued": (JobContinued, "A paused job is running again."),
             "job.discovered": (JobDiscovered, "All items of a job are discovered."),
             "job.paused": (JobEnded, "A job was paused; it can be resumed."),
             "job.complete": (JobEnded, "A job has ended, and nothing is missing."),
@@ -409,32 +693,37 @@ EVENT_TYPES: Mapping[str, EventType] = {
             "run.ended": (RunEnded, "A process has ended its run of a job."),
             "checkpoint.failed": (CheckpointFailed, "A checkpoint document was not written."),
             "leases.reclaimed": (LeasesReclaimed, "Items of dead workers were queued again."),
+            "items.enqueued": (ItemsEnqueued, "New items of a job were queued."),
+            "items.skipped": (ItemsSkipped, "Unfinished items of a job were skipped together."),
             "item.stored": (ItemOutcome, "An item became a new or changed record."),
-            "item.unchanged": (ItemOutcome, "An item is the same as its record."),
+            "item.unchanged": (ItemOutcome, "An item produced the same data as its record."),
             "item.skipped": (ItemOutcome, "An item was skipped."),
             "item.deferred": (ItemOutcome, "An item was deferred until `due`."),
             "item.failed": (ItemOutcome, "An item has failed."),
             "item.quarantined": (ItemOutcome, "An item was quarantined."),
             "discovery.cut": (DiscoveryReason, "Discovery ended early; the job is partial."),
-            "discovery.warning": (DiscoveryReason, "Discovery met a problem."),
-            "discovery.note": (DiscoveryNote, "Something is unusual about the found items."),
+            "discovery.warning": (DiscoveryReason, "Discovery reported a problem."),
+            "discovery.note": (DiscoveryNote, "Something is unusual about the discovered items."),
             "discovery.failed": (DiscoveryFailed, "Discovery has failed."),
             "discovery.killed": (DiscoveryKilled, "The process that ran discovery has died."),
             "source.finished.failed": (
                 SourceFailed,
                 "A source could not be notified that its job is complete.",
             ),
-            "source.finished.dropped": (SourceFailed, "That notification was dropped."),
-            "source.teardown.failed": (SourceFailed, "A source could not be torn down."),
+            "source.finished.dropped": (SourceFailed, "The notification of a source was dropped."),
+            "source.teardown.failed": (SourceFailed, "The teardown of a source failed."),
             "export.written": (ExportWritten, "The records of a job were exported."),
             "export.failed": (ExportFailed, "The records of a job could not be exported."),
             "export.dropped": (ExportFailed, "The export of a job was dropped."),
             "drift.noticed": (DriftNoticed, "A field of the records has changed."),
             "drift.unjudged": (DriftUnjudged, "Drift could not be checked."),
-            "drift.accepted": (DriftAccepted, "A person has accepted a job as the new normal."),
+            "drift.accepted": (DriftAccepted, "A person has accepted a job as the baseline."),
             "address.refused": (AddressRefused, "A page requested a private address."),
-            "archive.missing": (ArchiveMissing, "The archive lacks a replayed response."),
-            "browser.kept": (BrowserKept, "A page that was not rendered was kept in a file."),
+            "archive.missing": (
+                ArchiveMissing,
+                "The archive lacks a response that a replay needs.",
+            ),
+            "browser.kept": (BrowserKept, "A page that failed to render was saved to a file."),
             "budget.spent": (BudgetSpent, "A budget of the job is exhausted."),
             "cache.stale_if_error": (CacheStale, "A stale response was used; the site failed."),
             "cache.unavailable": (CacheUnavailable, "The HTTP cache cannot be used."),
@@ -445,18 +734,55 @@ EVENT_TYPES: Mapping[str, EventType] = {
         {
             "record.created": (RecordWritten, "A record was created."),
             "record.changed": (RecordWritten, "A record has a new version."),
+            "record.gone": (RecordGone, "A record is gone from its source."),
+            "record.returned": (RecordWritten, "A record that was gone has returned."),
+            "source.changed": (SourceChanged, "A run has changed records of its source."),
+            "source.profiled": (SourceProfiled, "The records of a job were compared with others."),
+            "source.counted": (
+                SourceCounted,
+                "A migration recorded the number of records of a source.",
+            ),
+            "source.late": (SourceFreshness, "The data of a source is older than its limit."),
+            "source.fresh": (SourceFreshness, "The data of a source is fresh again."),
+        },
+    ),
+    **_typed(
+        "schedule=schedule",
+        {
+            "schedule.added": (ScheduleDefined, "A schedule was added."),
+            "schedule.changed": (ScheduleDefined, "The definition of a schedule has changed."),
+            "schedule.removed": (ScheduleRemoved, "A schedule was removed."),
+            "schedule.paused": (SchedulePaused, "A schedule was paused."),
+            "schedule.resumed": (ScheduleResumed, "A schedule was resumed."),
+            "occurrence.fired": (OccurrenceDecided, "An occurrence of a schedule was started."),
+            "occurrence.queued": (OccurrenceDecided, "An occurrence waits for an earlier run."),
+            "occurrence.skipped": (OccurrenceDecided, "An occurrence was skipped."),
+            "occurrence.missed": (OccurrenceDecided, "An occurrence could not start in time."),
         },
     ),
     **_typed(
         "domain=domain",
         {
             "limit.learned": (LimitLearned, "The learned rate limit of a domain has changed."),
+            "limit.pinned": (LimitPinned, "A person has set the rate limit of a domain."),
+            "limit.forgotten": (LimitForgotten, "A person has deleted the limit of a domain."),
             "limit.published": (LimitPublished, "A site declares a rate limit."),
-            "limit.refused": (LimitRefused, "A site refused a request; its domain pauses."),
+            "limit.refused": (
+                LimitRefused,
+                "A site refused a request; requests to its domain are stopped for a while.",
+            ),
             "limit.refused_address": (UrlRefused, "A site refuses one URL while others succeed."),
             "breaker.opened": (BreakerOpened, "The circuit breaker of a domain has opened."),
             "breaker.closed": (BreakerClosed, "The breaker of a domain admits requests again."),
-            "domain.blocked": (DomainBlocked, "A site has banned us, or asks for a challenge."),
+            "domain.blocked": (DomainBlocked, "A site has banned us, or presents a challenge."),
+        },
+    ),
+    **_typed(
+        "worker=worker",
+        {
+            "worker.started": (WorkerChanged, "A worker of a cluster has started."),
+            "worker.stopped": (WorkerChanged, "A worker of a cluster has shut down cleanly."),
+            "worker.lost": (WorkerChanged, "A worker of a cluster was killed, or is unreachable."),
         },
     ),
     **_typed(
@@ -469,8 +795,39 @@ EVENT_TYPES: Mapping[str, EventType] = {
             "auth.ended": (AuthHost, "A session has ended."),
             "auth.failed": (AuthFailed, "Authentication failed."),
             "auth.token": (AuthToken, "A token was obtained."),
-            "auth.withheld": (AuthWithheld, "Credentials were not sent to a foreign host."),
+            "auth.withheld": (AuthWithheld, "Credentials were withheld from another host."),
         },
+    ),
+    **_typed(
+        "flow=run",
+        {
+            "flow.created": (FlowCreated, "A run of a flow was created."),
+            "flow.running": (FlowChanged, "A run of a flow has begun."),
+            "flow.waiting": (FlowChanged, "A run of a flow waits for a person."),
+            "flow.reopened": (FlowReopened, "A person has changed a run of a flow; it continues."),
+            "flow.complete": (FlowChanged, "All steps of a flow are complete or skipped."),
+            "flow.partial": (FlowChanged, "A flow has ended, and some of its steps failed."),
+            "flow.failed": (FlowChanged, "A flow has failed."),
+            "flow.compensating": (FlowChanged, "The steps of a flow are being undone."),
+            "flow.compensated": (FlowChanged, "The steps of a flow were undone."),
+            "flow.needs_attention": (FlowChanged, "A flow can neither go on nor be undone."),
+            "step.running": (StepChanged, "A step of a flow was started."),
+            "step.waiting": (StepChanged, "A step of a flow waits for a person."),
+            "step.complete": (StepChanged, "A step of a flow is complete."),
+            "step.failed": (StepChanged, "An attempt at a step of a flow has failed."),
+            "step.skipped": (StepChanged, "A step of a flow was skipped."),
+            "step.undoing": (StepChanged, "A step of a flow is being undone."),
+            "step.undone": (StepChanged, "A step of a flow was undone."),
+            "step.undo_failed": (StepChanged, "A step of a flow could not be undone."),
+        },
+    ),
+    **_typed(
+        "webhook=webhook",
+        {"webhook.disabled": (WebhookDisabled, "A webhook gets no more events.")},
+    ),
+    **_typed(
+        "config=path",
+        {"config.invalid": (ConfigInvalid, "A file of definitions cannot be used.")},
     ),
 }
 

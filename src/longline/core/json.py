@@ -208,7 +208,7 @@ def _problem_of(value: Any, place: str, default: Callable[[Any], Any]) -> str | 
             if isinstance(value, str | int | time):
                 return f"{where}: {error}"
             kind = kind_of_value(value)
-            return f"{where} is of type {kind}, which is not data; return {_DATA}"
+            return f"{where} is of type {kind}, which cannot be stored; return {_DATA}"
         return None
     for name, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
         try:

@@ -34,9 +34,18 @@ from longline.core.clock import SystemClock
 from longline.core.errors import NotCopied, StoreUnreachable
 from longline.core.sqlite_files import transaction
 from longline.limits.backends.sqlite import SqliteStateFile
-from longline.storage.bulk import BulkUpdate, replace_nul_escapes
+from longline.storage.backends import BulkUpdate, replace_nul_escapes
 from longline.storage.database import Database, Row
-from longline.storage.schema import cells, items, jobs, leaders, metadata, questions
+from longline.storage.schema import (
+    cells,
+    events,
+    items,
+    jobs,
+    leaders,
+    metadata,
+    projections,
+    questions,
+)
 from longline.storage.store import Store
 
 _BATCH = 100  # rows in memory at a time; some hold pages
@@ -125,8 +134,11 @@ class DatabaseCopy:
         with source.database.snapshot() as reading:
             if is_untouched is not None:
                 self._refuse_running(reading, now)
+            # Of workers that wait there already; they register again.
+            writing.execute(delete(leaders))
+            writing.execute(delete(projections))  # written by the first start, before any data
+            writing.execute(delete(events).where(events.c.subject.startswith("worker/")))
             self._refuse_filled(writing)
-            writing.execute(delete(leaders))  # of workers that wait there already
             in_table = [row for batch in _table_rows(reading, cells) for row in batch]
             in_file = [] if source.file is None else source.file.read()
             both = [*in_table, *in_file] if source.file_counts else [*in_file, *in_table]
@@ -196,7 +208,7 @@ class DatabaseCopy:
     def _refuse_filled(self, writing: Connection) -> None:
         for table in metadata.sorted_tables:
             first: Select[Any] = select(literal_column("1")).select_from(table).limit(1)
-            if table is leaders or writing.scalar(first) is None:
+            if writing.scalar(first) is None:
                 continue
             file = writing.engine.url.database
             is_file = writing.dialect.name == "sqlite"

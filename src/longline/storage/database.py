@@ -35,12 +35,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
-from longline.core.errors import (
-    StoreBusy,
-    StoreGone,
-    StoreTooNew,
-    StoreUnreachable,
-)
+from longline.core.errors import StoreBusy, StoreGone, StoreTooNew, StoreUnreachable
 from longline.core.redaction import redact_server_url, redact_url
 from longline.core.threads import Threads, have_ended
 from longline.storage.backends import Backend, PostgresBackend, SqliteBackend
@@ -50,7 +45,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R", bound="Repository")
 _READERS = 3
-_TIMEOUT = 60.0  # seconds to wait for writes of other processes; the longest measured was 2 s
+TIMEOUT = 60.0
+"""Seconds to wait for writes of other processes; the longest wait that was measured was 2 s."""
 _BACKENDS: Mapping[str, Callable[[URL, float], Backend]] = {
     "sqlite": SqliteBackend,
     "sqlite+pysqlite": SqliteBackend,
@@ -162,7 +158,11 @@ class Database:
 
 
 def open_database(
-    address: str, *, timeout: float = _TIMEOUT, is_stopping: Callable[[], bool] = lambda: False
+    address: str,
+    *,
+    timeout: float = TIMEOUT,
+    is_stopping: Callable[[], bool] = lambda: False,
+    prepare: Callable[[Connection], None] = lambda _connection: None,
 ) -> Database:
     """Open the database at a SQLAlchemy URL and create or migrate its tables.
 
@@ -172,6 +172,7 @@ def open_database(
             after it was opened.
         is_stopping: returns whether the process is shutting down, which leaves an unavailable
             server a few seconds.
+        prepare: called in the transaction of the migrations, after them.
 
     Raises:
         StoreUnreachable: there is no such database or no permission to use it.
@@ -190,7 +191,7 @@ def open_database(
     backend = _BACKENDS[url.drivername](url, timeout)
     engine = backend.writer_engine()
     try:
-        migrate(engine, backend)
+        migrate(engine, backend, prepare)
     except DBAPIError as error:
         engine.dispose()
         raise backend.translate(error) from error
@@ -202,7 +203,7 @@ def open_database(
 
 # ---------------- Migrations
 
-_REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")  # oldest first
+_REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")  # oldest first
 NEWEST = _REVISIONS[-1]
 _SCRIPTS = Path(__file__).parent / "migrations"
 _version_table = Table(  # as Alembic defines it
@@ -213,8 +214,8 @@ _version_table = Table(  # as Alembic defines it
 )
 
 
-def migrate(engine: Engine, backend: Backend) -> None:
-    """Create the tables or run the missing migrations, all in one transaction.
+def migrate(engine: Engine, backend: Backend, prepare: Callable[[Connection], None]) -> None:
+    """Create the tables or run the missing migrations, then `prepare`, all in one transaction.
 
     Raises:
         StoreTooNew: the database has a version that this program does not know.
@@ -230,6 +231,7 @@ def migrate(engine: Engine, backend: Backend) -> None:
             raise StoreTooNew(backend.address, found, NEWEST)
         elif found != NEWEST:
             run_migrations(connection)
+        prepare(connection)
 
 
 def create_tables(connection: Connection) -> None:

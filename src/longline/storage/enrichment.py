@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 
 from longline.core.model import QuestionState
-from longline.storage.bulk import upsert
+from longline.storage.backends import upsert
 from longline.storage.database import Repository, Row, reads, writes
 from longline.storage.schema import enrichments, questions, records
 

@@ -1,26 +1,52 @@
-"""The event log and the statistics of jobs, written in the transactions of what they describe.
+"""The event log, its projections and the statistics of jobs, written with what they describe.
 
 Events are numbered in the order of their commits, so that a reader who remembers the last number it
 has seen misses none. On PostgreSQL a number is given before the commit, and a later number may be
 committed first; so the writers take turns for the last step of a transaction, in which its events
 are inserted. SQLite has only one writer at a time.
+
+Each event is applied to the projections (`storage/projections.py`) in the same step. A rebuild
+replays the events into new rows next to the old ones, and replaces these at its end. Old events may
+be deleted: what the projections were then is kept as their base, from which a replay starts.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, func, or_, select, text
+import orjson
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, text, update
 
-from longline.core.errors import BadOption
-from longline.core.event_types import event_type, match_types
+from longline.core.errors import BadOption, LonglineError
+from longline.core.event_types import CUSTOM, event_type, match_types
 from longline.core.model import OPEN_STATES, Event, Usage
-from longline.storage.bulk import BulkInsert, BulkUpsert, as_sanitized_json
-from longline.storage.database import Repository, defer_write, reads, writes
-from longline.storage.schema import events, jobs, statistics, subscribers
+from longline.storage.backends import BulkInsert, BulkUpsert, as_sanitized_json, upsert
+from longline.storage.database import Repository, defer_write, lock_name, reads, writes
+from longline.storage.projections import (
+    PROJECTIONS,
+    ProjectionRow,
+    Stage,
+    apply_events,
+    consumed_types,
+    copy_stage,
+    drop_stage,
+    is_consumed,
+    move_stage,
+    read_rows,
+)
+from longline.storage.schema import (
+    cells,
+    events,
+    jobs,
+    projection_rows,
+    projections,
+    statistics,
+    subscribers,
+)
 
 EventRow = dict[str, Any]
 EventList = list[Event]  # spelled out here: `EventLog.list` hides the builtin below it
@@ -45,7 +71,14 @@ class EventFilter:
             BadOption: there is no such type.
         """
         if self.types:
-            yield events.c.type.in_(match_types(self.types))
+            # The names of custom types are not known, so their patterns are left to the database.
+            custom = [one for one in self.types if one.startswith(CUSTOM) and "*" in one]
+            names = match_types([one for one in self.types if one not in custom])
+            likes = [
+                events.c.type.like(one.replace("_", "/_").replace("*", "%"), escape="/")
+                for one in custom
+            ]
+            yield or_(events.c.type.in_(names), *likes)
         if self.job is not None:
             yield events.c.job_id == self.job
         if self.source is not None:
@@ -143,6 +176,15 @@ class EventLog(Repository):
         """Return the cursor after all events."""
         return newest_event(connection)
 
+    @writes
+    def log_id(self, connection: Connection) -> str:
+        """Return the random id of this log, since another database has events of the same ids."""
+        cell = {"room": "events", "name": "log_id"}
+        row = {**cell, "state": secrets.token_hex(6)}
+        connection.execute(upsert(connection, cells).values(row).on_conflict_do_nothing())
+        found: str = connection.scalars(select(cells.c.state).filter_by(**cell)).one()
+        return found
+
     @reads
     def before(self, connection: Connection, at: float) -> int:
         """Return the cursor before the first event that happened at this time or later."""
@@ -151,32 +193,86 @@ class EventLog(Repository):
 
     @writes
     def prune(
-        self, connection: Connection, *, before: float, keep: int = 0, most: int = 5000
-    ) -> int:
-        """Delete up to `most` events of items and records from before a time; return how many.
+        self,
+        connection: Connection,
+        *,
+        before: float | None = None,
+        max_count: int | None = None,
+        most: int = 5000,
+    ) -> Pruned:
+        """Delete old events of items, records and occurrences.
 
-        The newest `keep` events stay, and so do those that a subscriber has not handled yet, those
-        since the first event of an open job, and events of jobs and domains, which are few.
+        It is a step over at most `most` events of the log.
+
+        Old is what happened before a time, and what is not among the newest `max_count`. Events
+        stay that a subscriber has not handled yet, those since the first event of an open job, and
+        events of jobs and domains, which are few.
         """
-        last = [newest_event(connection) - keep]
-        last += connection.scalars(select(subscribers.c.cursor)).all()
-        is_open = events.c.job_id.in_(select(jobs.c.id).where(jobs.c.state.in_(OPEN_STATES)))
-        first_open = connection.scalar(select(func.min(events.c.id)).where(is_open))
-        last += [] if first_open is None else [first_open - 1]
-        chosen = (
-            select(events.c.id)
-            .where(
-                events.c.id <= min(last),
-                events.c.at < before,
-                or_(*(events.c.type.startswith(kind) for kind in _PRUNED)),
-            )
-            .order_by(events.c.id)
-            .limit(most)
+        lock_name(connection, "events prune")
+        base = _base(connection)
+        last = _last_to_prune(connection, base, before, max_count)
+        step = select(events.c.id).where(events.c.id > base, events.c.id <= last)
+        end = connection.scalar(step.order_by(events.c.id).offset(most - 1).limit(1))
+        is_done, end = end is None, last if end is None else end
+        if end <= base:
+            return Pruned(0, is_done=True)
+        apply_events(
+            connection, _read_between(connection, base, end, PROJECTIONS), stage=Stage.BASE
         )
-        return connection.execute(delete(events).where(events.c.id.in_(chosen))).rowcount
+        connection.execute(update(projections).values(base=end))
+        is_old = or_(*(events.c.type.startswith(kind) for kind in _PRUNED))
+        deleted = connection.execute(delete(events).where(events.c.id <= end, is_old))
+        return Pruned(deleted.rowcount, is_done=is_done)
+
+    async def prune_old(
+        self, now: float, *, max_days: float | None, max_count: int | None, steps: int = 10
+    ) -> int:
+        """Delete events beyond their retention, as `prune` does; return how many.
+
+        None is no limit. A large backlog is left to the next calls: it takes at most `steps`.
+        """
+        if max_days is None and max_count is None:
+            return 0
+        before = None if max_days is None else now - max_days * _DAY
+        deleted = 0
+        for _ in range(steps):
+            step = await self.prune(before=before, max_count=max_count)
+            deleted += step.deleted
+            if step.is_done:
+                break
+        return deleted
 
 
-_PRUNED = ("item.", "record.")
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """How many events one step deleted, and whether it was the last one."""
+
+    deleted: int
+    is_done: bool
+
+
+def _last_to_prune(
+    connection: Connection, base: int, before: float | None, max_count: int | None
+) -> int:
+    """Return the last event that may be deleted; `base` is that of earlier calls."""
+    newest = newest_event(connection)
+    old = [base]
+    if before is not None:
+        is_young = (events.c.id > base) & (events.c.at >= before)
+        first = connection.scalar(select(func.min(events.c.id)).where(is_young))
+        old.append(newest if first is None else first - 1)
+    if max_count is not None:
+        old.append(newest - max_count)
+    limits: list[int] = [*connection.scalars(select(subscribers.c.cursor))]
+    is_open = events.c.job_id.in_(select(jobs.c.id).where(jobs.c.state.in_(OPEN_STATES)))
+    created = select(func.min(events.c.id)).where(is_open, events.c.type == "job.created")
+    if (first_open := connection.scalar(created)) is not None:
+        limits.append(first_open - 1)
+    return min([max(old), *limits])
+
+
+_PRUNED = ("item.", "record.", "occurrence.")
+_DAY = 86400.0
 _COLUMNS = (
     *(events.c.id, events.c.job_id, events.c.at, events.c.type, events.c.key, events.c.data),
     *(events.c.version, events.c.subject),
@@ -238,16 +334,212 @@ def append_events(connection: Connection, rows: Sequence[EventRow]) -> None:
 
 def _insert_events(connection: Connection, several: Sequence[Sequence[EventRow]]) -> None:
     wait_for_turn(connection)
-    _APPEND.run(
-        connection,
-        [{**row, "data": as_sanitized_json(row["data"])} for rows in several for row in rows],
-    )
+    appended = [{**row, "data": as_sanitized_json(row["data"])} for rows in several for row in rows]
+    _APPEND.run(connection, appended)
+    # As they are read back: a replay of these events gives the same rows.
+    consumed = [
+        Event(0, row["job_id"], row["at"], row["type"], row["key"], orjson.loads(row["data"]))
+        for row in appended
+        if is_consumed(row["type"])
+    ]
+    if consumed:
+        apply_events(connection, consumed)
 
 
 def wait_for_turn(connection: Connection) -> None:
     """Wait until no other transaction is between its first event and its commit."""
     if connection.dialect.name == "postgresql":
         connection.execute(_TURN, {"key": _TURN_KEY})
+
+
+# ---------------- Projections
+
+_REPLAY_BATCH = 5000  # events per transaction of a rebuild
+
+
+class RebuildTakenOver(LonglineError):
+    """Another process has begun to rebuild the same projections."""
+
+    message = "another process is rebuilding the projections"
+    hint = "Wait until it has finished; `longline events projections` shows its position."
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionStatus:
+    """A projection, and what its rows are computed from.
+
+    `starts_after` is the last event that is not counted, since it was deleted before this version
+    of the projection existed; 0: all events are counted. `position` is that of a running rebuild.
+    """
+
+    name: str
+    meaning: str
+    version: int
+    rows: int
+    starts_after: int
+    rebuilt_at: float | None
+    position: int | None
+
+
+class Projections(Repository):
+    """The projections of the events; `append_events` keeps them up to date."""
+
+    @reads
+    def list(self, connection: Connection) -> list[ProjectionStatus]:
+        """Return all projections."""
+        is_live = projection_rows.c.stage == Stage.LIVE
+        counted = (
+            select(projection_rows.c.projection, func.count())
+            .where(is_live)
+            .group_by(projection_rows.c.projection)
+        )
+        rows: dict[str, int] = dict(connection.execute(counted).all())
+        stored = {row.name: row for row in connection.execute(select(projections))}
+        return [
+            ProjectionStatus(
+                one.name,
+                one.meaning,
+                one.version,
+                rows.get(one.name, 0),
+                stored[one.name].starts_after,
+                stored[one.name].rebuilt_at,
+                stored[one.name].position,
+            )
+            for one in PROJECTIONS.values()
+        ]
+
+    @reads
+    def rows(
+        self,
+        connection: Connection,
+        name: str,
+        *,
+        keys: Collection[str] | None = None,
+        since: float | None = None,
+        limit: int | None = None,
+    ) -> ProjectionRows:
+        """Return rows of a projection, the newest first; by `keys`, or from a time on.
+
+        Raises:
+            BadOption: there is no such projection.
+        """
+        _check_names([name])
+        return read_rows(connection, name, keys=keys, since=since, limit=limit)
+
+    async def rebuild(self, names: Sequence[str], at: float) -> int:
+        """Replay the events into these projections; return how many events were applied.
+
+        Meanwhile the old rows are read and updated as usual. A rebuild that is killed leaves them
+        as they are; running it again starts from the beginning.
+
+        Raises:
+            BadOption: there is no such projection.
+            RebuildTakenOver: another process has begun to rebuild one of them.
+        """
+        _check_names(names)
+        token, applied = secrets.token_hex(8), 0
+        await self._database.write(_begin_rebuild, names, token)
+        is_done = False
+        while not is_done:
+            count, is_done = await self._database.write(_rebuild_step, names, token, at)
+            applied += count
+        return applied
+
+
+ProjectionRows = list[ProjectionRow]  # spelled out here: `Projections.list` hides the builtin
+
+
+def _check_names(names: Iterable[str]) -> None:
+    for name in names:
+        if name not in PROJECTIONS:
+            known = ", ".join(PROJECTIONS)
+            raise BadOption("projection", f"there is no {name!r}; known projections: {known}")
+
+
+def _begin_rebuild(connection: Connection, names: Collection[str], token: str) -> None:
+    base = _base(connection)
+    for name in names:
+        copy_stage(connection, name, source=Stage.BASE, target=Stage.NEW)
+    _change_projections(connection, names, rebuild=token, position=base)
+
+
+def _rebuild_step(
+    connection: Connection, names: Collection[str], token: str, at: float
+) -> tuple[int, bool]:
+    """Apply the next events; return how many, and whether the new rows are in place."""
+    chosen = select(projections).where(projections.c.name.in_(names))
+    states = connection.execute(chosen.with_for_update()).all()
+    if any(row.rebuild != token for row in states):
+        raise RebuildTakenOver
+    position = min(row.position for row in states)
+    if _base(connection) > position:  # events that were not applied yet have been deleted
+        _begin_rebuild(connection, names, token)
+        return 0, False
+    found = _read_after(connection, position, names)
+    applied = len(found)
+    is_last = applied < _REPLAY_BATCH
+    apply_events(connection, found, stage=Stage.NEW, only=names)
+    if is_last:
+        wait_for_turn(connection)  # from here to the commit, no event is appended
+        while found:
+            found = _read_after(connection, found[-1].id, names)
+            apply_events(connection, found, stage=Stage.NEW, only=names)
+            applied += len(found)
+        for name in names:
+            move_stage(connection, name, source=Stage.NEW, target=Stage.LIVE)
+        _change_projections(connection, names, rebuild=None, position=None, rebuilt_at=at)
+    else:
+        _change_projections(connection, names, position=found[-1].id)
+    return applied, is_last
+
+
+def update_projections(connection: Connection) -> None:
+    """Replay the events for projections that are new, or whose version has changed.
+
+    It is part of opening a database, before any event is appended.
+    """
+    stored = dict(connection.execute(select(projections.c.name, projections.c.version)).all())
+    outdated = [one for one in PROJECTIONS.values() if stored.get(one.name) != one.version]
+    if not outdated:
+        return
+    base = _base(connection)
+    for one in outdated:
+        # Rows of deleted events are those of another version, or do not exist.
+        drop_stage(connection, one.name, Stage.BASE)
+        drop_stage(connection, one.name, Stage.LIVE)
+        connection.execute(delete(projections).where(projections.c.name == one.name))
+        row = {"name": one.name, "version": one.version, "base": base, "starts_after": base}
+        connection.execute(insert(projections), row)
+    names = [one.name for one in outdated]
+    while found := _read_after(connection, base, names):
+        apply_events(connection, found, only=names)
+        base = found[-1].id
+
+
+def _base(connection: Connection) -> int:
+    return connection.scalar(select(func.max(projections.c.base))) or 0
+
+
+def _change_projections(connection: Connection, names: Collection[str], **values: Any) -> None:
+    connection.execute(update(projections).where(projections.c.name.in_(names)).values(**values))
+
+
+def _read_after(connection: Connection, cursor: int, names: Collection[str]) -> EventList:
+    query = select(*_COLUMNS).where(events.c.id > cursor, events.c.type.in_(consumed_types(names)))
+    rows = connection.execute(query.order_by(events.c.id).limit(_REPLAY_BATCH)).all()
+    return [_event_of(row) for row in rows]
+
+
+def _read_between(
+    connection: Connection, cursor: int, end: int, names: Collection[str]
+) -> EventList:
+    query = select(*_COLUMNS).where(
+        events.c.id > cursor, events.c.id <= end, events.c.type.in_(consumed_types(names))
+    )
+    return [_event_of(row) for row in connection.execute(query.order_by(events.c.id)).all()]
+
+
+# ---------------- Statistics
 
 
 def add_statistics(

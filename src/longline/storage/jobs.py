@@ -7,6 +7,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import orjson
@@ -26,9 +27,17 @@ from longline.core.model import (
     JobState,
 )
 from longline.core.output import count_text
-from longline.storage.bulk import sanitize_text
+from longline.storage.backends import sanitize_text
 from longline.storage.database import Repository, lock_job, lock_name, reads, writes
 from longline.storage.events import append_events, event_row
+from longline.storage.job_changes import (
+    append_changes,
+    is_incremental,
+    lacks_steps,
+    last_inventory,
+    mark_gone,
+    was_given_items,
+)
 from longline.storage.profiles import DriftResult, save_profile
 from longline.storage.queue.queue import counts
 from longline.storage.queue.tasks import Task, TaskKind, place_task
@@ -154,12 +163,19 @@ class Jobs(Repository):
 
     @reads
     def list(
-        self, connection: Connection, *, limit: int | None = 50, is_open: bool = False
+        self,
+        connection: Connection,
+        *,
+        limit: int | None = 50,
+        is_open: bool = False,
+        source: str | None = None,
     ) -> JobList:
-        """Return the newest jobs first."""
+        """Return the newest jobs first; with `is_open` or `source`, only such ones."""
         query = select(*_JOB_COLUMNS).order_by(jobs.c.created_at.desc(), jobs.c.id).limit(limit)
         if is_open:
             query = query.where(jobs.c.state.in_(OPEN_STATES))
+        if source is not None:
+            query = query.where(jobs.c.source == source)
         return [_job_of(row) for row in connection.execute(query)]
 
     @writes
@@ -175,7 +191,7 @@ class Jobs(Repository):
             # Permissions given on the way belong to the job, so that a resumption has them.
             known = settings.get("ignore_robots", ())
             settings = {**settings, "ignore_robots": [*dict.fromkeys([*known, *overrides])]}
-        connection.execute(
+        started = connection.execute(
             update(jobs)
             .where(jobs.c.id == job, jobs.c.state.in_(OPEN_STATES))
             .values(
@@ -187,8 +203,9 @@ class Jobs(Repository):
                 runs=jobs.c.runs + 1,
             )
         )
-        kind = "job.resumed" if first else "job.started"
-        append_events(connection, [event_row(job, at, kind, engine=engine, **data)])
+        if started.rowcount:  # it may have been cancelled just before
+            kind = "job.resumed" if first else "job.started"
+            append_events(connection, [event_row(job, at, kind, engine=engine, **data)])
 
     @writes
     def lease_discovery(
@@ -245,7 +262,7 @@ class Jobs(Repository):
     @writes
     def cancel(self, connection: Connection, job: str, at: float, reason: str) -> bool:
         """End a job before its work is done; False when it has ended already."""
-        return _set_end_state(connection, job, at, JobState.CANCELLED, reason)
+        return cancel_job(connection, job, at, reason)
 
     @writes
     def fail(self, connection: Connection, job: str, at: float, reason: str) -> None:
@@ -265,19 +282,7 @@ class Jobs(Repository):
     @reads
     def caveats(self, connection: Connection, job: str) -> Caveats:
         """Return cuts, warnings and limit of a job; for an open job, those known so far."""
-        row = connection.execute(
-            select(jobs.c.state, jobs.c.settings).where(jobs.c.id == job)
-        ).one()
-        ended = (
-            select(events.c.data)
-            .where(events.c.job_id == job, events.c.type == f"job.{row.state}")
-            .order_by(events.c.id.desc())
-            .limit(1)
-        )
-        data = connection.scalar(ended) if JobState(row.state) not in OPEN_STATES else None
-        if data and "cuts" in data:
-            return Caveats(tuple(data["cuts"]), tuple(data["warnings"]), data["limited_to"])
-        return _reported_caveats(connection, job, row.settings.get("limit"))
+        return caveats_of(connection, job)
 
     @reads
     def is_over(self, connection: Connection, job: str) -> bool:
@@ -287,10 +292,7 @@ class Jobs(Repository):
     @reads
     def was_given_items(self, connection: Connection, job: str) -> bool:
         """Return whether all items were queued before the job started, and none discovered."""
-        query = select(func.min(events.c.id)).where(events.c.job_id == job)
-        discovered = connection.scalar(query.where(events.c.type == "job.discovered"))
-        started = connection.scalar(query.where(events.c.type == "job.started"))
-        return discovered is not None and started is not None and discovered < started
+        return was_given_items(connection, job)
 
     @reads
     def findings(self, connection: Connection, job: str, source: str) -> JobFindings:
@@ -348,6 +350,11 @@ class Jobs(Repository):
         )
 
 
+def cancel_job(connection: Connection, job: str, at: float, reason: str) -> bool:
+    """Cancel a job in the caller's transaction, as `Jobs.cancel` does."""
+    return _set_end_state(connection, job, at, JobState.CANCELLED, reason)
+
+
 def finish_job(
     connection: Connection, job: str, at: float, drift: DriftResult | None
 ) -> JobState | None:
@@ -368,9 +375,11 @@ def finish_job(
     missing += [
         f"{count_text(count, 'item')} {reason}" for reason, count in connection.execute(skipped)
     ]
+    is_listed = not missing and caveats.limit is None  # as far as is known here
     warnings = list(caveats.warnings)
     if drift is not None:
         drift = save_profile(connection, job, row.source, at, drift)
+        is_listed = is_listed and not drift.has_too_few
         missing += [f"drift: {'; '.join(drift.drift)}"] if drift.drift else []
         warnings = [*drift.warnings, *warnings]
     total, bad = sum(states.values()), [one for one in _BAD if states[one]]
@@ -385,11 +394,37 @@ def finish_job(
         *_first_few(warnings, _MAX_NAMED),
     ]
     caveats = replace(caveats, cuts=tuple(cuts), warnings=_first_few(warnings, _MAX_CAVEATS))
-    _set_end_state(connection, job, at, state, "; ".join(reasons) or None, caveats=caveats)
+    inventory = last_inventory(connection, row)
+    found_all = (
+        is_listed
+        and not is_incremental(row.settings)
+        and not was_given_items(connection, job)
+        and not lacks_steps(connection, job, inventory)
+    )
+    mark_gone(connection, row, at, inventory if found_all else None)
+    connection.execute(update(jobs).where(jobs.c.id == job).values(found_all=found_all))
+    data = {**caveats.as_dict(), "found_all": found_all}
+    _set_end_state(connection, job, at, state, "; ".join(reasons) or None, data=data)
+    append_changes(connection, row, at, state)
     if state is JobState.COMPLETE and row.engine == "celery" and row.settings.get("limit") is None:
         # The process that ends it may be killed before it notifies the source; a task survives.
         place_task(connection, Task(job, TaskKind.FINISHED, at))
     return state
+
+
+def caveats_of(connection: Connection, job: str) -> Caveats:
+    """Return cuts, warnings and limit of a job; for an open job, those known so far."""
+    row = connection.execute(select(jobs.c.state, jobs.c.settings).where(jobs.c.id == job)).one()
+    ended = (
+        select(events.c.data)
+        .where(events.c.job_id == job, events.c.type == f"job.{row.state}")
+        .order_by(events.c.id.desc())
+        .limit(1)
+    )
+    data = connection.scalar(ended) if JobState(row.state) not in OPEN_STATES else None
+    if data and "cuts" in data:
+        return Caveats(tuple(data["cuts"]), tuple(data["warnings"]), data["limited_to"])
+    return _reported_caveats(connection, job, row.settings.get("limit"))
 
 
 _JOB_COLUMNS = [jobs.c[one.name] for one in fields(Job)]
@@ -419,7 +454,9 @@ def _create(connection: Connection, new: NewJob) -> Job:
         "is_discovered": False,
     }
     connection.execute(insert(jobs), row)
-    append_events(connection, [event_row(name, new.at, "job.created", settings=row["settings"])])
+    settings = row["settings"]
+    event = event_row(name, new.at, "job.created", source=new.source, settings=settings)
+    append_events(connection, [event])
     return _job_of(connection.execute(select(*_JOB_COLUMNS).where(jobs.c.id == name)).one())
 
 
@@ -430,14 +467,17 @@ def _set_end_state(
     state: JobState,
     reason: str | None,
     *,
-    caveats: Caveats | None = None,
+    data: Mapping[str, Any] = MappingProxyType({}),
 ) -> bool:
+    """Set the state of an open job; False when it has ended. `data` goes into the event."""
+    if reason is not None:
+        reason = sanitize_text(reason).replace("\x00", "\ufffd")  # as in the data of the event
     ended = connection.execute(
         update(jobs)
         .where(jobs.c.id == job, jobs.c.state.in_(OPEN_STATES))
         .values(
             state=state,
-            reason=None if reason is None else sanitize_text(reason),
+            reason=reason,
             finished_at=None if state in OPEN_STATES else at,
             discovery_owner=None,
             discovery_until=None,
@@ -450,7 +490,6 @@ def _set_end_state(
     connection.execute(
         update(chunks).where(is_offered).values(state=ChunkState.LOST, finished_at=at)
     )
-    data = {} if caveats is None else caveats.as_dict()
     append_events(connection, [event_row(job, at, f"job.{state.value}", reason=reason, **data)])
     return True
 

@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 
 from longline.core.errors import BadOption, UnknownRecord
-from longline.storage.bulk import BulkInsert, BulkUpsert, as_json, sanitize_key, upsert
+from longline.storage.backends import BulkInsert, BulkUpsert, as_json, sanitize_key, upsert
 from longline.storage.database import Repository, Row, lock_name, plain_rows, reads, writes
 from longline.storage.query import Field, path_of
 from longline.storage.schema import match_blocks, match_records, match_rules, matches, records

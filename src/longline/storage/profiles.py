@@ -23,6 +23,7 @@ _BAD = (ItemState.FAILED, ItemState.QUARANTINED)
 _MAX_READ = 1000  # profiles of a source, of which those of one scope are chosen
 _MAX_CHOSEN = 50
 _RECORDS_PER_READ = 10
+_TOO_FEW = frozenset({"@items", "@records"})  # what the drift check reports instead of a field
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,11 @@ class DriftResult:
     profile: Mapping[str, Any]
     drift: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def has_too_few(self) -> bool:
+        """Whether a job has found far fewer items than before, or no record at all."""
+        return not _TOO_FEW.isdisjoint(self.profile.get("drift", ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +189,33 @@ def save_profile(
     }
     connection.execute(delete(profiles).where(profiles.c.job_id == job))
     connection.execute(insert(profiles), row)
+    event = event_row(
+        job,
+        at,
+        "source.profiled",
+        source=source,
+        records=profile["records"],
+        invalid=profile.get("invalid", 0),
+        coverage=_coverage(profile),
+        is_sound=row["is_sound"],
+        drift=list(result.drift),
+    )
+    append_events(connection, [event])
     return result
+
+
+def _coverage(profile: Mapping[str, Any]) -> dict[str, float]:
+    """Return the share of the records in which each field is filled.
+
+    Fields of nested objects are left out: keys that are data make thousands of them.
+    """
+    count = profile["records"]
+    fields = profile.get("fields", {}) if count else {}
+    return {
+        name: round(one["filled"] / count, 4)
+        for name, one in sorted(fields.items())
+        if not name.startswith("@") and "." not in name  # @score is not a field
+    }
 
 
 def _read_committed(

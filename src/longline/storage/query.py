@@ -36,7 +36,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from longline.core.errors import BadOption
-from longline.storage.bulk import sanitize_key, sanitize_text
+from longline.storage.backends import sanitize_key, sanitize_text
 from longline.storage.schema import record_versions, records
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "~", "?"]
@@ -78,9 +78,9 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class RecordQuery:
-    """Which records; an empty query selects all, oldest first.
+    """Selects records; an empty query selects all, oldest first.
 
-    `as_of` selects each record as it was at that time, without those not yet seen by then.
+    `as_of` selects each record as it was at that time, and leaves out records not yet seen then.
     """
 
     source: str | None = None
@@ -173,12 +173,14 @@ def select_records(query: RecordQuery) -> Select[Any]:
 def _records_as_of(at: float) -> FromClause:
     """Select the records as they were at a time, with their present columns.
 
-    `seen_at` is not later than that time; the URL is the present one.
+    `seen_at` and `gone_at` are not later than that time; the URL is the present one.
     """
     then: ColumnElement[float] = literal(at, Double())
     seen = case((records.c.seen_at <= then, records.c.seen_at), else_=records.c.changed_at)
+    gone = case((records.c.gone_at <= then, records.c.gone_at))
+    own = {"seen_at": seen, "gone_at": gone}
     present = select(
-        *(seen.label("seen_at") if column.name == "seen_at" else column for column in records.c)
+        *(own.get(column.name, column).label(column.name) for column in records.c)
     ).where(records.c.changed_at <= then)
     kept = {
         **{column.name: column for column in record_versions.c},
@@ -186,6 +188,7 @@ def _records_as_of(at: float) -> FromClause:
         "changed_at": record_versions.c.since,
         "changed_by": record_versions.c.job_id,
         "seen_at": record_versions.c.since,
+        "gone_at": gone,
     }
     past = (
         select(*(kept.get(column.name, column).label(column.name) for column in records.c))

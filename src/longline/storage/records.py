@@ -23,12 +23,12 @@ from sqlalchemy import (
 from longline.core.errors import BadOption, UnknownRecord
 from longline.core.json import FieldDiff, diff_json, is_same_json, json_value_at
 from longline.core.model import Quality, Record
-from longline.storage.bulk import BulkInsert, BulkUpsert, as_json, sanitize_key
+from longline.storage.backends import BulkInsert, BulkUpsert, as_json, sanitize_key
 from longline.storage.database import Repository, Row, plain_rows, reads, writes
 from longline.storage.enrichment import enrichments_of
 from longline.storage.events import EventRow, append_events, event_row
 from longline.storage.query import RecordQuery, path_of, select_records
-from longline.storage.schema import export_marks, record_versions, records
+from longline.storage.schema import events, export_marks, jobs, record_versions, records
 
 Rows = list[Row]  # spelled out here: `Records.list` hides the builtin below it
 ENRICHMENTS = "enrichments"  # where `stream` adds the answers of models about a record
@@ -41,10 +41,19 @@ class Records(Repository):
 
     @writes
     def create(
-        self, connection: Connection, record: Record, *, at: float, job: str | None = None
+        self,
+        connection: Connection,
+        record: Record,
+        *,
+        at: float,
+        job: str | None = None,
+        is_seen: bool = True,
     ) -> bool:
-        """Store a record; True when it is new or differs from the stored one."""
-        return store_records(connection, [(record, job, at)])[0]
+        """Store a record; True when it is new or differs from the stored one.
+
+        Without `is_seen`, it was not seen at its site now, and stays gone if it was gone.
+        """
+        return store_records(connection, [(record, job, at)], are_seen=is_seen)[0]
 
     @reads
     def get(self, connection: Connection, key: str, *, source: str | None = None) -> Row:
@@ -112,6 +121,20 @@ class Records(Repository):
         ordered = query.order_by(record_versions.c.version)
         return plain_rows(connection.execute(ordered).mappings())
 
+    async def restore(self, job: str, at: float) -> RestoredRecords:
+        """Give the records that a job has written the content that they had before it.
+
+        The restored content is a new version; nothing of the history is deleted. Records that were
+        changed again since, manually or by another job, are not touched. After a kill in between,
+        the next call continues.
+        """
+        total = await self._database.write(_restore_presence, job, at)
+        after: int | None = 0
+        while after is not None:
+            some, after = await self._database.write(_restore_batch, job, at, after)
+            total += some
+        return total
+
     @reads
     def scores(
         self, connection: Connection, source: str, keys: Sequence[str]
@@ -175,17 +198,21 @@ def _record_by_key(
     return rows[0]
 
 
-def store_records(connection: Connection, batch: Sequence[RecordWrite]) -> list[bool]:
+def store_records(
+    connection: Connection, batch: Sequence[RecordWrite], *, are_seen: bool = True
+) -> list[bool]:
     """Store records in the caller's transaction; return of each whether it is new or changed.
 
     The present version moves to the history before a changed one replaces it. A record that
-    differs only in volatile fields gets these refreshed and no new version.
+    differs only in volatile fields gets these refreshed and no new version. A record that was gone
+    and is seen is there again.
     """
     if not batch:
         return []
     keys = [(record.source, sanitize_key(record.key)) for record, _, _ in batch]
     if len(set(keys)) < len(keys):  # the same record twice: the second must see the first
-        return [changed for one in batch for changed in store_records(connection, [one])]
+        several = (store_records(connection, [one], are_seen=are_seen) for one in batch)
+        return [changed for one in several for changed in one]
     known = _stored_records(connection, keys)
     new, altered, same, is_changed, happened = [], [], [], [], []
     for key, (record, job, at) in zip(keys, batch, strict=True):
@@ -194,7 +221,7 @@ def store_records(connection: Connection, batch: Sequence[RecordWrite]) -> list[
         is_changed.append(found is None or found["fingerprint"] != record.fingerprint)
         if found is None:
             first = {"version": 1, "first_seen_at": at, "changed_at": at, "changed_by": job}
-            new.append({**row, **first})
+            new.append({**row, **first, "gone_at": None})
             happened.append(_record_event("record.created", job, at, key, version=1))
         elif found["fingerprint"] == record.fingerprint:
             same.append(_update_parameters(row, found["id"], _REFRESHED))
@@ -211,7 +238,24 @@ def store_records(connection: Connection, batch: Sequence[RecordWrite]) -> list[
     if altered:
         _replace(connection, altered)
     append_events(connection, happened)
+    if are_seen and any(row["gone_at"] is not None for row in known.values()):
+        found_again = zip(keys, batch, is_changed, strict=True)
+        _return_records(connection, [(*one, known.get(one[0])) for one in found_again])
     return is_changed
+
+
+def _return_records(
+    connection: Connection,
+    written: Iterable[tuple[tuple[str, str], RecordWrite, bool, RowMapping | None]],
+) -> None:
+    """Note that records are there again, of those that were written."""
+    for key, (_, job, at), is_changed, found in written:
+        if found is None or found["gone_at"] is None:
+            continue
+        connection.execute(_RETURN, {"b_id": found["id"]})
+        version = found["version"] + is_changed
+        event = _record_event("record.returned", job, at, key, version=version)
+        append_events(connection, [event])
 
 
 def _record_event(
@@ -224,7 +268,7 @@ def _record_event(
 _IS_OF_SOURCE = records.c.source == bindparam("b_source")
 _KNOWN_COLUMNS = (
     *(records.c.id, records.c.source, records.c.key),
-    *(records.c.fingerprint, records.c.version),
+    *(records.c.fingerprint, records.c.version, records.c.gone_at, records.c.job_id),
 )
 _WANTED = (
     func.unnest(bindparam("b_keys", type_=ARRAY(Text)))
@@ -318,6 +362,7 @@ _REFRESHED = ("url", "job_id", "score", "grade", "seen_at", "data", "about")
 _CHANGED = (*_REFRESHED, "fingerprint", "version", "changed_at", "changed_by")
 _REFRESH = _update_record(_REFRESHED)
 _CHANGE = _update_record(_CHANGED)
+_RETURN = update(records).where(records.c.id == bindparam("b_id")).values(gone_at=None)
 
 
 _ARCHIVED = ("version", "fingerprint", "score", "data", "about")
@@ -498,6 +543,107 @@ def _diff_versions(source: str, key: str, first: Version | None, last: Version) 
     diffs = diff_json({} if first is None else first.data, last.data)
     older = None if first is None else first.version
     return VersionDiff(source, key, older, last.version, last.since, last.job, diffs)
+
+
+# ---------------- Restoring what a job has changed
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredRecords:
+    """How many records have the content again that they had before a job.
+
+    `removed` did not exist before and are marked as gone; `returned` were marked as gone by it.
+    """
+
+    changed: int = 0
+    removed: int = 0
+    returned: int = 0
+
+    def __add__(self, other: RestoredRecords) -> RestoredRecords:
+        return RestoredRecords(
+            self.changed + other.changed,
+            self.removed + other.removed,
+            self.returned + other.returned,
+        )
+
+
+def _restore_batch(
+    connection: Connection, job: str, at: float, after: int
+) -> tuple[RestoredRecords, int | None]:
+    """Restore the next records after an id; return the last id, None when none is left."""
+    source = select(jobs.c.source).where(jobs.c.id == job).scalar_subquery()
+    query = (
+        select(records)
+        .where(records.c.source == source, records.c.changed_by == job, records.c.id > after)
+        .order_by(records.c.id)
+        .limit(_BATCH)
+        .with_for_update(key_share=True)
+    )
+    rows = plain_rows(connection.execute(query).mappings())
+    if not rows:
+        return RestoredRecords(), None
+    earlier = _versions_before(connection, job, [row["id"] for row in rows])
+    altered, happened, removed = [], [], []
+    for row in rows:
+        named, version = (row["source"], row["key"]), row["version"]
+        found = earlier.get(row["id"])
+        if found is None:
+            if row["gone_at"] is None:
+                removed.append(row["id"])
+                happened.append(_record_event("record.gone", None, at, named, version=version))
+            continue
+        quality = found["about"].get("quality") or {}
+        same = {name: found[name] for name in ("fingerprint", "score", "data", "about")}
+        changed = {**row, **same, "grade": quality.get("grade"), "version": version + 1}
+        # Without a job: it is what was there before, and no job has collected it again.
+        changed |= {"changed_at": at, "changed_by": None}
+        altered.append(_update_parameters(changed, row["id"], _CHANGED))
+        happened.append(_record_event("record.changed", None, at, named, version=version + 1))
+    if altered:
+        _replace(connection, altered)
+    connection.execute(update(records).where(records.c.id.in_(removed)).values(gone_at=at))
+    append_events(connection, happened)
+    return RestoredRecords(len(altered), len(removed)), rows[-1]["id"]
+
+
+def _versions_before(connection: Connection, job: str, ids: Sequence[int]) -> dict[int, RowMapping]:
+    """Return of each record the newest version that is not of a job."""
+    query = select(record_versions).where(
+        record_versions.c.record_id.in_(ids), record_versions.c.job_id.is_distinct_from(job)
+    )
+    rows = connection.execute(query.order_by(record_versions.c.version)).mappings()
+    return {row["record_id"]: row for row in rows}
+
+
+def _restore_presence(connection: Connection, job: str, at: float) -> RestoredRecords:
+    """Restore which records were gone before a job, as far as no other job has changed it."""
+    query = (
+        select(events.c.type, events.c.key, events.c.data, events.c.at)
+        .where(events.c.job_id == job, events.c.type.in_(("record.gone", "record.returned")))
+        .order_by(events.c.id)
+    )
+    first: dict[tuple[str, str], Any] = {}
+    last: dict[tuple[str, str], float] = {}
+    for row in connection.execute(query):
+        named = (row.data["source"], row.key)
+        first.setdefault(named, row.type)
+        last[named] = row.at
+    known = _stored_records(connection, sorted(first))
+    removed, returned, happened = [], [], []
+    for named, found in known.items():
+        was_there = first[named] == "record.gone"
+        if was_there and found["gone_at"] == last[named]:
+            returned.append(found["id"])
+        elif not was_there and found["gone_at"] is None and found["job_id"] == job:
+            removed.append(found["id"])
+        else:
+            continue
+        name = "record.returned" if was_there else "record.gone"
+        happened.append(_record_event(name, None, at, named, version=found["version"]))
+    connection.execute(update(records).where(records.c.id.in_(returned)).values(gone_at=None))
+    connection.execute(update(records).where(records.c.id.in_(removed)).values(gone_at=at))
+    append_events(connection, happened)
+    return RestoredRecords(removed=len(removed), returned=len(returned))
 
 
 # ---------------- Export cursors: which version of each record an incremental export has written

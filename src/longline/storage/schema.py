@@ -53,6 +53,7 @@ jobs = Table(
     Column("shortfall", Text),  # why discovery was incomplete, if known
     Column("engine", Text, nullable=False, server_default="local"),  # local or celery
     Column("runs", Integer, nullable=False, server_default="0"),  # how often it was started
+    Column("found_all", Boolean),  # whether it found all that its source lists; None: not known
     Index("ix_jobs_identity", "identity", "created_at"),
     Index("ix_jobs_state", "state"),
 )
@@ -153,6 +154,7 @@ records = Table(
     Column("data", JSON, nullable=False),
     Column("about", JSON, nullable=False),  # provenance, notes, layers, parts of the score
     Column("changed_by", Text),  # the job that wrote this version; None: manual edit, or unknown
+    Column("gone_at", Double),  # when its source was found not to have it any more
     UniqueConstraint("source", "key"),
     Index("ix_records_job_id", "job_id"),
 )
@@ -208,6 +210,29 @@ subscribers = Table(
     Column("error", Text),  # of the last failure
     Column("owner", Text),  # the process that reads for it
     Column("until", Double),
+)
+
+projections = Table(
+    "projections",  # read models of the events: which version of each the rows are
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("base", Id, nullable=False),  # the event up to which the stage `base` has its rows
+    Column("starts_after", Id, nullable=False),  # events up to this one are not counted: deleted
+    Column("rebuilt_at", Double),
+    Column("rebuild", Text),  # names the replay that is running
+    Column("position", Id),  # the last event that it has applied
+)
+
+projection_rows = Table(
+    "projection_rows",
+    metadata,
+    Column("stage", Text, primary_key=True),  # live, base or new
+    Column("key", Text, primary_key=True),
+    Column("projection", Text, primary_key=True),
+    Column("sort", Double, nullable=False),  # rows are listed by it
+    Column("data", JSON, nullable=False),
+    Index("ix_projection_rows_stage_projection_sort", "stage", "projection", "sort"),
 )
 
 webhooks = Table(
@@ -343,6 +368,118 @@ export_marks = Table(
     Column("version", Integer, nullable=False),
 )
 
+# ---------------- Schedules, launches and flows
+
+schedules = Table(
+    "schedules",  # what runs by itself, and when
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("definition", JSON, nullable=False),
+    Column("origin", Text, nullable=False),  # the file that defines it, or "command"
+    Column("created_at", Double, nullable=False),
+    Column("decided_until", Double, nullable=False),  # occurrences up to then have their fate
+    Column("paused_at", Double),
+    Column("pause_reason", Text),
+    Column("failures", Integer, nullable=False, server_default="0"),  # in a row
+    Column("removed_at", Double),  # null: it is in use; its occurrences stay
+)
+
+occurrences = Table(
+    "occurrences",  # each time at which a schedule was due, and its fate
+    metadata,
+    Column("schedule", Text, primary_key=True),
+    Column("nominal_at", Double, primary_key=True),  # with it, an occurrence fires once
+    Column("kind", Text, nullable=False),  # scheduled, manual, backfill, after, event, fresh
+    Column("fate", Text, nullable=False),  # fired, queued, skipped, missed
+    Column("reason", Text),
+    Column("decided_at", Double, nullable=False),
+    Column("launch_id", Id),  # what it started
+)
+# Those that wait, among all that ever were.
+Index(
+    "ix_occurrences_queued",
+    occurrences.c.schedule,
+    sqlite_where=occurrences.c.fate == "queued",
+    postgresql_where=occurrences.c.fate == "queued",
+)
+Index("ix_occurrences_decided_at", occurrences.c.decided_at)
+
+launches = Table(
+    "launches",  # runs of sources and flows that the executor starts and keeps alive
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("key", Text),  # of two launches with the same key, only the first is placed
+    Column("kind", Text, nullable=False),  # source or flow
+    Column("name", Text, nullable=False),  # of the source or flow
+    Column("spec", JSON, nullable=False),
+    Column("origin", Text, nullable=False),  # such as schedule/NAME, flow/RUN/STEP, command
+    Column("priority", Integer, nullable=False),
+    Column("state", Text, nullable=False),  # queued, running, ended
+    Column("due_at", Double, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("ended_at", Double),
+    Column("target", Text),  # the id of the job or of the flow run
+    Column("owner", Text),
+    Column("until", Double),
+    Column("deaths", Integer, nullable=False, server_default="0"),  # of its process
+    Column("result", Text),  # the final state of the job or flow run
+    Column("reason", Text),
+    UniqueConstraint("key"),
+    Index("ix_launches_state", "state", "priority"),
+    Index("ix_launches_origin", "origin"),
+    Index("ix_launches_target", "target"),
+)
+
+flow_runs = Table(
+    "flow_runs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("key", Text),  # of two runs with the same key, only the first is created
+    Column("root", Text, nullable=False),  # the run that contains it; its own id if none does
+    Column("flow", Text, nullable=False),
+    Column("is_undoable", Boolean, nullable=False),  # false after a later run was complete
+    Column("definition", JSON, nullable=False),  # frozen when the run was created
+    Column("hash", Text, nullable=False),  # of the definition
+    Column("params", JSON, nullable=False),
+    Column("origin", Text, nullable=False),  # such as schedule/NAME, flow/RUN/STEP, command
+    Column("state", Text, nullable=False),
+    Column("reason", Text),
+    Column("stop", Text),  # why it was cancelled; null: it was not
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("ended_at", Double),
+    Column("due_at", Double),  # of a waiting run: when to look at it again; null: never
+    Column("owner", Text),
+    Column("until", Double),
+    Column("fence", Integer, nullable=False, server_default="0"),  # grows with each lease
+    UniqueConstraint("key"),
+    Index("ix_flow_runs_state", "state"),
+    Index("ix_flow_runs_root", "root"),
+    Index("ix_flow_runs_flow", "flow", "created_at"),
+    Index("ix_flow_runs_is_undoable", "flow", "is_undoable"),
+)
+
+flow_steps = Table(
+    "flow_steps",
+    metadata,
+    Column("run_id", Text, ForeignKey("flow_runs.id"), primary_key=True),
+    Column("step", Text, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("starts", Integer, nullable=False),  # of this attempt; more than 1 after crashes
+    Column("due_at", Double, nullable=False),  # of the next attempt
+    Column("input_hash", Text),
+    Column("output", JSON),
+    Column("reason", Text),
+    Column("started_at", Double),
+    Column("ended_at", Double),
+    Column("undo", JSON),  # what undoing needs; written before the effect of the step
+    Column("undo_state", Text),  # null: it is not to be undone
+    Column("undo_attempt", Integer, nullable=False, server_default="0"),
+    Column("undo_reason", Text),
+)
+
 # ---------------- Shared state
 
 cells = Table(
@@ -354,7 +491,7 @@ cells = Table(
 )
 
 leaders = Table(
-    "leaders",  # leader leases
+    "leaders",  # leases of roles: the leader of the sweepers, and each worker
     metadata,
     Column("name", Text, primary_key=True),
     Column("owner", Text, nullable=False),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, bindparam, null, select, update
@@ -11,8 +12,8 @@ from sqlalchemy.exc import StatementError
 
 from longline.core.errors import FailureKind, LeaseLost
 from longline.core.model import ItemState, Lease, Outcome, OutcomeAction, Usage
-from longline.pipeline.material import pack_raw
-from longline.storage.bulk import BulkChange, as_json
+from longline.pipeline.pipeline import pack_raw
+from longline.storage.backends import BulkChange, as_json
 from longline.storage.events import EventRow, add_statistics, append_events, event_row, usage_events
 from longline.storage.queue.enqueue import Discovered, enqueue_items
 from longline.storage.queue.failures import note_failures
@@ -70,11 +71,14 @@ _COMPLETE = BulkChange(
 
 
 def complete_all(
-    connection: Connection, attempts: Sequence[LeasedOutcome]
+    connection: Connection,
+    attempts: Sequence[LeasedOutcome],
+    before: Mapping[int, ItemState] = MappingProxyType({}),
 ) -> list[ItemState | LeaseLost]:
     """Commit outcomes in the caller's transaction; return the new state of each item.
 
     LeaseLost for an outcome whose token is outdated or was used before: nothing of it is written.
+    `before` has the states, by id, of items that are processed again without a request.
     """
     rows = connection.execute(_HELD, {"b_ids": [lease.id for lease, _ in attempts]})
     tokens = dict(rows.all())
@@ -84,20 +88,22 @@ def complete_all(
         if is_valid[-1]:
             del tokens[lease.id]
     valid = [one for one, is_held in zip(attempts, is_valid, strict=True) if is_held]
-    states = iter(_write_outcomes(connection, valid))
+    states = iter(_write_outcomes(connection, valid, before))
     return [
         next(states) if is_held else LeaseLost(lease.item.key, lease.token)
         for (lease, _), is_held in zip(attempts, is_valid, strict=True)
     ]
 
 
-def _write_outcomes(connection: Connection, attempts: Sequence[LeasedOutcome]) -> list[ItemState]:
+def _write_outcomes(
+    connection: Connection, attempts: Sequence[LeasedOutcome], before: Mapping[int, ItemState]
+) -> list[ItemState]:
     records = [
         (outcome.record, lease.job, outcome.at)
         for lease, outcome in attempts
         if outcome.record is not None
     ]
-    changed = iter(store_records(connection, records))
+    changed = iter(store_records(connection, records, are_seen=not before))
     states = [
         _STATE_OF[outcome.action]
         if outcome.record is None
@@ -118,13 +124,18 @@ def _write_outcomes(connection: Connection, attempts: Sequence[LeasedOutcome]) -
         if outcome.found:
             settings = connection.scalar(select(jobs.c.settings).where(jobs.c.id == lease.job))
             limit = (settings or {}).get("limit")
-            enqueue_items(connection, Discovered(lease.job, outcome.found, outcome.at, limit=limit))
-        happened += _events(lease, outcome, state)
+            found, parent = outcome.found, lease.item.key
+            added = Discovered(lease.job, found, outcome.at, limit=limit, parent=parent)
+            enqueue_items(connection, added)
+        happened += _events(lease, outcome, state, before.get(lease.id))
     append_events(connection, happened)
-    note_failures(
-        connection,
-        [(lease.job, lease.item.key, lease.tries, outcome.usage) for lease, outcome in attempts],
-    )
+    failed = [
+        (lease.job, lease.item.key, lease.tries, outcome.usage)
+        for lease, outcome in attempts
+        if outcome.usage.failures
+    ]
+    if failed:
+        note_failures(connection, failed)
     add_statistics(connection, [(lease.job, _cost(outcome)) for lease, outcome in attempts])
     return states
 
@@ -151,8 +162,14 @@ def _item_row(lease: Lease, outcome: Outcome, state: ItemState) -> dict[str, Any
     }
 
 
-def _events(lease: Lease, outcome: Outcome, state: ItemState) -> list[EventRow]:
+def _events(
+    lease: Lease, outcome: Outcome, state: ItemState, before: ItemState | None
+) -> list[EventRow]:
     data: dict[str, Any] = {"seconds": round(outcome.seconds, 4)}
+    if outcome.usage.requests:
+        data["requests"] = outcome.usage.requests
+    if before:
+        data["before"] = before
     if outcome.kind:
         data["failure"] = outcome.kind
     if outcome.reason:

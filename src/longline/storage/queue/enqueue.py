@@ -10,7 +10,7 @@ from sqlalchemy import Connection, func, select, update
 
 from longline.core.model import Item, ItemState, Usage
 from longline.http.messages import origin_of
-from longline.storage.bulk import (
+from longline.storage.backends import (
     BulkInsert,
     as_sanitized_json,
     sanitize_key,
@@ -30,7 +30,8 @@ _MAX_LOOKUP = 10_000  # keys per statement; SQLite allows 32,766 variables
 class Discovered:
     """Items that discovery found, and its cursor.
 
-    `shortfall` says why not all items could be found, when that is known.
+    `shortfall` says why not all items could be found, when that is known. `parent` is the key of
+    the item that has found them, if it was not discovery.
     """
 
     job: str
@@ -41,6 +42,7 @@ class Discovered:
     limit: int | None = None
     usage: Usage = field(default_factory=Usage)
     shortfall: str | None = None
+    parent: str | None = None
 
 
 _INSERT = BulkInsert(
@@ -83,7 +85,11 @@ def enqueue_items(connection: Connection, discovered: Discovered) -> int | None:
         }
         for key, item in found.items()
     ]
-    _INSERT.run(connection, rows)
+    new = _INSERT.run(connection, rows)
+    if new:
+        parent = discovered.parent
+        event = event_row(job, discovered.at, "items.enqueued", key=parent, items=new)
+        append_events(connection, [event])
     changes: dict[str, Any] = {"is_discovered": True} if discovered.is_last else {}
     if discovered.cursor is not None:
         changes["cursor"] = sanitize_value(discovered.cursor)
@@ -98,7 +104,10 @@ def enqueue_items(connection: Connection, discovered: Discovered) -> int | None:
         return None
     total = _count_items(connection, job)
     if discovered.is_last:
-        append_events(connection, [event_row(job, discovered.at, "job.discovered", items=total)])
+        data: dict[str, Any] = {"items": total}
+        if discovered.shortfall is not None:
+            data["shortfall"] = discovered.shortfall
+        append_events(connection, [event_row(job, discovered.at, "job.discovered", **data)])
     return total
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, func, select, update
 
 from longline.core.errors import FailureKind
 from longline.core.model import BANNED, OPEN_STATES, OVERRAN, ItemState, JobState, Usage
-from longline.storage.bulk import BulkInsert, sanitize_text
+from longline.storage.backends import BulkInsert, sanitize_text
 from longline.storage.database import Repository, lock_job, plain_rows, reads, writes
 from longline.storage.events import append_events, event_row
 from longline.storage.schema import failures, items, jobs
@@ -134,20 +134,21 @@ class FailureLog(Repository):
         includes failures of that kind.
         """
         lock_job(connection, query.job)
-        again = connection.execute(
-            update(items)
-            .where(*query.conditions(_FINISHED))
-            .values(
-                state=ItemState.QUEUED,
-                due_at=0.0,
-                tries=0,
-                deaths=0,
-                kind=None,
-                reason=None,
-                raw=None,
-                finished_at=None,
-            )
+        queue_again = update(items).values(
+            state=ItemState.QUEUED,
+            due_at=0.0,
+            tries=0,
+            deaths=0,
+            kind=None,
+            reason=None,
+            raw=None,
+            finished_at=None,
         )
+        # One statement per state: a count beforehand could differ from what is changed.
+        states = {
+            state.value: connection.execute(queue_again.where(*query.conditions((state,)))).rowcount
+            for state in _FINISHED
+        }
         is_discovering = False
         if query.kind in (None, FailureKind.BUDGET) and not (query.state or query.key):
             reopened = connection.execute(
@@ -156,18 +157,24 @@ class FailureLog(Repository):
                 .values(is_discovered=False, shortfall=None)
             )
             is_discovering = reopened.rowcount == 1
-        requeued = Requeued(again.rowcount, is_discovering)
+        requeued = Requeued(sum(states.values()), is_discovering)
         if requeued:
             reason = f"{requeued.items} items are queued again"
-            connection.execute(
+            reopened = connection.execute(
                 update(jobs)
                 .where(jobs.c.id == query.job, jobs.c.state.not_in(OPEN_STATES))
                 .values(state=JobState.PAUSED, reason=reason, finished_at=None)
             )
-            event = event_row(
-                query.job, at, "job.reopened", items=requeued.items, failure=query.kind
-            )
-            append_events(connection, [event])
+            data: dict[str, Any] = {
+                "items": requeued.items,
+                "failure": query.kind,
+                "states": {state: count for state, count in states.items() if count},
+            }
+            if reopened.rowcount:
+                data["reason"] = reason
+            if is_discovering:
+                data["is_discovering"] = True
+            append_events(connection, [event_row(query.job, at, "job.reopened", **data)])
         return requeued
 
     @reads

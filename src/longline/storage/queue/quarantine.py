@@ -11,10 +11,10 @@ from sqlalchemy import Connection, Row, and_, bindparam, case, null, or_, select
 
 from longline.core.errors import BadOption, FailureKind, LeaseLost
 from longline.core.model import Item, ItemState, JobState, Lease, Outcome, OutcomeAction, Usage
-from longline.storage.bulk import BulkUpdate, as_sanitized_json, sanitize_key, sanitize_text
+from longline.storage.backends import BulkUpdate, as_sanitized_json, sanitize_key, sanitize_text
 from longline.storage.database import Repository, reads, writes
 from longline.storage.events import EventRow, append_events, event_row
-from longline.storage.jobs import finish_job
+from longline.storage.jobs import caveats_of, finish_job
 from longline.storage.profiles import DriftResult
 from longline.storage.queue.completion import LeasedOutcome, complete_all, complete_storable
 from longline.storage.schema import items, jobs, records
@@ -311,7 +311,8 @@ def _complete_reprocessed(
             for lease, _ in attempts
         ],
     )
-    results = complete_all(connection, attempts)
+    before = {one.held.id: one.held.state for one in valid}
+    results = complete_all(connection, attempts, before)
     states = {lease.id: state for (lease, _), state in zip(attempts, results, strict=True)}
     # Duration and status are still those of the requests. What stays in quarantine, or was stored
     # by a later job, also keeps its age: the job has seen nothing since.
@@ -330,11 +331,7 @@ def _complete_reprocessed(
     )
     _date_back(connection, [one for one in valid if states[one.held.id] in _RECORDED], known)
     for job in reopened:
-        # A job is not complete before drift has checked all its records.
-        state = JobState.PARTIAL if _has_items(connection, job, _GOOD) else JobState.FAILED
-        connection.execute(
-            update(jobs).where(jobs.c.id == job).values(state=state, reason=REPLAY_UNFINISHED)
-        )
+        _set_unfinished(connection, job, at)
     return [
         states.get(one.held.id) or LeaseLost(one.held.item.key, one.held.token + 1)
         for one in reprocessed
@@ -369,6 +366,21 @@ def _is_reopened(connection: Connection, job: str, at: float, count: int) -> boo
     if reason != REPLAY_UNFINISHED:
         append_events(connection, [event_row(job, at, "job.reopened", items=count, replayed=True)])
     return True
+
+
+def _set_unfinished(connection: Connection, job: str, at: float) -> None:
+    """Note that a job has to be finished again."""
+    # A job is not complete before drift has checked all its records.
+    state = JobState.PARTIAL if _has_items(connection, job, _GOOD) else JobState.FAILED
+    query = select(jobs.c.state, jobs.c.reason).where(jobs.c.id == job)
+    found = connection.execute(query.with_for_update(key_share=True)).one()
+    if (found.state, found.reason) == (state, REPLAY_UNFINISHED):
+        return
+    data = {"reason": REPLAY_UNFINISHED, **caveats_of(connection, job).as_dict()}
+    append_events(connection, [event_row(job, at, f"job.{state.value}", **data)])
+    connection.execute(
+        update(jobs).where(jobs.c.id == job).values(state=state, reason=REPLAY_UNFINISHED)
+    )
 
 
 def _stored_records(

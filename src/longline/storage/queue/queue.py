@@ -21,6 +21,7 @@ from longline.core.model import (
 )
 from longline.storage.database import Repository, plain_rows, reads, writes
 from longline.storage.events import append_events, event_row
+from longline.storage.projections import read_rows
 from longline.storage.queue.completion import LeasedOutcome, complete_all, complete_storable
 from longline.storage.queue.enqueue import Discovered, enqueue_items
 from longline.storage.queue.failures import note_failures
@@ -230,7 +231,10 @@ def lease_owners(connection: Connection, job: str, at: float | None = None) -> l
 
 
 def counts(connection: Connection, job: str) -> dict[ItemState, int]:
-    """Return how many items of a job are in each state, zeros included."""
+    """Count the items of a job in each state, zeros included, row by row.
+
+    For decisions within a transaction, whose events are applied to the projections at its end.
+    """
     query = select(items.c.state, func.count()).where(items.c.job_id == job).group_by(items.c.state)
     found = {ItemState(state): count for state, count in connection.execute(query)}
     return {state: found.get(state, 0) for state in ItemState}
@@ -278,7 +282,9 @@ class Queue(Repository):
             connection.execute(_RELEASE, values)
 
     @writes
-    def renew(self, connection: Connection, held: Sequence[tuple[str, str]], until: float) -> None:
+    def renew(
+        self, connection: Connection, held: Sequence[tuple[str, str]], at: float, until: float
+    ) -> None:
         """Renew all leases and discoveries of owners, given as pairs of job and owner."""
         ids, owners = sorted({job for job, _ in held}), sorted({owner for _, owner in held})
         connection.execute(
@@ -298,11 +304,13 @@ class Queue(Repository):
         # Another process may have paused the job when it was stopped, while this one continues. On
         # a cluster only a person or the sweeper pauses a job.
         is_left = (jobs.c.state == JobState.PAUSED) & jobs.c.reason.is_distinct_from(PAUSED_BY_USER)
-        connection.execute(
+        continued = connection.scalars(
             update(jobs)
             .where(jobs.c.id.in_(ids), is_left, jobs.c.engine == "local")
             .values(state=JobState.RUNNING, reason=None)
+            .returning(jobs.c.id)
         )
+        append_events(connection, [event_row(job, at, "job.continued") for job in continued])
 
     @writes
     def reclaim(self, connection: Connection, wanted: Reclaim) -> Reclaimed:
@@ -382,22 +390,22 @@ class Queue(Repository):
     @reads
     def counts(self, connection: Connection, job: str) -> dict[ItemState, int]:
         """Return how many items are in each state."""
-        return counts(connection, job)
+        return _read_counts(connection, [job])[job]
+
+    @reads
+    def counts_of(
+        self, connection: Connection, ids: Sequence[str]
+    ) -> dict[str, dict[ItemState, int]]:
+        """Return how many items of each of these jobs are in each state."""
+        return _read_counts(connection, ids)
 
     @reads
     def progress(self, connection: Connection, ids: Sequence[str]) -> dict[str, JobCounts]:
         """Return the progress of each of these jobs, given by whole ids; deleted ones are missing.
 
-        One query counts the items of all jobs.
+        Its duration does not depend on the number of items.
         """
-        states: dict[str, dict[ItemState, int]] = {job: dict.fromkeys(ItemState, 0) for job in ids}
-        by_state = (
-            select(items.c.job_id, items.c.state, func.count())
-            .where(items.c.job_id.in_(ids))
-            .group_by(items.c.job_id, items.c.state)
-        )
-        for job, state, count in connection.execute(by_state):
-            states[job][ItemState(state)] = count
+        states = _read_counts(connection, ids)
         counters: dict[str, dict[str, float]] = {job: {} for job in ids}
         for row in connection.execute(select(statistics).where(statistics.c.job_id.in_(ids))):
             counters[row.job_id][row.name] = row.value
@@ -474,17 +482,25 @@ class Queue(Repository):
     def skip_queued(
         self, connection: Connection, job: str, kind: FailureKind, reason: str, at: float
     ) -> int:
-        """Skip all queued items; return how many."""
+        """Skip all queued items, for a failure of this kind; return how many."""
         skipped = connection.execute(
             update(items)
             .where(items.c.job_id == job, items.c.state == ItemState.QUEUED)
             .values(state=ItemState.SKIPPED, kind=kind, reason=reason, finished_at=at)
         )
-        return skipped.rowcount
+        if count := skipped.rowcount:
+            event = event_row(job, at, "items.skipped", items=count, reason=reason, failure=kind)
+            append_events(connection, [event])
+        return count
 
     @writes
-    def skip_before(self, connection: Connection, job: str, key: str, reason: str) -> int | None:
-        """Skip unfinished items discovered before `key`; None when there is no such item."""
+    def skip_before(
+        self, connection: Connection, job: str, key: str, reason: str, at: float
+    ) -> int | None:
+        """Skip unfinished items discovered before `key`; None when there is no such item.
+
+        No attempt at them has ended, so `finished_at` stays empty: they are not extracted again.
+        """
         place = connection.scalar(
             select(items.c.id).where(items.c.job_id == job, items.c.key == key)
         )
@@ -499,7 +515,10 @@ class Queue(Repository):
             )
             .values(state=ItemState.SKIPPED, reason=reason, lease_owner=None, lease_until=None)
         )
-        return skipped.rowcount
+        if count := skipped.rowcount:
+            event = event_row(job, at, "items.skipped", items=count, reason=reason)
+            append_events(connection, [event])
+        return count
 
     @reads
     def rows(self, connection: Connection, job: str) -> list[dict[str, Any]]:
@@ -513,6 +532,26 @@ class Queue(Repository):
         is_finished = (items.c.job_id == job) & items.c.state.in_(FINAL_STATES)
         query = select(items).where(is_finished).order_by(items.c.id)
         return plain_rows(connection.execute(query).mappings())
+
+
+def _read_counts(connection: Connection, ids: Sequence[str]) -> dict[str, dict[ItemState, int]]:
+    """Return the items of jobs by state, from the projection of runs.
+
+    It has one count for unfinished items; those that are leased are few, and are counted.
+    """
+    is_leased = (items.c.job_id.in_(ids)) & (items.c.state == ItemState.LEASED)
+    query = select(items.c.job_id, func.count()).where(is_leased).group_by(items.c.job_id)
+    states = {job: dict.fromkeys(ItemState, 0) for job in ids}
+    for job, count in connection.execute(query):
+        states[job][ItemState.LEASED] = count
+    for row in read_rows(connection, "runs", keys=ids):
+        mine = states[row["job"]]
+        for state, count in row["items"].items():
+            if state == "open":
+                mine[ItemState.QUEUED] = count - mine[ItemState.LEASED]
+            else:
+                mine[ItemState(state)] = count
+    return states
 
 
 def _quarantine_lethal(connection: Connection, reclaim: Reclaim, row: Any) -> None:
