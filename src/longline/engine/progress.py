@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -187,18 +186,6 @@ def _seconds_by_pace(requests_per_item: float, pace: Sequence[PaceStatus]) -> li
     ]
 
 
-# ---------------- Poll intervals that grow with the duration of the query
-
-_SHARE = 10  # times the duration of a query that nothing is counted, in the background
-_SHARE_WATCHED = 3  # the same, when a person watches
-_LONGEST_POLL = 15.0  # seconds; a longer interval looks like a hanging process
-
-
-def rest_after(seconds: float, *, every: float = 0.0) -> float:
-    """Return the poll interval after a query that took this long; at least `every` seconds."""
-    return max(every, min(_SHARE_WATCHED * seconds, _LONGEST_POLL))
-
-
 # ---------------- Progress of many jobs
 
 
@@ -225,7 +212,7 @@ _AT_WORK = (JobState.PENDING, JobState.RUNNING)
 class SiteProgress:
     """The progress of one job; `state` is more exact than `status`.
 
-    During discovery, more chunks may come. `result_count` are the stored and unchanged records.
+    During discovery, `total_chunks` may grow. `result_count` counts stored and unchanged records.
     """
 
     job: str
@@ -279,33 +266,3 @@ async def progress_of(store: Store, job: Job) -> SiteProgress:
         completed_at=job.finished_at,
         reason=job.reason,
     )
-
-
-class ProgressCache:
-    """The progress of many jobs, for a process that reads it again and again.
-
-    Counting takes longer with every item, and may take a tenth of the time at most, for all jobs
-    together. Until it is the turn of a job, the last count is returned. A new job, or one whose
-    state has changed, is counted immediately.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._known: dict[str, tuple[SiteProgress, float]] = {}  # with the time of the next count
-        self._free_at = 0.0  # when all counts so far are a tenth of the time
-
-    async def of(self, job: Job) -> SiteProgress:
-        """Return the present progress of a job, or that of a while ago."""
-        # The time of the loop: a clock that is set would make a pause of hours.
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        known = self._known.get(job.id)
-        if known and known[0].state is job.state and began < known[1]:
-            return known[0]
-        progress = await progress_of(self._store, job)
-        now = clock()
-        seconds = now - began
-        self._free_at = max(now, self._free_at + seconds) + _SHARE * seconds
-        current = {name: one for name, one in self._known.items() if now < one[1]}
-        self._known = current | {job.id: (progress, self._free_at)}
-        return progress

@@ -16,7 +16,7 @@ from longline.core.clock import Clock, utc_datetime
 from longline.core.errors import ConfigError, StoreFull, StoreGone
 from longline.core.files import make_private_file, make_private_folder, replacing
 from longline.engine.process_loop import LoopMember, ProcessLoop
-from longline.engine.progress import Progress, ProgressTracker, rest_after
+from longline.engine.progress import Progress, ProgressTracker
 from longline.storage.events import EventLog, event_row
 from longline.storage.queue.queue import JobCounts
 
@@ -186,18 +186,13 @@ class Watch(LoopMember):
 
 
 class ProgressLoop(ProcessLoop[Watch]):
-    """Shows the progress of all jobs of a process twice per second, with one query.
-
-    It polls less often when the query takes long.
-    """
+    """Shows the progress of all jobs of a process twice per second, with one query."""
 
     async def run(self) -> None:
         """Show the progress of jobs until cancelled; the jobs get the errors."""
-        pause = _POLL
         while True:
             await self._has_members.wait()
-            await self._clock.sleep(pause)
-            begun = self._clock.now()
+            await self._clock.sleep(_POLL)
             due = [watch for watch in self._members if watch.is_due]
             try:
                 if due:
@@ -207,7 +202,6 @@ class ProgressLoop(ProcessLoop[Watch]):
             except Exception as error:  # noqa: BLE001  # every kind belongs to the jobs
                 for watch in due:
                     watch.fail(error)
-            pause = rest_after(self._clock.now() - begun, every=_POLL)
 
     async def _show(self, watches: list[Watch]) -> None:
         counts = await self._store.queue.progress([watch.job for watch in watches])
