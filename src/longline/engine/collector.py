@@ -29,10 +29,9 @@ from longline.core.errors import (
 from longline.core.logging import LogContext
 from longline.core.model import Failure, Item, Job, Outcome, OutcomeAction, Record, Usage
 from longline.http.messages import Middleware, origin_of
-from longline.pipeline.material import Material
-from longline.pipeline.pipeline import Pipeline
+from longline.pipeline.pipeline import Material, Pipeline
 from longline.sources.base import Layer, Source, Visit
-from longline.storage.bulk import sanitize_text
+from longline.storage.backends import sanitize_text
 from longline.storage.events import event_row
 from longline.storage.store import Store
 

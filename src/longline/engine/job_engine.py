@@ -18,14 +18,7 @@ from longline.drift.monitor import DriftMonitor
 from longline.engine.collector import Collector
 from longline.engine.discovery import Discovery
 from longline.engine.pause_policy import GRACE, TimeLimit, pause_if_stuck
-from longline.engine.runtime import (
-    Beating,
-    OnCommit,
-    RunOptions,
-    Runtime,
-    first_error,
-    stop_reason,
-)
+from longline.engine.runtime import Beating, OnCommit, RunOptions, Runtime, first_error, stop_reason
 from longline.engine.worker import AttemptLog, DomainWorker, Feed, StopSignal, WorkEnd
 from longline.http.errors import RobotsDisallowed
 from longline.sources.loader import load_listeners

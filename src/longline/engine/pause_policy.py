@@ -13,7 +13,7 @@ from longline.storage.store import Store
 
 GRACE = 3.0
 """Seconds for items in flight when a run is stopped or its time is up; then they are released."""
-_SILENT = "every item is deferred, and none was completed for a long time"
+_SILENT = "all items are deferred, and none has been completed for a long time"
 
 
 @dataclass(frozen=True, slots=True)

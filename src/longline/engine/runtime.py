@@ -312,7 +312,8 @@ class Heartbeat(ProcessLoop[Beating]):
     async def _renew_leases(self, members: list[Beating]) -> None:
         owners = [(member.job, owner) for member in members for owner in member.owners()]
         if owners:
-            await self._store.queue.renew(owners, self._clock.now() + LEASE)
+            now = self._clock.now()
+            await self._store.queue.renew(owners, now, now + LEASE)
         if self._reclaims:
             await self.reclaim({member.job for member in members})
         for member in members:

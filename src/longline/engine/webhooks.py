@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import contextlib
@@ -10,31 +9,31 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import orjson
 from yarl import URL
 
 from longline.config.secrets import SecretRef
-from longline.core.clock import Clock, utc_datetime
+from longline.core.clock import Clock
 from longline.core.errors import (
     BadOption,
     ConfigError,
     FetchError,
     LonglineError,
-    StoreError,
     UnknownSecret,
+    error_text,
 )
 from longline.core.model import Event, Usage
-from longline.engine.runtime import first_error
-from longline.engine.subscribers import Delivery
+from longline.engine.subscribers import Subscription, cloud_event
 from longline.http.address_policy import AddressPolicy
 from longline.http.errors import PrivateAddress
 from longline.http.messages import Request
 from longline.http.transport import HttpOptions, HttpTransport, Resolver
 from longline.storage.store import Store
-from longline.storage.subscribers import WEBHOOK, UnknownSubscriber
+from longline.storage.subscribers import WEBHOOK
 from longline.storage.webhooks import UnknownWebhook, Webhook, WebhookDelivery
 
 TIMEOUT = 20.0
@@ -44,7 +43,6 @@ _WAITS = (
     *(5.0, 300.0, 1800.0, 2 * _HOUR, 5 * _HOUR),
     *(10 * _HOUR, 14 * _HOUR, 20 * _HOUR, 24 * _HOUR),
 )
-_POLL = 5.0  # seconds between two looks for new webhooks
 _LARGEST_BODY = 20_000  # bytes that receivers are expected to accept
 _RESPONSE = 10_000  # bytes of a response that are downloaded; they are not used
 _SECRET = "whsec_"  # noqa: S105  # the prefix of secrets
@@ -53,8 +51,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _SUCCESS = range(200, 300)
 _GONE = 410
 _PRIVATE = "{} is not a public address; add the webhook with --allow-private if this is intended"
-
-OnSent = Callable[[WebhookDelivery], None]
 
 
 class WebhookFailed(LonglineError):
@@ -65,9 +61,9 @@ class WebhookFailed(LonglineError):
     message = "the webhook {name} failed: {problem}"
 
 
-def webhook_wait(failures: int) -> float:
-    """Return the seconds to wait after this many failures in a row; from the ninth on, a day."""
-    return _WAITS[min(failures, len(_WAITS)) - 1]
+def webhook_wait(failures: int) -> float | None:
+    """Return the seconds to wait after this many failures in a row; None after the tenth."""
+    return _WAITS[failures - 1] if failures <= len(_WAITS) else None
 
 
 # ---------------- What is checked when a webhook is added
@@ -81,7 +77,7 @@ def check_webhook(webhook: Webhook) -> None:
         UnknownSecret: a secret is missing, or is not one of a webhook.
     """
     if not _NAME.fullmatch(webhook.name):
-        raise BadOption("NAME", "use letters, digits, dots, dashes and underscores, at most 64")
+        raise BadOption("NAME", "use at most 64 letters, digits, dots, dashes and underscores")
     _check_url(webhook)
     signing_keys(webhook)
 
@@ -126,7 +122,7 @@ def _read_key(text: str) -> bytes:
     except (binascii.Error, ValueError):  # not chained: its text may have the secret
         key = b""
     if not encoded.startswith(_SECRET) or len(key) not in _KEY_BYTES:
-        problem = f"it must be {_SECRET} and the base64 of 24 to 64 random bytes"
+        problem = f"it must be {_SECRET} followed by 24 to 64 random bytes in base64"
         raise UnknownSecret(str(reference), problem)
     return key
 
@@ -134,25 +130,12 @@ def _read_key(text: str) -> bytes:
 # ---------------- Messages
 
 
-def message_body(event: Event, event_id: str) -> bytes:
-    """Return an event as JSON with the attribute names of CloudEvents 1.0.
+def message_body(message: Mapping[str, Any]) -> bytes:
+    """Return an event of `cloud_event` as JSON.
 
     Data that would make it larger than 20 KB is replaced by null.
     """
-    message: dict[str, Any] = {
-        "id": event_id,
-        "source": "/longline",
-        "type": event.type,
-        "specversion": "1.0",
-        "time": utc_datetime(event.at).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "subject": event.subject,
-        "datacontenttype": "application/json",
-    }
-    if event.job is not None:
-        message["longlinejob"] = event.job
-    if event.key is not None:
-        message["longlinekey"] = event.key
-    body = orjson.dumps({**message, "data": dict(event.data)})
+    body = orjson.dumps(message)
     if len(body) <= _LARGEST_BODY:
         return body
     return orjson.dumps({**message, "longlinetruncated": True, "data": None})
@@ -181,73 +164,35 @@ class WebhookSender:
 
     Args:
         options: of the requests; the timeout is that of webhooks.
-        on_sent: called with each delivery, also a failed one.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        options: HttpOptions,
-        on_sent: OnSent = lambda _delivery: None,
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, options: HttpOptions) -> None:
         self._store = store
         self._clock = clock
         self._options = options
-        self._on_sent = on_sent
         self._resolver = Resolver()
         self._transports: dict[tuple[str, bool], tuple[HttpTransport, AddressPolicy]] = {}
+        self._log_id = ""
 
-    async def run(self) -> None:
-        """Deliver events to all webhooks until cancelled, also to those that are added later.
+    def subscription(self, name: str, subscriber: str | None = None) -> Subscription:
+        """Return how events are delivered to a webhook; ten failures in a row disable it.
 
-        Raises:
-            StoreError: the database cannot be used.
+        `subscriber` is that of a watch; None: the webhook's own.
         """
-        running: dict[str, asyncio.Task[None]] = {}
-        async with _task_group() as group:
-            while True:
-                for one in await self._store.webhooks.list():
-                    # A task ends when its webhook is removed; one of this name may be added again.
-                    if one.name not in running or running[one.name].done():
-                        running[one.name] = group.create_task(self._run_one(one.name))
-                await self._clock.sleep(_POLL)
-
-    async def run_once(self) -> None:
-        """Deliver what is due to all webhooks.
-
-        Raises:
-            StoreError: the database cannot be used.
-        """
-        async with _task_group() as group:
-            for one in await self._store.webhooks.list():
-                group.create_task(self._run_one(one.name, is_once=True))
-
-    async def _run_one(self, name: str, *, is_once: bool = False) -> None:
-        delivery = self.delivery(name)
-        try:
-            if not is_once:
-                await delivery.run()
-            while await delivery.deliver_batch():
-                pass
-        except UnknownSubscriber:
-            return  # it was removed
-        finally:
-            with contextlib.suppress(StoreError):  # otherwise the lease expires
-                await self._store.subscribers.release(f"{WEBHOOK}{name}", delivery.owner)
-
-    def delivery(self, name: str) -> Delivery:
-        """Return the delivery of events to one webhook."""
 
         async def handle(event: Event) -> None:
             webhook = await self._store.webhooks.get(name)  # it may have changed
-            if not webhook.is_enabled:  # its subscriber was replayed
-                raise WebhookFailed(name, f"it is disabled: {webhook.disabled_reason}")
             sent = await self.send(webhook, event)
             if sent.error is not None:
                 raise WebhookFailed(name, sent.error)
 
-        return Delivery(self._store, self._clock, f"{WEBHOOK}{name}", handle, webhook_wait)
+        async def give_up(error: BaseException) -> None:
+            problem = error.problem if isinstance(error, WebhookFailed) else error_text(error)
+            await self._disable(name, f"{len(_WAITS) + 1} attempts failed: {problem}")
+
+        return Subscription(
+            subscriber or f"{WEBHOOK}{name}", handle, retry_wait=webhook_wait, give_up=give_up
+        )
 
     async def send_test(self, name: str) -> WebhookDelivery:
         """Send an event `custom.test`, which is not in the event log, now.
@@ -259,21 +204,25 @@ class WebhookSender:
         now = self._clock.now()
         data = {"webhook": name}
         event = Event(0, None, now, "custom.test", None, data, subject=webhook.subscriber)
-        return await self.send(webhook, event, message_id=f"test_{secrets.token_hex(8)}")
+        return await self.send(webhook, event)
 
-    async def send(
-        self, webhook: Webhook, event: Event, *, message_id: str | None = None
-    ) -> WebhookDelivery:
+    async def send(self, webhook: Webhook, event: Event) -> WebhookDelivery:
         """Send one event now and log the delivery; a 410 disables the webhook.
 
-        `message_id` is that of a test; the id of an event in the log is the same every time.
+        The id of the message is the same every time, except for a test, whose event has the id 0.
         """
+        self._log_id = self._log_id or await self._store.events.log_id()
+        message = cloud_event(event, self._log_id)
+        # With the time, since a database that is restored gives its last numbers again.
+        message_id = f"evt_{self._log_id}_{event.id}_{round(event.at * 1000)}"
+        if not event.id:
+            message_id = message["id"] = f"test_{secrets.token_hex(8)}"
         started = self._clock.now()
-        status, error = await self._post(webhook, event, message_id or f"evt_{event.id}")
+        status, error = await self._post(webhook, message_id, message_body(message))
         made = WebhookDelivery(
             webhook=webhook.name,
             event_id=event.id or None,
-            message_id=message_id or f"evt_{event.id}",
+            message_id=message_id,
             at=started,
             status=status,
             seconds=self._clock.now() - started,
@@ -281,10 +230,29 @@ class WebhookSender:
         )
         logged = await self._store.webhooks.log_delivery(made)
         if status == _GONE:
-            with contextlib.suppress(UnknownWebhook):  # removed meanwhile
-                await self._store.webhooks.disable(webhook.name, "the receiver responded 410 Gone")
-        self._on_sent(logged)
+            await self._disable(webhook.name, "the receiver responded 410 Gone")
         return logged
+
+    async def send_once(self, webhook: Webhook, message_id: str, event: Event) -> WebhookDelivery:
+        """Send an event that is not in the event log, now; the receiver drops repeated ids.
+
+        The header `Idempotency-Key` has the id, too. The delivery is not logged, and a failure
+        does not disable the webhook.
+        """
+        self._log_id = self._log_id or await self._store.events.log_id()
+        message = {**cloud_event(event, self._log_id), "id": message_id}
+        started = self._clock.now()
+        more = {"idempotency-key": message_id}
+        status, error = await self._post(webhook, message_id, message_body(message), more)
+        return WebhookDelivery(
+            webhook=webhook.name,
+            event_id=None,
+            message_id=message_id,
+            at=started,
+            status=status,
+            seconds=self._clock.now() - started,
+            error=error,
+        )
 
     async def close(self) -> None:
         """Close all connections."""
@@ -293,15 +261,22 @@ class WebhookSender:
         self._transports.clear()
         await self._resolver.close()
 
+    async def _disable(self, name: str, reason: str) -> None:
+        with contextlib.suppress(UnknownWebhook):  # removed meanwhile
+            await self._store.webhooks.disable(name, reason, self._clock.now())
+
     async def _post(
-        self, webhook: Webhook, event: Event, message_id: str
+        self,
+        webhook: Webhook,
+        message_id: str,
+        body: bytes,
+        more_headers: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[int | None, str | None]:
         """Return the status of the response, None without one, and what failed."""
-        body = message_body(event, str(event.id) if event.id else message_id)
         transport, addresses = self._transport_of(webhook)
         try:
             keys = signing_keys(webhook)
-            headers = signed_headers(keys, message_id, self._clock.now(), body)
+            headers = {**more_headers, **signed_headers(keys, message_id, self._clock.now(), body)}
             if webhook.allows_private:
                 await addresses.begin(webhook.url)
             request = Request(webhook.url, "POST", headers, body, timeout=TIMEOUT, enough=_RESPONSE)
@@ -321,13 +296,3 @@ class WebhookSender:
             transport = HttpTransport(self._options, self._clock, addresses, self._resolver)
             self._transports[key] = (transport, addresses)
         return self._transports[key]
-
-
-@contextlib.asynccontextmanager
-async def _task_group() -> AsyncIterator[asyncio.TaskGroup]:
-    """Open a group of tasks that raises the first error itself, not a group of errors."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            yield group
-    except* LonglineError as several:
-        raise first_error(several) from several

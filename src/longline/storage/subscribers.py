@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from longline.core.errors import BadOption, LonglineError
-from longline.storage.bulk import sanitize_text
+from longline.storage.backends import sanitize_text
 from longline.storage.database import Repository, reads, writes
 from longline.storage.events import EventFilter, newest_event
 from longline.storage.schema import events, subscribers
@@ -93,9 +104,7 @@ class Subscribers(Repository):
         cursor = _start_cursor(connection, start)
         # The process that reads for it notices that it has lost its lease, and stops.
         values = {"cursor": cursor, "failures": 0, "due_at": 0.0, "error": None, "owner": None}
-        connection.execute(
-            update(subscribers).where(subscribers.c.name == name).values(is_enabled=True, **values)
-        )
+        connection.execute(update(subscribers).where(subscribers.c.name == name).values(**values))
         return _find(connection, name)
 
     @reads
@@ -106,21 +115,60 @@ class Subscribers(Repository):
         return [_with_lag(connection, _subscriber_of(row), newest) for row in rows]
 
     @reads
-    def is_due(self, connection: Connection, name: str, at: float) -> bool:
-        """Return whether a subscriber has events after its cursor, and may be tried now.
+    def slowest(
+        self, connection: Connection, *, before: float | None = None, max_count: int | None = None
+    ) -> Subscriber | None:
+        """Return the subscriber that keeps `EventLog.prune` from deleting events; None: none does.
+
+        It has the lowest cursor, and has not handled an event that is old.
+        """
+        query = select(subscribers).order_by(subscribers.c.cursor, subscribers.c.name).limit(1)
+        row = connection.execute(query).one_or_none()
+        if row is None:
+            return None
+        later = select(events.c.id, events.c.at).where(events.c.id > row.cursor)
+        first = connection.execute(later.order_by(events.c.id).limit(1)).one_or_none()
+        if first is None:
+            return None
+        is_old = before is not None and first.at < before
+        if max_count is not None:
+            is_old = is_old or first.id <= newest_event(connection) - max_count
+        return _subscriber_of(row) if is_old else None
+
+    @reads
+    def get(self, connection: Connection, name: str) -> Subscriber:
+        """Return a subscriber.
+
+        Raises:
+            UnknownSubscriber: there is none of this name.
+        """
+        return _with_lag(connection, _find(connection, name), newest_event(connection))
+
+    @reads
+    def find_due(self, connection: Connection, name: str, at: float) -> Subscriber | None:
+        """Return a subscriber if it has events after its cursor and may be tried now.
 
         Raises:
             UnknownSubscriber: it was removed.
         """
         found = _find(connection, name)
         is_ready = found.is_enabled and found.due_at <= at
-        return is_ready and found.cursor < newest_event(connection)
+        return found if is_ready and found.cursor < newest_event(connection) else None
 
     @writes
     def claim(
-        self, connection: Connection, name: str, owner: str, at: float, until: float
+        self,
+        connection: Connection,
+        name: str,
+        owner: str,
+        *,
+        at: float,
+        until: float,
+        dead: Sequence[str] = (),
     ) -> Subscriber | None:
-        """Lease a subscriber that is due, or renew the lease; None when that is not possible.
+        """Lease a subscriber that is due; None when another process has the lease.
+
+        `dead` are owners whose processes have ended, so that their leases are void.
 
         Raises:
             UnknownSubscriber: it was removed.
@@ -128,6 +176,7 @@ class Subscribers(Repository):
         is_free = or_(
             subscribers.c.owner.is_(None),
             subscribers.c.owner == owner,
+            subscribers.c.owner.in_(list(dead)),
             subscribers.c.until < at,
         )
         claimed = connection.execute(
@@ -145,10 +194,18 @@ class Subscribers(Repository):
 
     @writes
     def advance(
-        self, connection: Connection, name: str, owner: str, cursor: int, at: float
+        self,
+        connection: Connection,
+        name: str,
+        owner: str,
+        *,
+        cursor: int,
+        at: float,
+        until: float,
     ) -> bool:
-        """Move the cursor after events were handled; False when the lease was lost."""
-        return _change(connection, name, owner, cursor=cursor, moved_at=at, failures=0, error=None)
+        """Move the cursor after events were handled, and renew the lease; False: it was lost."""
+        values = {"cursor": cursor, "moved_at": at, "until": until, "failures": 0, "error": None}
+        return _change(connection, name, owner, values)
 
     @writes
     def fail(
@@ -163,21 +220,19 @@ class Subscribers(Repository):
         error: str,
     ) -> bool:
         """Note that the event after `cursor` could not be handled; False: the lease was lost."""
-        return _change(
-            connection,
-            name,
-            owner,
-            cursor=cursor,
-            failures=failures,
-            due_at=due_at,
-            error=sanitize_text(error),
-            owner=None,
-        )
+        values = {
+            "cursor": cursor,
+            "failures": failures,
+            "due_at": due_at,
+            "error": sanitize_text(error),
+            "owner": None,
+        }
+        return _change(connection, name, owner, values)
 
     @writes
     def release(self, connection: Connection, name: str, owner: str) -> None:
         """Release the lease, so that another process can read immediately."""
-        _change(connection, name, owner, owner=None)
+        _change(connection, name, owner, {"owner": None})
 
 
 def save_subscriber(
@@ -201,8 +256,8 @@ def save_subscriber(
         connection.execute(insert(subscribers), {**row, **chosen})
 
 
-def _change(connection: Connection, name: str, holder: str, **values: Any) -> bool:
-    mine = (subscribers.c.name == name) & (subscribers.c.owner == holder)
+def _change(connection: Connection, name: str, owner: str, values: Mapping[str, Any]) -> bool:
+    mine = (subscribers.c.name == name) & (subscribers.c.owner == owner)
     return connection.execute(update(subscribers).where(mine).values(**values)).rowcount == 1
 
 
@@ -238,7 +293,10 @@ def _subscriber_of(row: Row[Any]) -> Subscriber:
 
 
 def _with_lag(connection: Connection, one: Subscriber, newest: int) -> Subscriber:
-    query = select(func.min(events.c.id)).where(events.c.id > one.cursor, *one.wanted.clauses())
+    conditions: list[ColumnElement[bool]] = []
+    with suppress(BadOption):  # a type of another version, which its delivery reports
+        conditions = [*one.wanted.clauses()]
+    query = select(func.min(events.c.id)).where(events.c.id > one.cursor, *conditions)
     first = connection.scalar(query)
     if first is None:
         return replace(one, lag=0)

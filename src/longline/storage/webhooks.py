@@ -6,16 +6,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
-from longline.core.errors import LonglineError
-from longline.storage.bulk import sanitize_text, upsert
+from longline.core.errors import BadOption, LonglineError
+from longline.core.event_types import match_types
+from longline.storage.backends import sanitize_text, upsert
 from longline.storage.database import Repository, reads, writes
-from longline.storage.events import EventFilter
+from longline.storage.events import EventFilter, append_events, event_row
 from longline.storage.schema import subscribers, webhook_deliveries, webhooks
 from longline.storage.subscribers import WEBHOOK, save_subscriber
 
 _KEPT = 1000  # deliveries in the log of each webhook
+_CHANGED = "source.changed"
+_WATCH = "watch/"  # then SOURCE/WEBHOOK: a subscriber that notifies a webhook of changes
 
 
 class UnknownWebhook(LonglineError):
@@ -80,25 +93,28 @@ class Webhooks(Repository):
             BadOption: there is no such event type.
         """
         save_subscriber(connection, webhook.subscriber, wanted, webhook.created_at, None)
-        connection.execute(
-            update(subscribers)
-            .where(subscribers.c.name == webhook.subscriber)
-            .values(is_enabled=True, due_at=0.0)
-        )
         values: dict[str, Any] = {
             "url": webhook.url,
             "secrets": list(webhook.secrets),
             "allows_private": webhook.allows_private,
-            "is_enabled": True,
-            "disabled_reason": None,
         }
-        row = {"name": webhook.name, "created_at": webhook.created_at, **values}
+        created = {"created_at": webhook.created_at, "is_enabled": True}
+        row = {"name": webhook.name, **created, **values}
         connection.execute(
             upsert(connection, webhooks)
             .values(**row)
             .on_conflict_do_update(index_elements=["name"], set_=values)
         )
-        return _find(connection, webhook.name)
+        return _enable(connection, webhook.name)
+
+    @writes
+    def enable(self, connection: Connection, name: str) -> Webhook:
+        """Send events to a webhook again, beginning now with the first it has not accepted.
+
+        Raises:
+            UnknownWebhook: there is none of this name.
+        """
+        return _enable(connection, name)
 
     @writes
     def remove(self, connection: Connection, name: str) -> None:
@@ -108,24 +124,64 @@ class Webhooks(Repository):
             UnknownWebhook: there is none of this name.
         """
         found = _find(connection, name)
-        connection.execute(delete(subscribers).where(subscribers.c.name == found.subscriber))
+        connection.execute(delete(subscribers).where(_reads_for(found)))
         connection.execute(delete(webhook_deliveries).where(webhook_deliveries.c.webhook == name))
         connection.execute(delete(webhooks).where(webhooks.c.name == name))
 
     @writes
-    def disable(self, connection: Connection, name: str, reason: str) -> None:
-        """Send nothing more to a webhook until it is added again."""
+    def disable(self, connection: Connection, name: str, reason: str, at: float) -> None:
+        """Send nothing more to a webhook until it is enabled; the event `webhook.disabled`.
+
+        Raises:
+            UnknownWebhook: there is none of this name.
+        """
         found = _find(connection, name)
-        connection.execute(
-            update(webhooks)
-            .where(webhooks.c.name == name)
-            .values(is_enabled=False, disabled_reason=reason)
+        if not found.is_enabled:
+            return
+        _set_enabled(connection, found, reason)
+        row = event_row(None, at, "webhook.disabled", webhook=name, reason=reason)
+        append_events(connection, [row])
+
+    @writes
+    def watch(self, connection: Connection, name: str, source: str, at: float) -> bool:
+        """Send the changes of a source to a webhook, from now on.
+
+        Returns:
+            Whether that is new: False if the webhook gets these events by its own filter.
+
+        Raises:
+            UnknownWebhook: there is none of this name.
+            BadOption: it is disabled.
+        """
+        found = _find(connection, name)
+        if not found.is_enabled:
+            problem = f"the webhook {name} is disabled ({found.disabled_reason})"
+            raise BadOption("--notify", f"{problem}; run `longline webhooks enable {name}`")
+        row = connection.execute(
+            select(subscribers).where(subscribers.c.name == found.subscriber)
+        ).one()
+        wanted = EventFilter(tuple(row.types), **row.filter)
+        names = match_types(wanted.types) if wanted.types else [_CHANGED]
+        has_source = wanted.source in (None, source)
+        if _CHANGED in names and has_source and not wanted.subject and wanted.job is None:
+            return False
+        changes = EventFilter((_CHANGED,), source=source)
+        save_subscriber(connection, f"{_WATCH}{source}/{name}", changes, at, None)
+        return True
+
+    @writes
+    def unwatch(self, connection: Connection, source: str) -> int:
+        """Stop sending the changes of a source to webhooks; return how many got them."""
+        mine = subscribers.c.name.startswith(f"{_WATCH}{source}/", autoescape=True)
+        return connection.execute(delete(subscribers).where(mine)).rowcount
+
+    @reads
+    def watches(self, connection: Connection) -> Sequence[tuple[str, str]]:
+        """Return the subscribers of watches, each with the name of its webhook."""
+        query = select(subscribers.c.name).where(
+            subscribers.c.name.startswith(_WATCH, autoescape=True)
         )
-        connection.execute(
-            update(subscribers)
-            .where(subscribers.c.name == found.subscriber)
-            .values(is_enabled=False)
-        )
+        return [(name, name.rpartition("/")[2]) for name in connection.scalars(query)]
 
     @reads
     def get(self, connection: Connection, name: str) -> Webhook:
@@ -182,11 +238,37 @@ class Webhooks(Repository):
         return [WebhookDelivery(**row) for row in reversed(rows)]
 
 
+def _reads_for(webhook: Webhook) -> ColumnElement[bool]:
+    """Return the condition for the subscribers of a webhook: its own, and those of watches."""
+    is_watch = subscribers.c.name.startswith(_WATCH, autoescape=True)
+    is_its_own = subscribers.c.name.endswith(f"/{webhook.name}", autoescape=True)
+    return or_(subscribers.c.name == webhook.subscriber, is_watch & is_its_own)
+
+
 def _find(connection: Connection, name: str) -> Webhook:
     row = connection.execute(select(webhooks).where(webhooks.c.name == name)).one_or_none()
     if row is None:
         raise UnknownWebhook(name)
     return _webhook_of(row)
+
+
+def _enable(connection: Connection, name: str) -> Webhook:
+    found = _find(connection, name)
+    _set_enabled(connection, found, None)
+    connection.execute(
+        update(subscribers).where(_reads_for(found)).values(due_at=0.0, failures=0, error=None)
+    )
+    return _find(connection, name)
+
+
+def _set_enabled(connection: Connection, webhook: Webhook, disabled_reason: str | None) -> None:
+    is_enabled = disabled_reason is None
+    connection.execute(
+        update(webhooks)
+        .where(webhooks.c.name == webhook.name)
+        .values(is_enabled=is_enabled, disabled_reason=disabled_reason)
+    )
+    connection.execute(update(subscribers).where(_reads_for(webhook)).values(is_enabled=is_enabled))
 
 
 def _webhook_of(row: Row[Any]) -> Webhook:
