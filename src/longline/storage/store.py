@@ -12,11 +12,13 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or
 
 from longline.core.clock import Clock
 from longline.limits.backends.state import Result, State, StateBackend, Update
-from longline.storage.bulk import upsert
-from longline.storage.database import Database, Repository, open_database, writes
+from longline.storage.backends import upsert
+from longline.storage.database import TIMEOUT, Database, Repository, open_database, writes
 from longline.storage.enrichment import Questions
-from longline.storage.events import EventLog
+from longline.storage.events import EventLog, Projections, update_projections
+from longline.storage.flows import Flows
 from longline.storage.jobs import Jobs
+from longline.storage.launches import Launches
 from longline.storage.matches import Matches
 from longline.storage.profiles import Profiles
 from longline.storage.queue.chunks import Chunks
@@ -25,9 +27,11 @@ from longline.storage.queue.quarantine import Quarantine
 from longline.storage.queue.queue import Queue
 from longline.storage.queue.tasks import TaskQueue
 from longline.storage.records import ExportCursors, History, Records
+from longline.storage.schedules import Schedules
 from longline.storage.schema import cells, leaders
 from longline.storage.subscribers import Subscribers
 from longline.storage.webhooks import Webhooks
+from longline.storage.workers import Workers
 
 _EPOCH_NOW = func.extract("epoch", func.clock_timestamp())
 
@@ -43,6 +47,7 @@ class Store:
         self.records = Records(database)
         self.history = History(database)
         self.events = EventLog(database)
+        self.projections = Projections(database)
         self.subscribers = Subscribers(database)
         self.webhooks = Webhooks(database)
         self.failures = FailureLog(database)
@@ -52,8 +57,12 @@ class Store:
         self.profiles = Profiles(database)
         self.export_cursors = ExportCursors(database)
         self.chunks = Chunks(database)
+        self.launches = Launches(database)
+        self.schedules = Schedules(database)
+        self.flows = Flows(database)
         self.leaders = Leaders(database)
         self.tasks = TaskQueue(database)
+        self.workers = Workers(database)
 
     def state_backend(
         self, room: str, kind: type[State], clock: Clock
@@ -82,9 +91,13 @@ class Store:
         self.close()
 
 
-def open_store(address: str, *, is_stopping: Callable[[], bool] = lambda: False) -> Store:
-    """Open the store at a SQLAlchemy URL, with the errors of `open_database`."""
-    return Store(open_database(address, is_stopping=is_stopping))
+def open_store(
+    address: str, *, timeout: float = TIMEOUT, is_stopping: Callable[[], bool] = lambda: False
+) -> Store:
+    """Open the store at a SQLAlchemy URL, with the arguments and errors of `open_database`."""
+    return Store(
+        open_database(address, timeout=timeout, is_stopping=is_stopping, prepare=update_projections)
+    )
 
 
 # ---------------- State that processes share
