@@ -63,7 +63,7 @@ class _Sheets:
             notes.append(f"{self._cut} texts were cut to {limit}")
         if self._number > 1:
             notes.append(
-                f"{self._number} sheets were written; one has up to {self._max_rows:,} rows"
+                f"{self._number} sheets were written; each has up to {self._max_rows:,} rows"
             )
         return notes
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from longline.config.secrets import SecretRef
-from longline.config.validation_messages import nearest
+from longline.config.validation import nearest
 from longline.core.errors import BadOption
 from longline.export import postgres, s3
 from longline.export.atomic_files import atomic_write, destination_error
@@ -29,13 +29,7 @@ from longline.export.columns import (
     parse_columns,
     version_mark,
 )
-from longline.export.formats import (
-    COMPRESSIONS,
-    OUTPUT,
-    parse_format,
-    survey_notes,
-    write_rows,
-)
+from longline.export.formats import COMPRESSIONS, OUTPUT, parse_format, survey_notes, write_rows
 from longline.export.partitions import SCHEMA_FILE, atomic_folder, write_partitions
 from longline.export.postgres import PostgresTable
 from longline.export.redaction import Redactor
@@ -69,6 +63,7 @@ class ExportRequest:
         is_numbered: add the next free number to the name, and replace nothing.
         tasks: the enrichment tasks to include; None: none, and no column for them.
         makes_folder: create missing folders above a file.
+        previous_table: the name that the replaced table gets; None: it is dropped.
     """
 
     output: str
@@ -83,6 +78,7 @@ class ExportRequest:
     is_numbered: bool = False
     tasks: tuple[str, ...] | None = None
     makes_folder: bool = False
+    previous_table: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +294,7 @@ def _to_folder(
 
 
 def _to_object(request: ExportRequest, rows: Rows, columns: tuple[Column, ...]) -> ExportResult:
-    destination = S3Object(request.output, login=_read_secret(request), endpoint=request.endpoint)
+    destination = object_of(request)
     if request.is_numbered:
         prefix, _ = _split_suffix(destination.name)
         destination = destination.renamed(
@@ -325,17 +321,29 @@ def _to_object(request: ExportRequest, rows: Rows, columns: tuple[Column, ...]) 
 
 
 def _to_table(request: ExportRequest, rows: Rows, columns: tuple[Column, ...]) -> ExportResult:
-    destination = PostgresTable(request.output, request.table or _TABLE, _read_secret(request))
+    destination = table_of(request)
     if request.is_numbered:
         destination = destination.numbered()
     survey = FieldSurvey(columns)
     try:
         with open_table(rows(), survey) as table:
-            notes = destination.fill(table, may_replace=not request.is_numbered)
+            notes = destination.fill(
+                table, may_replace=not request.is_numbered, previous=request.previous_table
+            )
     except OSError as error:
         raise destination_error(destination.shown, error) from error
     notes = [*notes, *survey_notes(survey)]
     return ExportResult(destination.shown, "postgresql", survey.records, notes=tuple(notes))
+
+
+def table_of(request: ExportRequest) -> PostgresTable:
+    """Return the table of a request to PostgreSQL."""
+    return PostgresTable(request.output, request.table or _TABLE, _read_secret(request))
+
+
+def object_of(request: ExportRequest) -> S3Object:
+    """Return the object of a request to S3."""
+    return S3Object(request.output, login=_read_secret(request), endpoint=request.endpoint)
 
 
 def _read_secret(request: ExportRequest) -> str | None:

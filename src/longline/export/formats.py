@@ -24,13 +24,7 @@ from longline.export.arrow import load_pyarrow, write_duckdb, write_parquet
 from longline.export.atomic_files import folder_of, working_folder
 from longline.export.columns import Column, ColumnType, Rows, distinct_names
 from longline.export.excel import write_excel
-from longline.export.table import (
-    FieldSurvey,
-    Table,
-    document_schema,
-    open_table,
-    table_schema,
-)
+from longline.export.table import FieldSurvey, Table, document_schema, open_table, table_schema
 
 # ---------------- CSV, with nested values as JSON, and protected against formula injection
 

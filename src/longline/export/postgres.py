@@ -49,10 +49,13 @@ class PostgresTable:
         name = f"{self._schema}.{self._name}" if self._schema else self._name
         return PostgresTable(self._address, f"{name}_{number:04}", self._password)
 
-    def fill(self, table: Table, *, may_replace: bool = True) -> list[str]:
+    def fill(
+        self, table: Table, *, may_replace: bool = True, previous: str | None = None
+    ) -> list[str]:
         """Replace the table of an earlier export, and return notes.
 
-        It raises DestinationUnwritable if the server refuses, or another program made the table.
+        With `previous`, the replaced table gets this name, unless a table has it already. It raises
+        DestinationUnwritable if the server refuses, or another program made the table.
         """
         table.check_width(_MAX_COLUMNS)
         with self._open_connection() as connection:
@@ -62,9 +65,44 @@ class PostgresTable:
                     self.shown,
                     "a table of this name exists, but `longline export` did not create it",
                 )
-            return self._replace_table(connection, table)
+            return self._replace_table(connection, table, previous)
 
-    def _replace_table(self, connection: Any, table: Table) -> list[str]:
+    def exists(self) -> bool:
+        """Return whether there is a table of this name."""
+        with self._open_connection() as connection:
+            return self._comment_of(connection, self._name) is not None
+
+    def restore(self, previous: str | None) -> None:
+        """Replace the table by the one that was kept; without a name, drop the table.
+
+        If there is no table of that name, this one was not replaced, or is restored already.
+        """
+        with self._open_connection() as connection:
+            if previous is None:
+                self._drop_ours(connection, self._name)
+            elif self._comment_of(connection, previous) is not None:
+                connection.execute(f"DROP TABLE IF EXISTS {self._quoted(self._name)}")
+                connection.execute(
+                    f"ALTER TABLE {self._quoted(previous)} RENAME TO {quote_identifier(self._name)}"
+                )
+
+    def delete(self, previous: str | None) -> None:
+        """Drop the table and the one that it has replaced, if it has replaced one."""
+        with self._open_connection() as connection:
+            if previous is None or self._comment_of(connection, previous) is not None:
+                self._drop_ours(connection, self._name)
+                self._drop_ours(connection, previous or self._name)
+
+    def drop(self, previous: str) -> None:
+        """Drop a table that was kept."""
+        with self._open_connection() as connection:
+            self._drop_ours(connection, previous)
+
+    def _drop_ours(self, connection: Any, name: str) -> None:
+        if self._comment_of(connection, name) == _COMMENT:
+            connection.execute(f"DROP TABLE {self._quoted(name)}")
+
+    def _replace_table(self, connection: Any, table: Table, previous: str | None) -> list[str]:
         temporary = f"longline_{secrets.token_hex(6)}"
         names = distinct_names(table.names, max_bytes=_MAX_NAME)
         place = self._quoted(temporary)
@@ -79,10 +117,20 @@ class PostgresTable:
                 ]
                 changed += values != line
                 copy.write_row(values)
-        connection.execute(f"DROP TABLE IF EXISTS {self._quoted(self._name)}")
+        self._make_room(connection, previous)
         connection.execute(f"ALTER TABLE {place} RENAME TO {quote_identifier(self._name)}")
         connection.execute(f"COMMENT ON TABLE {self._quoted(self._name)} IS '{_COMMENT}'")
         return [f"NUL characters were replaced in {changed} records"] if changed else []
+
+    def _make_room(self, connection: Any, previous: str | None) -> None:
+        """Rename or drop the table that is replaced."""
+        is_kept = previous is None or self._comment_of(connection, previous) is not None
+        if previous is not None and not is_kept:
+            connection.execute(
+                f"ALTER TABLE IF EXISTS {self._quoted(self._name)} "
+                f"RENAME TO {quote_identifier(previous)}"
+            )
+        connection.execute(f"DROP TABLE IF EXISTS {self._quoted(self._name)}")
 
     def _comment_of(self, connection: Any, name: str) -> str | None:
         """Return the comment of a table, '' without one; None when it does not exist."""

@@ -68,6 +68,30 @@ class S3Object:
             )
             client.upload_file(str(path), self.bucket, self.key, Config=config)
 
+    def describe(self) -> tuple[str, float] | None:
+        """Return its entity tag and when it was written; None if there is no such object."""
+        with self._client() as client:
+            # Listed and not requested: without the right to list, a missing object is forbidden.
+            found = client.list_objects_v2(Bucket=self.bucket, Prefix=self.key)
+            for one in found.get("Contents", []):
+                if one["Key"] == self.key:
+                    return str(one["ETag"]), one["LastModified"].timestamp()
+            return None
+
+    def exists(self) -> bool:
+        """Return whether there is such an object."""
+        return self.describe() is not None
+
+    def copy_to(self, other: S3Object) -> None:
+        """Copy it within the storage; the copy appears as a whole."""
+        with self._client() as client:
+            client.copy({"Bucket": self.bucket, "Key": self.key}, other.bucket, other.key)
+
+    def delete(self) -> None:
+        """Delete it; nothing happens if there is none."""
+        with self._client() as client:
+            client.delete_object(Bucket=self.bucket, Key=self.key)
+
     @contextmanager
     def _client(self) -> Iterator[Any]:
         try:

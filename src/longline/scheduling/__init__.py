@@ -1,0 +1,1 @@
+"""Schedules: their definitions, when they are due, and what is decided about each occurrence."""

@@ -1,0 +1,334 @@
+"""The schedules that files define, and what they run.
+
+A manifest or a job file has the key `schedule`, the settings file has `schedules`. A manifest may
+also have `fresh`, the maximum age of its data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from longline.config.documents import Document, read_document
+from longline.config.job_spec import JobSpec, make_spec
+from longline.config.plugins import SOURCES, plugin_names
+from longline.config.settings import FILE, Settings, settings_file
+from longline.core.errors import BadFile, BadOption, ConfigError
+from longline.scheduling.dependencies import check_cycles
+from longline.scheduling.schedule import Schedule, make_schedule, read_schedule
+from longline.sources.loader import (
+    BUILT_IN,
+    SUFFIXES,
+    UnknownSource,
+    load_source,
+    merge_spec,
+    parse_entry,
+    yaml_files,
+)
+from longline.sources.manifest import Manifest
+from longline.storage.schedules import ScheduleTaken
+from longline.storage.store import Store
+
+_Stamp = tuple[int, int] | None  # modification time and size of a file; None: it does not exist
+
+
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """The schedules of one file by name; of a manifest, also its source and maximum age."""
+
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
+    source: str | None = None
+    fresh: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What differs from the last time: changed files, those that are gone, and invalid ones."""
+
+    changed: Mapping[str, FileContent]
+    gone: tuple[str, ...]
+    problems: tuple[BadFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a schedule runs, as a launch needs it; `name` is that of the source or flow."""
+
+    kind: str
+    name: str
+    spec: Mapping[str, Any]
+
+
+class DefinitionFiles:
+    """The files of the settings that may define schedules; each is read when it has changed.
+
+    An invalid file keeps the content that it had when it was valid.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stamps: dict[str, _Stamp] = {}
+        self._contents: dict[str, FileContent] = {}
+        self._targets: dict[str, tuple[Schedule, Mapping[str, _Stamp], Target]] = {}
+
+    def refresh(self) -> Changes:
+        """Read the files that are new or have changed since the last call."""
+        stamps = {path: _stamp(path) for path in map(str, self._paths())}
+        changed: dict[str, FileContent] = {}
+        problems: list[BadFile] = []
+        for path, stamp in stamps.items():
+            if path in self._stamps and self._stamps[path] == stamp:
+                continue
+            try:
+                changed[path] = read_definitions(Path(path))
+            except BadFile as error:
+                problems.append(error)
+        gone = tuple(path for path in self._stamps if path not in stamps)
+        self._stamps = stamps
+        contents = {path: one for path, one in self._contents.items() if path not in gone}
+        self._contents = contents | changed
+        return Changes(changed, gone, tuple(problems))
+
+    def missing_among(self, origins: Iterable[str]) -> list[str]:
+        """Return the files that would be among these, but do not exist."""
+        folders = self._folders()
+        return [
+            one
+            for one in origins
+            if one == str(_settings_path()) or Path(one).parent in folders
+            if not Path(one).exists()
+        ]
+
+    def freshness(self) -> Mapping[str, float]:
+        """Return the maximum age of the data of each source that has one, in seconds."""
+        return {
+            one.source: one.fresh
+            for one in self._contents.values()
+            if one.source is not None and one.fresh is not None
+        }
+
+    def target_of(self, schedule: Schedule) -> Target:
+        """Return what a schedule runs, as its files are now.
+
+        Raises:
+            ConfigError: there is no such source or file, or it cannot run with these values.
+        """
+        known = self._targets.get(schedule.name)
+        if known is not None and known[0] == schedule and _are_unchanged(known[1]):
+            return known[2]
+        target, files = self._resolve(schedule)
+        stamps = {path: _stamp(path) for path in files}
+        self._targets[schedule.name] = (schedule, stamps, target)
+        return target
+
+    def source_of(self, schedule: Schedule) -> str:
+        """Return the name of the source that a schedule runs, as its jobs have it.
+
+        Raises:
+            ConfigError: there is no such source.
+        """
+        spec = make_spec(self.target_of(schedule).spec)
+        return load_source(spec.source, spec.manifest).name
+
+    def _paths(self) -> Iterator[Path]:
+        yield from yaml_files(one for one in self._folders() if one.is_dir())
+        if (path := _settings_path()).exists():
+            yield path
+
+    def _folders(self) -> list[Path]:
+        return [folder.absolute() for folder in self._settings.sources]
+
+    def _resolve(self, schedule: Schedule) -> tuple[Target, Iterable[str]]:
+        values = {"set": schedule.options, "params": schedule.params}
+        given = {name: value for name, value in values.items() if value}
+        if schedule.flow is not None:
+            return self._resolve_flow(schedule)
+        reference = schedule.job or self._reference(schedule.source or "")
+        spec = merge_spec(JobSpec(source=reference), reference, given)
+        files = [one for one in (reference, spec.source) if one.endswith(SUFFIXES)]
+        name = spec.manifest["name"] if spec.manifest is not None else spec.source
+        return Target("source", name, spec.snapshot()), files
+
+    def _resolve_flow(self, schedule: Schedule) -> tuple[Target, Iterable[str]]:
+        from longline.scheduling.flow import load_flow  # noqa: PLC0415  # has many parts
+
+        if schedule.options:
+            raise BadOption("set", "a flow has parameters and no options; write params")
+        flow = load_flow(schedule.flow or "", self._settings)
+        flow.check_params(schedule.params)
+        spec = {"flow": flow.file or schedule.flow, "params": schedule.params}
+        return Target("flow", flow.name, spec), [_file_of(flow.file)] if flow.file else []
+
+    def _reference(self, source: str) -> str:
+        """Return how the loader finds a source that a schedule names."""
+        manifests = {one.source: path for path, one in self._contents.items() if one.source}
+        if source in manifests:
+            return manifests[source]
+        file = _file_of(source)
+        is_file = file.endswith((*SUFFIXES, ".py"))
+        if is_file and not Path(file).is_file():
+            raise BadOption("source", f"there is no file {file}")
+        is_name = not is_file and ":" not in source
+        if is_name and source not in BUILT_IN and source not in self._plugins:
+            known = {*manifests, *BUILT_IN, *self._plugins}
+            raise UnknownSource(source, tuple(sorted(known)))
+        return source
+
+    @cached_property
+    def _plugins(self) -> Collection[str]:
+        """The sources of plugins; reading what is installed takes a tenth of a second."""
+        return plugin_names(SOURCES)
+
+
+def read_definitions(path: Path) -> FileContent:
+    """Return what a manifest, a job file or the settings file defines.
+
+    Raises:
+        BadFile: it is invalid.
+    """
+    document = read_document(path)
+    if path.name == FILE or path == _settings_path():
+        return FileContent(_settings_schedules(document))
+    return definitions_in(document)
+
+
+def definitions_in(document: Document) -> FileContent:
+    """Return what a manifest or a job file defines.
+
+    Raises:
+        BadFile: it is invalid.
+    """
+    entry = parse_entry(document)
+    if isinstance(entry.model, Manifest):
+        target = {"name": entry.name, "source": entry.name}
+        found = _named(document, _read_all(document, target))
+        return FileContent(found, entry.name, entry.model.fresh)
+    target = {"name": entry.name, "job": str(document.path.absolute())}
+    return FileContent(_named(document, _read_all(document, target)))
+
+
+def _read_all(
+    document: Document, defaults: Mapping[str, Any]
+) -> Iterator[tuple[Schedule, tuple[str | int, ...]]]:
+    node = document.node(("schedule",))
+    if node is None or node.content is None:
+        return
+    if not isinstance(node.content, list):
+        yield read_schedule(document, ("schedule",), defaults), ("schedule",)
+        return
+    for number in range(len(node.content)):
+        yield read_schedule(document, ("schedule", number), defaults), ("schedule", number)
+
+
+def _named(
+    document: Document, found: Iterable[tuple[Schedule, tuple[str | int, ...]]]
+) -> dict[str, Schedule]:
+    schedules: dict[str, Schedule] = {}
+    for schedule, loc in found:
+        if schedule.name in schedules:
+            problem = f"two schedules are named {schedule.name!r}; give each a name"
+            raise document.error((*loc, "name"), problem, loc)
+        schedules[schedule.name] = schedule
+    return schedules
+
+
+def _settings_schedules(document: Document) -> dict[str, Schedule]:
+    node = document.node(("schedules",))
+    names = node.content if node is not None else None
+    found: dict[str, Schedule] = {}
+    for name in names if isinstance(names, dict) else ():
+        schedule = read_schedule(document, ("schedules", name), {"name": name})
+        if schedule.name != name:
+            problem = f"it is already named {name!r}; remove this"
+            raise document.error(("schedules", name, "name"), problem)
+        found[name] = _with_path(schedule, document.path.absolute().parent)
+    return found
+
+
+def _with_path(schedule: Schedule, folder: Path) -> Schedule:
+    """Return a schedule whose job file is named relative to a folder."""
+    if schedule.job is None:
+        return schedule
+    path = (folder / Path(schedule.job).expanduser()).absolute()
+    return schedule.model_copy(update={"job": str(path)})
+
+
+def absolute_reference(reference: str, *, is_file: bool = False) -> str:
+    """Return a file as an executor finds it, whatever folder that runs in."""
+    file, colon, name = reference.partition(".py:")
+    if colon:
+        return f"{Path(f'{file}.py').absolute()}:{name}"
+    has_suffix = reference.endswith((*SUFFIXES, ".py"))
+    return str(Path(reference).expanduser().absolute()) if is_file or has_suffix else reference
+
+
+def _settings_path() -> Path:
+    return (settings_file() or Path(FILE)).absolute()
+
+
+def _file_of(reference: str) -> str:
+    """Return the file of `file.py:name`, and other references as they are."""
+    file, colon, _ = reference.partition(".py:")
+    return f"{file}.py" if colon else reference
+
+
+def _are_unchanged(stamps: Mapping[str, _Stamp]) -> bool:
+    return all(_stamp(path) == stamp for path, stamp in stamps.items())
+
+
+def _stamp(path: str) -> _Stamp:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+# ---------------- Files and the database
+
+
+async def sync_files(
+    store: Store, files: DefinitionFiles, now: float, *, is_first: bool
+) -> list[BadFile]:
+    """Store what the files define now; return the problems of files that are not used.
+
+    With `is_first`, the schedules of files that were deleted meanwhile are removed, too.
+    """
+    changes = await asyncio.to_thread(files.refresh)
+    gone = [*changes.gone]
+    if is_first:
+        gone += files.missing_among(await store.schedules.origins())
+    for path in gone:
+        await store.schedules.sync(path, {}, now)
+    problems = [*changes.problems]
+    stored = await store.schedules.list() if changes.changed else []
+    origins = {row.origin for row in stored}
+    followers = {
+        row.name: (row.origin, make_schedule(row.definition))
+        for row in stored
+        if row.definition.get("after") is not None
+    }
+    for path, content in changes.changed.items():
+        new = content.schedules
+        if not new and path not in origins:
+            continue
+        others = {name: one for name, one in followers.items() if one[0] != path}
+        try:
+            check_cycles([*(one for _, one in others.values()), *new.values()])
+            definitions = {name: one.stated() for name, one in new.items()}
+            await store.schedules.sync(path, definitions, now)
+        except (ScheduleTaken, BadOption) as error:
+            problems.append(BadFile(path, problem_text(error)))
+        else:
+            mine = {name: (path, one) for name, one in new.items() if one.after is not None}
+            followers = others | mine
+    return problems
+
+
+def problem_text(error: ConfigError) -> str:
+    """Return the problem of a definition, to be followed by other text."""
+    return str(error).rstrip(".")
