@@ -26,6 +26,7 @@ from longline.core.errors import (
     ConfigError,
     FailureKind,
     LonglineError,
+    StoreError,
     Unexpected,
     UnknownJob,
 )
@@ -51,6 +52,7 @@ from longline.sources.base import Source
 from longline.sources.loader import merge_spec, nothing_in, survey
 from longline.storage.events import EventFilter
 from longline.storage.jobs import NewJob
+from longline.storage.launches import SOURCE, Launch, NewLaunch
 from longline.storage.query import RecordQuery
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.failures import FailureQuery
@@ -130,7 +132,7 @@ class Orchestrator:
         options: its settings, as with `--set` on the command line.
         home: the folder for all data; LONGLINE_HOME or ./.longline by default.
         settings: all settings of the installation, in place of files and environment.
-        clock: the source of time.
+        clock: replaces the system clock, in tests.
         transport: replaces HTTP, in simulations.
         spec: rate, burst, concurrency and the like, by the names of JobSpec.
     """
@@ -328,6 +330,95 @@ class Orchestrator:
         await self._job_run(job, spec, **hooks).hand_over()
         return await self.store.jobs.get(job.id)
 
+    async def launch(
+        self,
+        /,
+        source: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        *,
+        priority: int = 0,
+    ) -> Launch:
+        """Submit a source to `longline serve`, and return.
+
+        Raises:
+            LonglineError: it cannot be run; nothing was submitted.
+        """
+        spec = self._merged(source, params)
+        name = usable(spec, self._settings.chromium)[1].name
+        # The server may run in another folder.
+        spec = spec.model_copy(update={"source": _absolute(spec.source)})
+        at = await self.store.now()
+        new = NewLaunch(SOURCE, name, spec.snapshot(), "command", at, priority=priority)
+        placed = await self.store.launches.get(await self.store.launches.place(new))
+        assert placed is not None  # noqa: S101  # launches are never deleted
+        return placed
+
+    async def find_or_create_job(self, values: Mapping[str, Any]) -> Job:
+        """Return the unfinished job with these settings, or a new one; start nothing.
+
+        Args:
+            values: a complete snapshot (`JobSpec.snapshot`), which is taken as it is, or a source
+                with the fields of JobSpec that differ from its defaults.
+
+        Raises:
+            ConfigError: the source cannot be used; nothing was created.
+        """
+        if "manifest" in values:
+            spec = make_spec(values)
+        else:
+            params = {name: value for name, value in values.items() if name != "source"}
+            spec = self._merged(values.get("source"), params)
+        new = self._new_job(spec)
+        job, _ = await self.store.jobs.find_or_create(new)
+        return job
+
+    async def hand_over(self, job: str) -> Job:
+        """Start or continue an unfinished job on workers, and return.
+
+        Raises:
+            UnknownJob: there is no such job.
+            NotResumable: it has ended.
+            LonglineError: Redis cannot be used, and waiting would not change that.
+        """
+        found = await self._unfinished(job)
+        await self._check_engine("celery")
+        await self._job_run(found, make_spec(found.settings)).hand_over()
+        return await self.store.jobs.get(found.id)
+
+    async def run_launch(self, launch: Launch) -> None:
+        """Run a leased launch of a source in this process to its end, and store its result.
+
+        An interrupt releases it, to be continued by the next run of its flow, or by an executor.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        launches, owner = self.store.launches, launch.owner or ""
+        try:
+            if launch.target is None:
+                job = await self.find_or_create_job(launch.spec)
+                await launches.attach(launch.id, owner, job.id)
+            else:
+                job = await self.store.jobs.get(launch.target)
+            if job.state in OPEN_STATES:
+                report = await self.resume(job.id, engine=self._settings.engine)
+                if report.is_interrupted and report.state in OPEN_STATES:
+                    await launches.release(launch.id, owner)
+                    return
+        except asyncio.CancelledError:
+            await launches.release(launch.id, owner)
+            raise
+        except StoreError:
+            raise
+        except LonglineError as error:
+            result, reason = JobState.FAILED.value, str(error)
+        else:
+            job = await self.store.jobs.get(job.id)
+            result, reason = job.state.value, job.reason or ""
+        await launches.finish(
+            launch.id, owner, self._clock.now(), result=result, reason=reason or None
+        )
+
     async def resume(
         self,
         /,
@@ -361,7 +452,8 @@ class Orchestrator:
         await self._check_engine(engine or found.engine)
         if from_key is not None:
             reason = f"skipped: the job was resumed from {from_key}"
-            if await self.store.queue.skip_before(found.id, from_key, reason) is None:
+            now = self._clock.now()
+            if await self.store.queue.skip_before(found.id, from_key, reason, now) is None:
                 raise BadOption("--from-key", f"job {found.id} has no item {from_key!r}")
         if on_start:
             on_start(found, False)
@@ -380,7 +472,7 @@ class Orchestrator:
         key: str | None = None,
         **resuming: Any,
     ) -> JobReport:
-        """Queue the items of a job again that did not become records, and run it.
+        """Requeue items of a job that did not become records, and run it.
 
         Args:
             job: its id, or the beginning of it.
@@ -391,7 +483,7 @@ class Orchestrator:
 
         Raises:
             UnknownJob: there is no such job.
-            NothingToRetry: no item fits.
+            NothingToRetry: no item matches.
         """
         found = await self.store.jobs.get(job)
         await self._check_engine(resuming.get("engine") or found.engine)
@@ -444,7 +536,7 @@ class Orchestrator:
         subject: str | None = None,
         follow: bool = True,
     ) -> AsyncIterator[Event]:
-        """Yield events in the order of their commits, none left out; those to come without end.
+        """Yield every event in commit order; with `follow`, wait for new ones without end.
 
         Args:
             types: names or patterns, such as `job.*`; empty is all.
@@ -452,7 +544,7 @@ class Orchestrator:
             job: only events of this job.
             source: only events of this source.
             subject: only events about this, such as `domain/HOST`.
-            follow: wait for further events; else end after those that are there.
+            follow: wait for new events; False ends after the newest one.
 
         Raises:
             BadOption: there is no such event type, or `since` is past the newest event.
@@ -476,7 +568,7 @@ class Orchestrator:
         """Deliver events to an async function while the block runs: at least once, in order.
 
         The cursor is stored under `name`: after a crash, delivery continues after the last event
-        that was handled. An event that `handle` raises for is delivered again, later and later.
+        that was handled. If `handle` raises, the event is delivered again, with a growing delay.
 
         Args:
             name: the name of the cursor; of several processes, one delivers at a time.
@@ -494,7 +586,7 @@ class Orchestrator:
         return subscribed(self.store, self._clock, name, handle, wanted=wanted, start=start)
 
     def interrupt(self) -> None:
-        """Finish what is in flight, commit, write a checkpoint, and return from the run."""
+        """Let the run finish what is in flight, commit, write a checkpoint and return."""
         self._is_interrupted = True
         for run in self._runs:
             run.interrupt()
@@ -625,12 +717,12 @@ class Orchestrator:
         return [*(task.result() for task in tasks), *broken]
 
     def known_sites(self) -> list[str]:
-        """Return the manifests and job files in the folders of the settings that can be used."""
+        """Return the usable manifests and job files in the folders of the setting `sources`."""
         found = survey(self._settings).entries.values()
         return [str(entry.document.path) for entry in found]
 
     def broken_sites(self) -> list[SiteEnd]:
-        """Return the files in the folders of the settings that cannot be used, with the error."""
+        """Return the unusable files in the folders of the setting `sources`, with their errors."""
         return [
             SiteEnd(error.path if isinstance(error, BadFile) else "--all", error=error)
             for error in survey(self._settings).problems
@@ -714,6 +806,12 @@ class Orchestrator:
             if not self._runs and not self._runs_many:
                 # Not at the start: an interrupt before the run has started must stop it, too.
                 self._is_interrupted = False
+
+
+def _absolute(source: str) -> str:
+    """Return a source whose file, if it is one, has an absolute path."""
+    file, colon, name = source.partition(":")
+    return f"{Path(file).resolve()}{colon}{name}" if Path(file).is_file() else source
 
 
 # ---------------- Tables of jobs and records, for programs and notebooks

@@ -192,6 +192,10 @@ class JobRun:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
         ended = event_row(job, clock.now(), "run.ended", seconds=seconds, peak_memory_bytes=peak)
         await store.events.append(ended)
+        settings = self._context.settings
+        await store.events.prune_old(
+            clock.now(), max_days=settings.event_max_days, max_count=settings.event_max_count
+        )
         progress = await watch.checkpoint()
         _LOG.info("job ended", extra={"job": job, "state": progress.state.value})
         return JobReport(

@@ -25,7 +25,7 @@ _BAD = frozenset({ItemState.FAILED, ItemState.QUARANTINED, ItemState.QUEUED})
 
 @dataclass(frozen=True, slots=True)
 class ScrapeResult:
-    """What a scraper has found: stored records, errors as text, statistics by name."""
+    """What a scraper collected: stored records, errors as text, statistics by name."""
 
     status: JobState
     items: Sequence[Mapping[str, Any]] = ()
@@ -34,7 +34,7 @@ class ScrapeResult:
 
     @property
     def success(self) -> bool:
-        """Whether everything was found."""
+        """Whether the run is complete."""
         return self.status is JobState.COMPLETE
 
     @classmethod
@@ -46,7 +46,7 @@ class ScrapeResult:
 
     @classmethod
     def failed(cls, errors: Sequence[str], stats: Mapping[str, Any] | None = None) -> Self:
-        """Return the result of a run that found nothing, and why."""
+        """Return the result of a run without records; `errors` say why."""
         return cls(JobState.FAILED, (), tuple(errors), stats or {})
 
     @classmethod
@@ -56,7 +56,7 @@ class ScrapeResult:
         errors: Sequence[str],
         stats: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Return the result of a run that found something, and what it lacks."""
+        """Return the result of a run with records and errors."""
         return cls(JobState.PARTIAL, tuple(items), tuple(errors), stats or {})
 
 
@@ -69,7 +69,7 @@ class Scraper:
         source: a name, a Python file, package.module:Class, a manifest or a job file.
         options: its settings, as with `--set`.
         home: the folder for all data.
-        clock: what time it is.
+        clock: replaces the system clock, in tests.
         spec: rate, limit and the like, by the names of JobSpec.
     """
 
@@ -89,23 +89,23 @@ class Scraper:
 
     @property
     def metadata(self) -> Metadata:
-        """Who the source is."""
+        """Kind, target, name and version of the source."""
         return self._longline.source_of(self._source, self._params).describe_source()
 
     async def setup(self) -> None:
-        """Open the home, and see that the source can be used; makes no request.
+        """Open the home and check that the source can be used, without a request.
 
         Raises:
-            ConfigError: it cannot: a setting, a secret or a package is missing.
+            ConfigError: it cannot be used: a setting, a secret or a package is missing.
         """
         self._longline.source_of(self._source, self._params)
         await self._longline.__aenter__()
 
     async def scrape(self, **params: Any) -> ScrapeResult:
-        """Collect all there is; `params` are fields of JobSpec that differ this time.
+        """Collect all items; `params` are fields of JobSpec that apply to this call only.
 
         Raises:
-            ConfigError: the source cannot be used; nothing was begun.
+            ConfigError: the source cannot be used; no job was created.
         """
         self.status = JobState.RUNNING
         try:
@@ -118,7 +118,7 @@ class Scraper:
         return result
 
     async def teardown(self) -> None:
-        """Close the home; everything that was stored is safe already."""
+        """Close the home; everything that was stored is already committed."""
         await self._longline.__aexit__()
 
     async def __aenter__(self) -> Self:

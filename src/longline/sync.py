@@ -32,11 +32,11 @@ def _blocking(
 
 
 class SyncOrchestrator:
-    """Takes the arguments of `Orchestrator`, and has its methods; each call blocks.
+    """An `Orchestrator` for code without an event loop: the same arguments, blocking methods.
 
-    With the engine celery, `with` first starts what a cluster on this machine needs; what it has
-    started is stopped at the end, in reverse order. Ctrl-C interrupts the run under way as it does
-    on the command line.
+    With the engine celery, entering the `with` block starts the servers and workers that are
+    missing on this machine; leaving it stops what it started, in reverse order. Ctrl-C interrupts
+    the current run, as on the command line.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from longline.config.identity import check_cookies, merge_headers
 from longline.config.job_spec import BudgetSpec, JobSpec, RetrySpec, make_spec
-from longline.config.plugins import BACKENDS, load_plugin, plugin_names
+from longline.config.plugins import BACKENDS, SUBSCRIBERS, load_plugin, plugin_names
 from longline.config.settings import Settings
 from longline.core.clock import Clock, SystemClock
-from longline.core.errors import BadOption, LayerFailed, MissingExtra
+from longline.core.errors import BadOption, ConfigError, LayerFailed, MissingExtra
 from longline.engine.collector import Collector, note_teardown, tear_down
+from longline.engine.deliveries import EventDeliveries
 from longline.engine.owner import dead_among, this_run
-from longline.engine.webhooks import OnSent, WebhookSender
+from longline.engine.subscribers import OnResult, Subscription, ignore_result, plugin_subscription
+from longline.engine.webhooks import WebhookSender
 from longline.http.address_policy import AddressMiddleware, AddressPolicy, JobStart
 from longline.http.archive.warc import Archive, open_warc
 from longline.http.browser.manifest import BrowserOptions, BrowserSpec, is_remote
@@ -49,11 +51,14 @@ from longline.limits.retry import DEFAULT_RETRY, RetryHandler, RetryPolicy
 from longline.sources.api.source import Bookmark
 from longline.sources.base import Source
 from longline.sources.loader import check_needs, load_listeners, load_middlewares, load_source
+from longline.storage.events import EventFilter
 from longline.storage.store import Store, open_store
 
 if TYPE_CHECKING:  # needs jsonschema, which a run does not
-    from longline.enrichment.phase import Phase, PhaseProgress
+    from longline.enrichment.phase import Phase, PhaseProgress, PhaseReport
     from longline.enrichment.task_files import AnyTask
+    from longline.scheduling.flow_runner import FlowRunner
+    from longline.scheduling.flow_steps import RunLaunch
 
 _LOG = logging.getLogger(__name__)
 
@@ -200,17 +205,66 @@ async def open_robots_reader(settings: Settings) -> AsyncIterator[RobotsReader]:
 
 @asynccontextmanager
 async def open_webhook_sender(
-    settings: Settings, store: Store, on_sent: OnSent = lambda _delivery: None
+    settings: Settings, store: Store, clock: Clock
 ) -> AsyncIterator[WebhookSender]:
-    """Open the sender of webhooks; `on_sent` is called with each delivery."""
+    """Open the sender of webhooks."""
     options = HttpOptions(
         user_agent=user_agent_of(settings), ca_file=settings.ca_file, has_limit=False
     )
-    sender = WebhookSender(store, SystemClock(), options, on_sent)
+    sender = WebhookSender(store, clock, options)
     try:
         yield sender
     finally:
         await sender.close()
+
+
+@asynccontextmanager
+async def open_event_deliveries(
+    settings: Settings, store: Store, clock: Clock, on_result: OnResult = ignore_result
+) -> AsyncIterator[EventDeliveries]:
+    """Open what delivers the events of a home to webhooks, plugins and a Redis stream.
+
+    On a cluster, `clock` is a `SharedClock`, since processes compare the times of leases.
+
+    Raises:
+        BadOption: the URL of Redis is not valid.
+        MissingExtra: Redis is configured, and its package is not installed.
+    """
+    async with AsyncExitStack() as ends:
+        sender = await ends.enter_async_context(open_webhook_sender(settings, store, clock))
+        others = [*_plugin_subscriptions()]
+        if settings.redis is not None and settings.event_stream:
+            others.append(
+                await ends.enter_async_context(_open_stream(settings.redis, settings, store))
+            )
+        yield EventDeliveries(store, clock, sender, others, on_result)
+
+
+def _plugin_subscriptions() -> Iterator[Subscription]:
+    for name in plugin_names(SUBSCRIBERS):
+        try:
+            yield plugin_subscription(name, load_plugin(SUBSCRIBERS, name))
+        except ConfigError as error:
+            _LOG.warning("no events are delivered to the plugin %s: %s", name, error)
+
+
+@asynccontextmanager
+async def _open_stream(
+    redis_url: str, settings: Settings, store: Store
+) -> AsyncIterator[Subscription]:
+    """Open the Redis stream, which begins with as many events as it holds."""
+    try:
+        from longline.engine.redis_stream import RedisStream  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingExtra("cluster", "Redis") from error
+    name, length = settings.event_stream_name, settings.event_stream_length
+    stream = RedisStream(redis_url, name, log_id=await store.events.log_id(), length=length)
+    try:
+        wanted = EventFilter(settings.event_stream_types)
+        start = max(0, await store.events.newest() - length)
+        yield Subscription(f"redis/{name}", stream.handle, wanted, start)
+    finally:
+        await stream.close()
 
 
 @asynccontextmanager
@@ -239,6 +293,39 @@ async def open_phase(
                 dead_among=dead_among,
                 on_progress=on_progress,
             )
+
+
+@asynccontextmanager
+async def open_flow_runner(
+    settings: Settings,
+    store: Store,
+    clock: Clock,
+    *,
+    run_launch: RunLaunch | None = None,
+    root: str | None = None,
+) -> AsyncIterator[FlowRunner]:
+    """Open what performs the flows of a home, as `FlowRunner` describes."""
+    from longline.enrichment.phase import queue_records  # noqa: PLC0415  # needs jsonschema
+    from longline.scheduling.flow_runner import FlowRunner  # noqa: PLC0415  # the same
+
+    async def enrich(task: AnyTask, limit: int | None) -> PhaseReport:
+        async with open_phase(settings, task, store) as phase:
+            await queue_records(task, store.records, store.questions, clock)
+            return await phase.run(limit)
+
+    async with (
+        open_webhook_sender(settings, store, clock) as sender,
+        FlowRunner(
+            store,
+            clock,
+            settings,
+            sender=sender,
+            enrich=enrich,
+            run_launch=run_launch,
+            root=root,
+        ) as runner,
+    ):
+        yield runner
 
 
 @dataclass(frozen=True, slots=True)

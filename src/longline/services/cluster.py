@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -16,11 +15,17 @@ from pathlib import Path
 import psutil
 from redis.exceptions import RedisError
 
-from longline.config.settings import Settings, prepare_home
+from longline.config.settings import Settings, load_settings, prepare_home
 from longline.core.errors import BadOption, HomeUnwritable, LonglineError, StoreFull
 from longline.core.redaction import redact_server_url
 from longline.engine.owner import this_host
-from longline.services.errors import StopFailed
+from longline.services.background import (
+    PROGRAM,
+    ExecutorService,
+    OllamaService,
+    ProxyService,
+    configured_services,
+)
 from longline.services.postgres import INITDB, PostgresService, postgres_problem, server_version
 from longline.services.processes import (
     Launch,
@@ -29,6 +34,7 @@ from longline.services.processes import (
     Service,
     ServiceStatus,
     StateFile,
+    StopFailed,
     StopSignals,
     exit_on_signals,
     find_process,
@@ -63,6 +69,7 @@ class ClusterOptions:
     workers: int | None = None
     processes: int | None = None
     with_postgres: bool = False
+    with_executor: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,7 @@ class StartedCluster:
 
 
 def up(settings: Settings, options: ClusterOptions, on_step: OnStep) -> StartedCluster:
-    """Start what is missing: Redis, PostgreSQL if the home has one, the tables, workers.
+    """Start what is missing: Redis, PostgreSQL if the home has one, the tables, workers, executor.
 
     Healthy services are not touched, so a second call changes nothing. If a service fails, or on a
     signal, everything that this call started is stopped again. Servers that the settings name are
@@ -147,12 +154,19 @@ class _Startup:
         redis_url = self._start_redis()
         database_url = self._start_database(postgres_service, is_needed=needs_postgres)
         broker_url = self._settings.broker_url or redis_url
+        for service in configured_services(self._settings, self._file):
+            if service.is_external:
+                self._on_step(service.name, f"responds at {service.address} (external)")
+            else:
+                self._start_service(service)
         self._start_workers(options, broker_url)
         running = workers_among(self._file.read().processes)
         for one in unregistered_among(broker_url, running, _REGISTER_TIMEOUT)[:1]:
             problem = f"it did not register in Redis within {_REGISTER_TIMEOUT:g} s"
             raise start_failed(one, problem if find_process(one) else "it exited immediately")
         self._on_step("workers", f"{len(running)} registered")
+        if options.with_executor:
+            self._start_executor()
         before = self._before.processes
         new = tuple(one for one in self._file.read().processes if one not in before)
         return StartedCluster(redis_url, database_url, new, len(running))
@@ -207,6 +221,22 @@ class _Startup:
             where = f"on port {entry.port}, " if entry.port else ""
             self._on_step(service.name, f"started {where}process {entry.pid}")
 
+    def _start_executor(self) -> None:
+        service, state = ExecutorService(self._file, self._given_variables()), self._file.read()
+        before = (self._before.redis_url, self._before.database_url)
+        if service.entry is not None and before != (state.redis_url, state.database_url):
+            _stop(self._file, [service.entry], self._on_step)  # it was started with others
+        self._start_service(service)
+
+    def _given_variables(self) -> dict[str, str]:
+        """Return the settings that the executor would not find in its file and environment.
+
+        The others are not passed, since variables would override a file that is changed later.
+        """
+        found = environment_of(load_settings(home=self._settings.home))
+        given = environment_of(self._settings)
+        return {name: value for name, value in given.items() if found.get(name) != value}
+
     def _start_workers(self, options: ClusterOptions, broker_url: str) -> None:
         recorded = workers_among(self._before.processes)
         running = [one for one in recorded if find_process(one)]
@@ -244,7 +274,7 @@ def _has_data(file: Path) -> bool:
 
 
 def down(settings: Settings, on_step: OnStep) -> tuple[ProcessEntry, ...]:
-    """Stop workers, then PostgreSQL, then Redis; return the processes that were running.
+    """Stop the executor, workers and servers in this order; return the processes that were running.
 
     Only recorded processes are stopped, and none whose pid was reused.
 
@@ -295,8 +325,14 @@ def _in_stop_order(
     entries: list[ProcessEntry],
 ) -> Iterator[tuple[list[ProcessEntry], StopSignals]]:
     """Yield processes that are stopped together, and the signals to send."""
+    yield (
+        [one for one in entries if one.name == ExecutorService.name],
+        ExecutorService.stop_signals,
+    )
     yield workers_among(entries), WorkerService.stop_signals
     servers: tuple[tuple[str, StopSignals], ...] = (
+        (ProxyService.name, ProxyService.stop_signals),
+        (OllamaService.name, OllamaService.stop_signals),
         (INITDB, ()),  # its result is discarded
         (PostgresService.name, PostgresService.stop_signals),
         (RedisService.name, RedisService.stop_signals),
@@ -324,7 +360,10 @@ def status(settings: Settings) -> list[ServiceStatus]:
     if not has_cluster(settings):
         return [database]
     redis = _server_status(RedisService(file), settings.redis_url, redis_problem, redis_version)
-    return [redis, database, *_worker_statuses(settings, file, database)]
+    background = [one.describe() for one in configured_services(settings, file)]
+    executor = ExecutorService(file)
+    ended = [executor.describe()] if executor.entry is not None else []
+    return [redis, database, *background, *_worker_statuses(settings, file, database), *ended]
 
 
 def _server_status(
@@ -377,7 +416,6 @@ def _worker_statuses(
 
 _PREFIX = "worker-"
 _KEY_PREFIX = "longline:worker:"  # as in distributed/registry.py, which would import Celery
-_PROGRAM = (sys.executable, "-m", "longline")
 _REGISTER_TIMEOUT = 30.0  # seconds
 _POLL_INTERVAL = 0.05
 
@@ -401,8 +439,8 @@ class WorkerService(Service):
         if self._processes is not None:
             options = ("--processes", str(self._processes))
         elif self.entry is not None:
-            options = self.entry.command[len(_PROGRAM) + 3 :]  # as before
-        command = [*_PROGRAM, "worker", "--home", str(self._file.home), *options]
+            options = self.entry.command[len(PROGRAM) + 3 :]  # as before
+        command = [*PROGRAM, "worker", "--home", str(self._file.home), *options]
         log = self._file.home / "logs" / f"{self.name}.log"
         plan = Launch(self.name, command, log, variables=environment_of(self._settings))
         launch(plan, self._file)
@@ -461,8 +499,9 @@ def environment_of(settings: Settings) -> dict[str, str]:
     variables = {}
     for name in sorted(settings.model_fields_set - {"home"}):
         value = getattr(settings, name)
-        if isinstance(value, tuple):
-            value = os.pathsep.join(map(str, value))
+        if isinstance(value, tuple):  # folders are separated as in PATH, other lists by commas
+            is_folders = any(isinstance(one, Path) for one in value)
+            value = (os.pathsep if is_folders else ",").join(map(str, value))
         if value is not None:
             text = str(value).lower() if isinstance(value, bool) else str(value)
             variables[f"LONGLINE_{name.upper()}"] = text

@@ -18,12 +18,12 @@ import psycopg
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
-from longline.services.errors import StartFailed
 from longline.services.processes import (
     LOOPBACK,
     PRIVATE,
     Launch,
     Service,
+    StartFailed,
     StateFile,
     choose_port,
     launch,

@@ -24,11 +24,10 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import make_url
 
 from longline.config.settings import SERVICES_FILE, Settings, home_error
-from longline.core.errors import BadFile, HomeUnwritable, MissingExtra
+from longline.core.errors import BadFile, HomeUnwritable, LonglineError, MissingExtra
 from longline.core.files import make_private_folder, private_opener, replacing
 from longline.core.redaction import redact_url
 from longline.core.sqlite_files import undecodable_is_damage
-from longline.services.errors import ServicesBusy, StartFailed, StopFailed
 
 OnStep = Callable[[str, str], None]
 """Called with the name of a service and what happened to it."""
@@ -36,6 +35,58 @@ StopSignals = tuple[tuple[signal.Signals, float], ...]
 """How a process is stopped: signals in order, each with the seconds to wait after it."""
 _PACKAGES = ("celery", "psycopg", "redis")
 _POLL_INTERVAL = 0.02  # seconds
+
+
+class ServiceError(LonglineError):
+    """A service could not be started, stopped or reached."""
+
+
+class StartFailed(ServiceError):
+    """A service did not start; `lines` are the last ones of its log, if there is one."""
+
+    service: str
+    problem: str
+    log: str = ""
+    lines: tuple[str, ...] = ()
+    message = "{service} did not start: {problem}{in_log}"
+
+    @property
+    def in_log(self) -> str:
+        if not self.log:
+            return ""
+        end = f", which ends with: {' | '.join(self.lines)}" if self.lines else ""
+        return f"; see {self.log}{end}"
+
+
+class StopFailed(ServiceError):
+    """A process did not end, or may not be signalled."""
+
+    service: str
+    pid: int
+    problem: str
+    message = "{service} (process {pid}) could not be stopped: {problem}"
+
+
+class ServiceUnreachable(ServiceError):
+    """A server that the settings name, and longline did not start, does not respond."""
+
+    service: str
+    address: str
+    problem: str
+    message = "{service} at {address} does not respond ({problem})"
+    hint = "longline did not start it: start it, or remove its address from the settings."
+
+
+class ServicesBusy(ServiceError):
+    """Another command holds the lock of the home."""
+
+    home: str
+    seconds: float
+    message = (
+        "another `longline up`, `longline down` or `longline db copy` is running in {home}; "
+        "this command waited {seconds:g} s for it"
+    )
+    hint = "Wait for it to end and run this command again."
 
 
 def check_extra(what: str) -> None:
@@ -118,7 +169,8 @@ class StateFile:
         except OSError as error:
             raise HomeUnwritable(str(self.path), error.strerror or str(error)) from error
         except ValidationError as error:
-            raise BadFile(str(self.path), "this is not what `longline up` writes") from error
+            problem = "it was not written by `longline up`, or it is damaged"
+            raise BadFile(str(self.path), problem) from error
 
     def discard_if_broken(self) -> None:
         """Rename a file that cannot be read, so that there is none."""

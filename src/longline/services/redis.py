@@ -18,12 +18,12 @@ from longline.core.errors import BadOption
 from longline.core.redaction import redact_server_url
 from longline.distributed.registry import BrokerUnusable
 from longline.limits.backends.redis import permanent_cause
-from longline.services.errors import ServiceUnreachable
 from longline.services.processes import (
     LOOPBACK,
     PRIVATE,
     Launch,
     Service,
+    ServiceUnreachable,
     StateFile,
     choose_port,
     launch,

@@ -20,7 +20,7 @@ from longline.config.settings import (
     load_settings,
 )
 from longline.config.settings import settings_file as file_of_settings
-from longline.config.validation_messages import nearest
+from longline.config.validation import nearest
 from longline.core.errors import BadFile, ConfigError, LonglineError
 from longline.core.files import exposed_in, make_private
 from longline.http.browser.manifest import check_browser

@@ -1,0 +1,1 @@
+"""The server: one process that runs launches, fires schedules and delivers events."""
