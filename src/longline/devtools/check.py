@@ -33,7 +33,7 @@ from longline.http.messages import Middleware, Page, Request
 from longline.http.middleware.status import RedirectMiddleware, StatusMiddleware
 from longline.sources.base import Source, Visit
 from longline.sources.loader import load_source
-from longline.storage.bulk import as_json
+from longline.storage.backends import as_json
 from longline.wiring import torn_down
 
 _INCOMPLETE = 3

@@ -190,7 +190,7 @@ def session_spec(source: str, params: Mapping[str, Any] | None = None) -> JobSpe
 
 @asynccontextmanager
 async def open_session(
-    settings: Settings, spec: JobSpec, clock: Clock, *, transport: Middleware | None = None
+    settings: Settings, spec: JobSpec, clock: Clock
 ) -> AsyncIterator[SourceSession]:
     """Open the chain of a source in a home, so that it shares the limits of real runs.
 
@@ -203,10 +203,7 @@ async def open_session(
     secrets = list(identity.auth.references()) if identity.auth else []
     hosts = identity.cookies.values() if isinstance(identity.cookies, Mapping) else ()
     secrets += [one for host in hosts for one in host.values() if isinstance(one, SecretRef)]
-    async with (
-        torn_down(source),
-        open_fetching(settings, spec, kind, clock, transport) as fetching,
-    ):
+    async with torn_down(source), open_fetching(settings, spec, kind, clock) as fetching:
         log = ExchangeLog(fetching.chain, clock)
         yield SourceSession(
             spec,

@@ -443,7 +443,7 @@ _DOUBTS = {
     "left_out": "{left_out} or more elements of the same structure are not among the items.",
     "text_between": "Other elements next to the items hold as much text: some may be items.",
     "list_inside": "Each item has several parts of the same structure: each part may be an item.",
-    "stated_count": "The page states {stated} items, {count} were found.",
+    "stated_count": "The page states {stated} items, but {count} were found.",
 }
 
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import orjson
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from longline.core.errors import BadOption
 from longline.devtools.propose.selectors import (
     ancestors,
     following,
@@ -118,6 +119,7 @@ _CODES = re.compile(
 _LONGEST_VALUE = 40
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _WORDS = re.compile(r"\W+|_+")
+_SOURCE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,59}")
 _LONGEST_NAME = 40
 
 
@@ -157,8 +159,17 @@ def last_word(class_name: str) -> str | None:
     return words[0].lower() if words else None
 
 
-def source_name(url: str) -> str:
-    """Return a name for the source of an address."""
+def source_name(url: str, given: str | None = None) -> str:
+    """Return the given name for the source of an address, or one that is derived from it.
+
+    Raises:
+        BadOption: the given name cannot be that of a manifest.
+    """
+    if given is not None:
+        if not _SOURCE_NAME.fullmatch(given):
+            problem = "use a lower-case letter, then at most 59 of a-z, 0-9, - and _"
+            raise BadOption("--name", problem)
+        return given
     parts = urlsplit(url)
     host = (parts.hostname or "").removeprefix("www.")
     is_number = host.replace(".", "").isdigit() or ":" in host

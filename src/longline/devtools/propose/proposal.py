@@ -397,7 +397,7 @@ def judge_trial(proposal: Proposal, trial: Trial, list_page: Page) -> Proposal:
             fields=[one for one in proposal.fields if one in kept] or kept,
             list_fields=[one for one in proposal.list_fields if one in kept],
         )
-    notes = [f"left out, since the values do not differ: {', '.join(dropped)}"] if dropped else []
+    notes = [f"left out because all values are the same: {', '.join(dropped)}"] if dropped else []
     return replace(
         proposal,
         notes=[*proposal.notes, *notes],
@@ -474,7 +474,7 @@ def _record_warnings(proposal: Proposal, trial: Trial) -> Iterator[ProposalWarni
         text = f"{share} items that were tried yielded no record: {trial.failures[0]}"
         yield ProposalWarning("failed_items", text, is_severe=count <= 1)
     if empty := sum(not any(map(is_filled, one.values())) for one in trial.records):
-        text = f"{empty} of {count} items that were tried have no field at all."
+        text = f"{empty} of {count} items that were tried have no fields at all."
         yield ProposalWarning("empty_items", text, is_severe=True)
     if count > 1 and not any(_distinguishes(one.name, trial) for one in proposal.all_fields):
         text = "The records are alike: no field distinguishes the items."

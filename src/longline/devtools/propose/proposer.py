@@ -82,7 +82,7 @@ class Proposer:
     ) -> None:
         self._chain = PageMemory(chain)
         self._url = url
-        self._name = name or source_name(url)
+        self._name = source_name(url, name)
         self._clock = clock
         self._transport = transport
 
@@ -296,9 +296,9 @@ def _group_candidates(group: Group) -> list[Candidate]:
     """Return candidates for a group of elements: items with pages, and items themselves."""
     count = len(group.nodes)
     reasons = [
-        f"{count} elements, {group.homogeneity:.0%} of the structure shared",
-        f"{group.coverage:.0%} of the text of the page",
-        f"{group.slots} {'text differs' if group.slots == 1 else 'texts differ'}",
+        f"{count} elements that share {group.homogeneity:.0%} of their structure",
+        f"{group.coverage:.0%} of the page's text",
+        f"{group.slots} {'text varies' if group.slots == 1 else 'texts vary'}",
     ]
     if group.has_headings:
         reasons.append("each has a heading")
@@ -309,7 +309,7 @@ def _group_candidates(group: Group) -> list[Candidate]:
         return Candidate(kind, count, score, [*reasons, reason], group.texts, group)
 
     if group.link is None:
-        return [candidate(ItemKind.ELEMENTS, group.score * 0.9, "no page of their own")]
+        return [candidate(ItemKind.ELEMENTS, group.score * 0.9, "no pages of their own")]
     where = f"each links to a page of its own ({group.link.css or 'the element'})"
     return [
         candidate(ItemKind.PAGES, group.score, where),
