@@ -17,6 +17,7 @@ from longline.core.errors import BadOption, FailureKind
 from longline.core.json import FieldDiff
 from longline.core.model import OPEN_STATES, ItemState, Job, JobState
 from longline.core.output import count_text
+from longline.storage.job_changes import is_incremental
 from longline.storage.jobs import ItemComparison, ItemResult, RunPair
 from longline.storage.store import Store
 
@@ -205,18 +206,18 @@ def _explain_state(result: ItemResult) -> str:
 
 def _caveats(older: Job | None, newer: Job, detector: _Detector) -> list[str]:
     found = [
-        f"it is unknown what disappeared: {newer.id} {gap}"
+        f"what disappeared is unknown: {newer.id} {gap}"
         for gap in dict.fromkeys(detector.newer_gaps)
     ]
     if detector.lost_steps:
         found.append(
-            f"it is unknown what disappeared: {newer.id} could not read {detector.lost_steps} "
-            "pages that link to items"
+            f"what disappeared is unknown: {newer.id} could not read "
+            f"{count_text(detector.lost_steps, 'page')} with links to items"
         )
     if older is None:
         return found
     gaps = dict.fromkeys(detector.older_gaps)
-    found += [f"what appeared may have been there before: {older.id} {gap}" for gap in gaps]
+    found += [f"what appeared may have existed before: {older.id} {gap}" for gap in gaps]
     if detector.had >= _FEW_RECORDS and detector.missing > detector.had * _MAX_LOST:
         one = shlex.quote(f"{newer.source}/{detector.first_missing}")
         found.append(
@@ -293,10 +294,7 @@ async def _gaps_and_notes(store: Store, job: Job) -> tuple[tuple[str, ...], tupl
         gaps.append(f"could not find all of its items ({job.state.value})")
     if job.shortfall:
         gaps.append(f"did not find all of its items: {job.shortfall}")
-    endpoints = (job.settings.get("manifest") or {}).get("endpoints")
-    if isinstance(endpoints, Mapping) and any(
-        isinstance(one, Mapping) and one.get("incremental") for one in endpoints.values()
-    ):
+    if is_incremental(job.settings):
         gaps.append("requests only what changed (incremental)")
     limit = job.settings.get("limit")
     if limit is not None and sum((await store.queue.counts(job.id)).values()) >= limit:
@@ -320,7 +318,7 @@ def _differing_scope(older: Job, newer: Job) -> tuple[str, ...]:
     then, now = (_deciding_parts(job.settings.get("manifest") or {}) for job in (older, newer))
     edited = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
     return tuple(
-        f"ran with other settings than {older.id} ({name} differs)"
+        f"ran with different settings than {older.id} ({name} differs)"
         for name in (*options, *(f"`{name}` in the manifest" for name in edited))
     )
 

@@ -121,7 +121,7 @@ async def check_kind(matches: Matches, kind: str) -> None:
     known = await matches.kinds()
     if kind not in known:
         listed = ", ".join(known) or "none; run `longline duplicates find RULES.yaml` first"
-        raise BadOption("KIND", f"nothing was matched as {kind!r}; known kinds: {listed}")
+        raise BadOption("KIND", f"there are no matches of kind {kind!r}; known kinds: {listed}")
 
 
 async def find_record_id(matches: Matches, name: str) -> int:

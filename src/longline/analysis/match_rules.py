@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from longline.config.documents import check, read_document
 from longline.config.expressions import look_up
-from longline.config.strict_model import StrictModel, invalid
+from longline.config.validation import StrictModel, invalid, short_for
 from longline.pipeline.quality import is_filled
 
 How = Literal["exact", "text", "number", "set"]
@@ -147,15 +147,13 @@ class Comparator(StrictModel):
     @model_validator(mode="after")
     def _check_options(self) -> Self:
         if "within" in self.model_fields_set and self.how != "number":
-            raise invalid("within is for numbers; use how: number")
+            raise invalid("`within` is for numbers; use `how: number`")
         if "alike" in self.model_fields_set and self.how not in ("text", "set"):
-            raise invalid("alike is for texts and sets; use how: text or how: set")
+            raise invalid("`alike` is for texts and sets; use `how: text` or `how: set`")
         return self
 
 
-ComparatorLike = Annotated[
-    Comparator, BeforeValidator(lambda value: {"how": value} if isinstance(value, str) else value)
-]
+ComparatorLike = Annotated[Comparator, short_for("how")]
 
 
 class Rules(StrictModel):

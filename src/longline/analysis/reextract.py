@@ -18,16 +18,12 @@ from longline.core.clock import Clock
 from longline.core.errors import ConfigError, LonglineError, StoreError
 from longline.core.json import FieldDiff, diff_json
 from longline.core.model import FINAL_STATES, Item, ItemState, Job, Outcome, OutcomeAction, Record
-from longline.engine.collector import (
-    Collector,
-    NoStrayCancellation,
-    ends_process,
-)
+from longline.engine.collector import Collector, NoStrayCancellation, ends_process
 from longline.http.archive.warc import MISSING, Archive, build_replay
 from longline.http.errors import NotArchived
 from longline.sources.base import Source
 from longline.sources.loader import SUFFIXES, load_source, read_job_file
-from longline.storage.bulk import as_json, sanitize_key, sanitize_text
+from longline.storage.backends import as_json, sanitize_key, sanitize_text
 from longline.storage.events import event_row
 from longline.storage.query import RecordQuery
 from longline.storage.store import Store
@@ -191,7 +187,7 @@ class NothingArchived(ConfigError):
 
     job: str
     message = "job {job} has no archived responses"
-    hint = "Run it with --archive to be able to extract again."
+    hint = "Run the source with --archive to be able to extract its items again."
 
 
 # ---------------- The result
@@ -507,7 +503,7 @@ class _Reextractor:
             return
         # A changed source may have another name; the records still belong to the job's.
         ours = replace(record, source=self.job.source)
-        await self.store.records.create(ours, at=self.written_at, job=self.job.id)
+        await self.store.records.create(ours, at=self.written_at, job=self.job.id, is_seen=False)
         self.written += 1
 
 

@@ -31,12 +31,11 @@ from longline.engine.collector import Collector, failed_outcome
 from longline.http.archive.warc import Archive
 from longline.http.errors import NotArchived
 from longline.http.messages import Page, Request
-from longline.pipeline.material import unpack_material
-from longline.pipeline.pipeline import Pipeline
+from longline.pipeline.pipeline import Pipeline, unpack_material
 from longline.sources.base import Source
 from longline.sources.loader import load_source
 from longline.sources.manifest import Manifest
-from longline.storage.bulk import sanitize_key
+from longline.storage.backends import sanitize_key
 from longline.storage.events import event_row
 from longline.storage.queue.quarantine import REPLAY_UNFINISHED, QuarantinedItem, ReprocessedItem
 from longline.storage.store import Store
@@ -282,7 +281,10 @@ class _Replayer:
             may_run = is_manifest(self.source)
             reprocessed = await self._replay_without_requests(held) if may_run else None
             layers = ", ".join(missing)
-            return reprocessed, f"layer {layers} has no stored result; `longline retry` requests it"
+            return (
+                reprocessed,
+                f"layer {layers} has no stored result; `longline retry` fetches it again",
+            )
         try:
             record = self._pipeline.record(held.item, material)
             outcome = Outcome(OutcomeAction.STORE, record=record, raw=material.as_raw())

@@ -14,7 +14,7 @@ from yarl import URL
 
 from longline.config.identity import HEADER_NAME
 from longline.config.secrets import Hosts, Reach, SecretRef, TextOrRef, host_of, is_confidential
-from longline.config.strict_model import StrictModel, invalid
+from longline.config.validation import StrictModel, invalid
 
 
 class BaseAuth(StrictModel):
@@ -148,7 +148,9 @@ class LoginAuth(BaseAuth):
         bare = [n for n, v in fields.items() if _SECRET_NAME.search(n) and isinstance(v, str)]
         if bare or not any(isinstance(value, SecretRef) for value in fields.values()):
             what = bare[0] if bare else "the password"
-            raise invalid(f"{what} must be a reference: env:NAME or file:/path")
+            raise invalid(
+                f"{what} must be a reference: env:NAME, file:/path or keyring:service/name"
+            )
         return fields
 
     @field_validator("form")
@@ -207,7 +209,7 @@ class HeaderAuth(BaseAuth):
     @classmethod
     def _check_name(cls, name: str) -> str:
         if not HEADER_NAME.fullmatch(name):
-            raise invalid("a header name has letters, digits and hyphens")
+            raise invalid("a header name consists of letters, digits and hyphens")
         return name
 
     @field_validator("prefix")

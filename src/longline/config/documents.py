@@ -14,7 +14,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from longline.config.secrets import is_reference
-from longline.config.validation_messages import select_problem
+from longline.config.validation import select_problem
 from longline.config.yaml_tree import Location, Node, format_location, read_tree
 from longline.core.errors import BadFile, DestinationUnwritable
 from longline.core.files import replacing
@@ -28,7 +28,7 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffe\uffff]")
 _EXAMPLE = "for example 'source: n8n', or in a manifest 'manifest: html'"
 _EMPTY = f"it is empty; write names and values, {_EXAMPLE}"
-_NOT_NAMES = f"a job file holds names and values, {_EXAMPLE}"
+_NOT_NAMES = f"the file must contain names and values (a YAML mapping), {_EXAMPLE}"
 
 _VARIABLE = re.compile(r"\$(\$)?\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _SECRET_NAME = re.compile(r"(PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|PRIVATE_KEY)$", re.IGNORECASE)
@@ -75,13 +75,13 @@ class Document:
         return BadFile(str(self.path), message, *self.place(loc if near is None else near))
 
 
-def read_document(path: Path, *, environment: Mapping[str, str] | None = None) -> Document:
+def read_document(path: Path) -> Document:
     """Read a YAML file of names and values; `${NAME}` is replaced by the environment variable.
 
     Raises:
         BadFile: it cannot be read, or is not such a file.
     """
-    return parse_document(read_content(path), path, environment=environment)
+    return parse_document(read_content(path), path)
 
 
 def read_content(path: Path) -> bytes:

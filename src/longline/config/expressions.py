@@ -13,7 +13,7 @@ import regex
 from jmespath.exceptions import JMESPathError
 from pydantic import AfterValidator
 
-from longline.config.strict_model import invalid
+from longline.config.validation import invalid
 from longline.core.errors import UnexpectedShape
 
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.]*)\}")

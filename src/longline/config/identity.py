@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 
 from longline.config.secrets import SecretRef, host_pattern, is_reference, text_or_reference
-from longline.config.strict_model import invalid
+from longline.config.validation import invalid
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A header name by RFC 9110; a cookie name by RFC 6265."""
@@ -56,7 +56,7 @@ def _parse_headers(values: Any) -> dict[str, str]:
 
 def _parse_header(name: object, value: object) -> tuple[str, str]:
     if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
-        raise invalid("a header name has letters, digits and hyphens")
+        raise invalid("a header name consists of letters, digits and hyphens")
     if name.lower() in _RESERVED:
         raise invalid(f"{name} is set by longline")
     # Headers are sent to every host, so they must not contain secrets.
@@ -69,7 +69,7 @@ def _parse_header(name: object, value: object) -> tuple[str, str]:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise invalid(f"{name} must be text")
     if _CONTROL.search(str(value)):
-        raise invalid(f"{name} has a line break or another control character")
+        raise invalid(f"{name} contains a line break or another control character")
     return name, str(value).strip()
 
 

@@ -6,22 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import (
-    ByteSize,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import ByteSize, Field, ValidationError, field_validator, model_validator
 
 from longline.config.auth import Auth
 from longline.config.documents import read_document
 from longline.config.identity import Cookies, Headers, PrivateHosts
-from longline.config.strict_model import StrictModel, invalid
-from longline.config.validation_messages import describe_error
+from longline.config.validation import StrictModel, describe_error, invalid
 from longline.core.errors import BadFile, BadOption
 
 Rate = float | Literal["unlimited", "auto"]
+ScheduleValues = dict[str, Any] | list[dict[str, Any]]
+"""One or several schedules; `scheduling` knows what they mean, and validates them."""
 RATE_PROBLEM = "must be more than 0 requests per second, 'auto' to learn it, or 'unlimited'"
 
 
@@ -99,6 +94,13 @@ class JobSpec(StrictModel):
         return self.model_dump(by_alias=True, mode="json")
 
 
+class JobFile(JobSpec):
+    """A job file: the settings of a run, and when it is run."""
+
+    schedule: ScheduleValues | None = None
+    """When it is run by itself, as `longline schedule` shows it; one schedule or a list."""
+
+
 def make_spec(values: Mapping[str, Any]) -> JobSpec:
     """Validate the values of a job.
 
@@ -124,13 +126,14 @@ def make_spec(values: Mapping[str, Any]) -> JobSpec:
 
 
 def read_spec(path: Path) -> dict[str, Any]:
-    """Read a job file: YAML with the fields of JobSpec.
+    """Read a job file: YAML with the fields of JobFile; return those of JobSpec.
 
     Raises:
         BadFile: it cannot be read, or is invalid.
     """
     document = read_document(path)
     values = document.values
+    values.pop("schedule", None)
     try:
         make_spec(values)
     except BadOption as error:

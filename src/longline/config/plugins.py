@@ -17,7 +17,10 @@ ENRICHERS = "longline.enrichers"
 EXPORTERS = "longline.exporters"
 BACKENDS = "longline.backends"
 LISTENERS = "longline.listeners"
-ENTRY_POINTS = (SOURCES, MIDDLEWARES, STAGES, ENRICHERS, EXPORTERS, BACKENDS, LISTENERS)
+SUBSCRIBERS = "longline.subscribers"
+ENTRY_POINTS = (
+    *(SOURCES, MIDDLEWARES, STAGES, ENRICHERS, EXPORTERS, BACKENDS, LISTENERS, SUBSCRIBERS),
+)
 Check = Callable[[str, Any], object]
 """Receives the name and the loaded object; raises when it is not usable."""
 

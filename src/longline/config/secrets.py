@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 from yarl import URL
 
-from longline.config.strict_model import invalid
+from longline.config.validation import invalid
 from longline.core.errors import MissingExtra, UnknownSecret
 from longline.core.redaction import KNOWN_SECRETS
 
@@ -287,7 +287,7 @@ def host_pattern(value: object) -> str:
         raise invalid("a host is written as api.example.com, api.example.com:8443 or *.example.com")
     if is_below and "." not in stem:
         raise invalid(
-            f"{text} would send the secret to foreign hosts; write the hosts that may receive it"
+            f"{text} would send the secret to other hosts; write the hosts that may receive it"
         )
     return ("*." if is_below else "") + host_of(url)
 

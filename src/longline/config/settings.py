@@ -30,9 +30,9 @@ from pydantic_settings import (
 
 from longline.config.documents import Document, check, read_document
 from longline.config.identity import PrivateHosts
-from longline.config.strict_model import StrictModel
-from longline.config.validation_messages import describe_error
+from longline.config.validation import StrictModel, describe_error, invalid
 from longline.core.errors import BadFile, BadOption, HomeUnwritable, StoreFull
+from longline.core.event_types import match_types
 from longline.core.files import make_private_folder
 from longline.core.redaction import KNOWN_SECRETS, redact_server_url, redact_url
 
@@ -134,7 +134,7 @@ def _explain_model(
     settings: BaseModel, document: Document, loc: tuple[str, ...]
 ) -> Iterator[Explained]:
     suffix = f" (profile {loc[1]})" if loc else ""
-    for name in settings.model_fields_set - {"profiles"}:
+    for name in settings.model_fields_set - {"profiles", "schedules"}:
         line, _ = document.place((*loc, name))
         value = _relative_to(document.path.parent, getattr(settings, name))
         yield Explained(name, value, f"{document.path}:{line}{suffix}")
@@ -159,13 +159,19 @@ def _make_settings(stated: Mapping[str, Explained]) -> Settings:
 
 @cache
 def file_model(kind: type[BaseSettings]) -> type[BaseModel]:
-    """Return the model of a settings file with profiles."""
+    """Return the model of a settings file with profiles and schedules."""
     fields: dict[str, Any] = {
         name: (one.annotation, one) for name, one in kind.model_fields.items()
     }
     layer = create_model("ProfileFile", __base__=StrictModel, **fields)
     profiles: dict[str, Any] = {"profiles": (dict[str, layer], {})}  # type: ignore[valid-type]  # made at run time
-    return create_model("SettingsFile", __base__=layer, **profiles)
+    schedules: dict[str, Any] = {
+        "schedules": (
+            dict[str, dict[str, Any]],
+            Field(default={}, description="schedules by name; see `longline schedule`"),
+        )
+    }
+    return create_model("SettingsFile", __base__=layer, **profiles, **schedules)
 
 
 SERVICES_FILE = "services.json"
@@ -211,6 +217,22 @@ Folders = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_parse_folders)]
 """A list of folders, or one of them."""
 
 
+def _parse_types(value: Any) -> tuple[str, ...]:
+    """Accept a list of event types, or a text with commas."""
+    types = value.split(",") if isinstance(value, str) else value
+    if not isinstance(types, (list, tuple)) or not all(isinstance(one, str) for one in types):
+        raise invalid("it must be a list of event types, such as [job.*]")
+    try:
+        match_types(types)
+    except BadOption as error:
+        raise invalid(error.problem) from error
+    return tuple(types)
+
+
+EventTypes = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parse_types)]
+"""Event types or patterns; empty: all."""
+
+
 class Settings(BaseSettings):
     """Settings of an installation, in `longline.yaml`; `LONGLINE_…` variables override the file."""
 
@@ -225,7 +247,7 @@ class Settings(BaseSettings):
     )
     timeout: float = Field(default=30.0, gt=0, description="response timeout in seconds")
     contact: str | None = Field(
-        default=None, description="mail address or URL, sent to every site in the user agent"
+        default=None, description="e-mail address or URL, sent to every site in the user agent"
     )
     user_agent: str | None = Field(
         default=None, description="replaces the default user agent, including the contact"
@@ -242,9 +264,22 @@ class Settings(BaseSettings):
     sources: Folders = Field(
         default=(Path("sources"),), description="folders of manifests and job files"
     )
+    flows: Folders = Field(default=(Path("flows"),), description="folders of flows")
     engine: Literal["local", "celery"] = Field(default="local", description="where jobs run")
     redis_url: str | None = Field(
         default=None, description="shares limits and progress with other machines"
+    )
+    event_stream: bool = Field(
+        default=True, description="copy events to a Redis stream, if Redis is used"
+    )
+    event_stream_name: str = Field(
+        default="longline:events", min_length=1, description="key of the stream of events"
+    )
+    event_stream_length: int = Field(
+        default=100_000, ge=1, description="events in the stream, approximately"
+    )
+    event_stream_types: EventTypes = Field(
+        default=(), description="event types or patterns in the stream; default: all"
     )
     state_backend: str | None = Field(
         default=None,
@@ -271,6 +306,43 @@ class Settings(BaseSettings):
     parallel: bool = Field(
         default=True, description="run several sources in parallel, or one after another"
     )
+    executor_jobs: int = Field(
+        default=4, ge=1, le=1000, description="maximum jobs that executors run at the same time"
+    )
+    executor_jobs_per_source: int = Field(
+        default=1, ge=1, description="maximum jobs of one source that executors run"
+    )
+    executor_jobs_per_domain: int | None = Field(
+        default=None, ge=1, description="maximum jobs of one domain that executors run; null: any"
+    )
+    ollama_url: str | None = Field(
+        default=None, description="Ollama server that `longline up` starts if none responds"
+    )
+    proxy_command: str | None = Field(
+        default=None, min_length=1, description="proxy rotator that `longline up` starts"
+    )
+    proxy_address: str | None = Field(
+        default=None,
+        pattern=r"^[^:/\s]+:[0-9]{1,5}$",
+        description="host and port at which the proxy rotator responds",
+    )
+    event_max_days: float | None = Field(
+        default=90.0,
+        gt=0,
+        description="days to keep events of items, records and occurrences; null: all",
+    )
+    event_max_count: int | None = Field(
+        default=5_000_000,
+        ge=1,
+        description="events of items, records and occurrences are deleted once they are not among "
+        "this many newest events; null: never",
+    )
+
+    @model_validator(mode="after")
+    def _require_proxy_address(self) -> Self:
+        if self.proxy_command is not None and self.proxy_address is None:
+            raise invalid("proxy_command needs proxy_address, for example 127.0.0.1:8888")
+        return self
 
     @model_validator(mode="after")
     def _keep_passwords_out_of_logs(self) -> Self:

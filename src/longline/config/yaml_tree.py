@@ -235,7 +235,7 @@ class _TreeReader:
                 raise _error(self._path, "a name is missing before the colon", key)
             if name in content:
                 full, first = format_location((*loc, name)), content[name].line
-                problem = f"{full} is duplicated; the first is in line {first}"
+                problem = f"{full} is duplicated; the first is on line {first}"
                 raise _error(self._path, problem, key)
             child = self.read(value, (*loc, name))
             if name == "<<" and not key.style:

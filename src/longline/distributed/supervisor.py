@@ -27,9 +27,9 @@ from longline.distributed.registry import (
     Presences,
     open_progress_redis,
 )
-from longline.distributed.sweeper import Children, Sweeper
+from longline.distributed.sweeper import WORKER_LEASE, Children, Sweeper
 from longline.engine.owner import this_host, this_run
-from longline.engine.progress import ProgressCache
+from longline.engine.progress import progress_of
 from longline.engine.runtime import first_error, handling_signals
 from longline.limits.backends.redis import open_redis_backends, permanent_cause
 from longline.storage.store import Store, open_store
@@ -42,6 +42,7 @@ INTERRUPTED = 130
 _LOG_INTERVAL = 10.0  # seconds between two messages about the same outage
 _POLL = 0.2  # seconds between two checks of the Celery worker
 _SWEEP_INTERVAL = 2.0  # seconds
+_REGISTRATION_INTERVAL = 5.0  # seconds between two renewals of the worker in the database
 _DRAIN = 20.0  # seconds to finish items in flight; other workers repeat what takes longer
 _SETTLED = 10.0  # seconds after which a start counts as successful
 _LONGEST_PAUSE = 30.0
@@ -98,6 +99,8 @@ class Supervisor:
         self._waiting = 0
         self._pause = 0.0
         self._grace = _SWEEP_INTERVAL  # seconds to close the database and release the leadership
+        self._owner = this_run()
+        self._registration_due = 0.0
 
     async def run(self) -> int:
         """Work until a signal comes; return the exit code.
@@ -138,6 +141,9 @@ class Supervisor:
                     self._grace = 0.0
                     raise
                 sweeping.cancel()
+            with contextlib.suppress(StoreError, TimeoutError):
+                async with asyncio.timeout(self._grace):
+                    await store.workers.stop(self._options.name, self._owner, self._clock.now())
             with contextlib.suppress(BrokerUnreachable):
                 await presences.withdraw(self._options.name)
         _LOG.info("%s has ended", self._options.name)
@@ -231,20 +237,19 @@ class Supervisor:
 
     async def _keep_sweeping(self, store: Store, presences: Presences) -> None:
         """Sweep and announce the worker until cancelled; then let another sweeper lead."""
-        progress = ProgressCache(store)
         async with open_progress_redis(self._settings) as redis:
             mirror = Mirror(redis)
 
             async def on_job(job: Job) -> bool:
                 try:
-                    await mirror.write(await progress.of(job))
+                    await mirror.write(await progress_of(store, job))
                 except (RedisError, OSError):
                     return False
                 return True
 
             with contextlib.closing(Messages(self._settings)) as messages:
                 sweeper = Sweeper(
-                    store, messages, self._clock, self._settings, this_run(), on_job=on_job
+                    store, messages, self._clock, self._settings, self._owner, on_job=on_job
                 )
                 try:
                     while True:
@@ -266,7 +271,10 @@ class Supervisor:
             children = Children(self._celery.process.pid, blocked, reports.in_flight)
         try:
             await self._clock.follow(store)
+            await self._register(store)
             swept = await sweeper.sweep(children)
+            for name in swept.lost:
+                _LOG.warning(f"the worker {name} is lost")
             if swept.items or swept.quarantined or swept.resent:
                 _LOG.warning(
                     f"reclaimed {count_text(swept.items, 'item')}, "
@@ -278,6 +286,12 @@ class Supervisor:
             self._outages.report("database", str(error))
         except BrokerUnreachable as error:
             self._outages.report("redis", str(error))
+
+    async def _register(self, store: Store) -> None:
+        now = self._clock.now()
+        if now >= self._registration_due:
+            await store.workers.renew(self._options.name, self._owner, now, now + WORKER_LEASE)
+            self._registration_due = now + _REGISTRATION_INTERVAL
 
     async def _announce(self, messages: Messages, presences: Presences) -> None:
         reports = self._celery.reports if self._celery else None

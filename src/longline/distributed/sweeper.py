@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from longline.config.job_spec import make_spec
 from longline.config.settings import Settings
@@ -27,6 +28,9 @@ _LEADER = "sweeper"
 _LEADER_LEASE = 10.0  # seconds
 _RESEND_AFTER = 5.0  # seconds in which an idle worker answers a message
 _MAX_MESSAGES = 32  # that wait
+WORKER_LEASE = 30.0
+"""Seconds without a renewal after which a worker of another host is lost."""
+_MAX_GAP = 10.0  # seconds between two sweeps; after a longer one, workers have time to renew
 
 
 async def publish(store: Store, messages: Messages, job: str, clock: Clock, size: int) -> int:
@@ -68,13 +72,17 @@ class Children:
 
 @dataclass(slots=True)
 class Swept:
-    """What one sweep repaired: reclaimed and quarantined items, new chunks, messages sent again."""
+    """What one sweep repaired: reclaimed and quarantined items, new chunks, messages sent again.
+
+    `lost` are the workers that it found lost.
+    """
 
     is_leader: bool = False
     items: int = 0
     quarantined: int = 0
     offered: int = 0
     resent: int = 0
+    lost: list[str] = field(default_factory=list)
 
 
 class Sweeper:
@@ -102,6 +110,7 @@ class Sweeper:
         self._sent: dict[tuple[str, str], float] = {}
         self._running: set[str] = set()
         self._tasks: set[str] = set()  # that messages were sent for in the last sweep
+        self._swept_at = self._steady_since = -inf
 
     async def sweep(self, children: Children | None = None) -> Swept:
         """Check every running job of the cluster.
@@ -115,6 +124,7 @@ class Sweeper:
             _LEADER, self._owner, now, now + _LEADER_LEASE
         )
         swept = Swept(is_leader=is_leader)
+        await self._remove_lost_workers(swept)
         running = [
             job
             for job in await self._store.jobs.list(limit=None, is_open=True)
@@ -134,11 +144,24 @@ class Sweeper:
         """Let another sweeper lead."""
         await self._store.leaders.release(_LEADER, self._owner)
 
+    async def _remove_lost_workers(self, swept: Swept) -> None:
+        now = self._clock.now()
+        if now - self._swept_at > _MAX_GAP:
+            self._steady_since = now  # the database may have been unavailable to the others, too
+        self._swept_at = now
+        dead = dead_among(await self._store.workers.owners())
+        with_expired = swept.is_leader and now - self._steady_since >= WORKER_LEASE
+        if dead or with_expired:
+            swept.lost += await self._store.workers.remove_lost(
+                now, dead, with_expired=with_expired
+            )
+
     async def _reclaim_leases(self, job: str, swept: Swept, children: Children) -> None:
         owners = await self._store.chunks.owners(job)
         for owner in living_among(owners):
             if process_of(owner) in children.blocked:
-                await self._store.queue.renew([(job, owner)], self._clock.now() + LEASE)
+                now = self._clock.now()
+                await self._store.queue.renew([(job, owner)], now, now + LEASE)
         alone = killed_among(owners)
         dead = [owner for owner in dead_among(owners) if owner not in alone]
         # The supervisor of another worker knows what its own child had in flight.

@@ -168,7 +168,7 @@ def _find_emptied(baseline: Profile, name: str, now: FieldTally, seen: int) -> F
         return None
     if chance_of_fewer(known.filled, baseline.seen(name), now.filled, seen) > _MAX_P:
         return None
-    how = "valid" if 2 * now.mentions > seen - now.filled else "filled"
+    how = "valid" if 2 * now.mentions > seen - now.filled else "present"
     return FieldDrift(name, f"is {how} in {now.filled} of {seen} records", f"{before:.0%}")
 
 
@@ -467,7 +467,7 @@ def _new_fields(profile: Profile, history: Profile) -> list[str]:
     if history.records < _MIN_BASELINE or profile.records < _MIN_RECORDS:
         return []
     return [
-        f"{name} is filled in {profile.share(name):.0%} of the records (before: in none)"
+        f"{name} is present in {profile.share(name):.0%} of the records (before: in none)"
         for name in profile.fields
         if "." not in name and profile.share(name) > 1 / 2 and not history.share(name)
         if name not in history.unknown

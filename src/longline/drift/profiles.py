@@ -137,7 +137,7 @@ def _make_cell(value: Any) -> Cell | None:
     if isinstance(value, str):
         return Cell("text", len(value), _shortened(value)) if value else None
     if isinstance(value, int | float):
-        kind = "flag" if isinstance(value, bool) else "number"
+        kind = "boolean" if isinstance(value, bool) else "number"
         return Cell(kind, float(value), value) if -_MAX_NUMBER < value < _MAX_NUMBER else None
     if isinstance(value, Mapping | list | tuple | set | frozenset):
         kind = "object" if isinstance(value, Mapping) else "list"

@@ -17,15 +17,12 @@ from longline.config.auth import check_secret_url
 from longline.config.documents import check, read_document
 from longline.config.expressions import check_braces, names_in
 from longline.config.secrets import SecretRef
-from longline.config.strict_model import StrictModel, invalid
+from longline.config.validation import StrictModel, invalid, one_or_several
 from longline.core.errors import BadFile, UnknownSecret
 from longline.pipeline.enrich import Currency, Enrichers, Geocode, Language
 
 Dialect = Literal["ollama", "openai"]
-Texts = Annotated[
-    tuple[str, ...],
-    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
-]
+Texts = Annotated[tuple[str, ...], BeforeValidator(one_or_several)]
 """A list of texts, or a single text."""
 
 

@@ -192,7 +192,9 @@ def basic_value(user: str, password: str) -> str:
 def _checked_secret(reference: SecretRef) -> str:
     text = reveal(reference)
     if _CONTROL.search(text):
-        raise UnknownSecret(str(reference), "it has a control character, which headers cannot have")
+        raise UnknownSecret(
+            str(reference), "it contains a control character, which headers do not allow"
+        )
     return text
 
 

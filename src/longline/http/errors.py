@@ -61,7 +61,7 @@ class NeverReady(FetchError):
 
 class BodyCut(FetchError):
     received_bytes: int
-    message = "the response of {url} was cut off after {received_bytes} bytes"
+    message = "the response from {url} was cut off after {received_bytes} bytes"
 
 
 class BadAnswer(FetchError):
@@ -69,7 +69,7 @@ class BadAnswer(FetchError):
 
     kind = FailureKind.INVALID
     problem: str
-    message = "the response of {url} cannot be used: {problem}"
+    message = "the response from {url} cannot be used: {problem}"
 
 
 class Rejected(FetchError):
@@ -77,14 +77,14 @@ class Rejected(FetchError):
 
     reason: str
     kind: FailureKind = FailureKind.REFUSED  # type: ignore[misc]  # each error has its own
-    message = "the response of {url} is a failure: {reason}"
+    message = "the response from {url} is a failure: {reason}"
 
 
 class RobotsDisallowed(FetchError):
     kind = FailureKind.REFUSED
     exit_code = 4
     reason: str
-    message = "robots.txt of {host} does not allow {url} ({reason})"
+    message = "the robots.txt of {host} does not allow {url} ({reason})"
     hint = (
         "Use a mirror, or, if you have the right to, add --ignore-robots {host}; the override is "
         "recorded in the job."

@@ -119,7 +119,7 @@ class Page:
 
     @property
     def text_problem(self) -> str | None:
-        """Doubts about the characters of the text; None without any, or if it was not read."""
+        """What is doubtful about the decoded text; None if nothing is, or it was not read."""
         decoded: Decoded | None = self.__dict__.get("decoded")
         return decoded.problem if decoded is not None else None
 

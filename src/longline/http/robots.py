@@ -633,4 +633,4 @@ def _disallowed_by(rules: Rules, url: str) -> str:
         return rules.problem
     rule = rules.decisive_rule(url)
     line = f"line {rule.number}, {str(rule)!r}, " if rule else ""
-    return f"{line}for {'everyone' if rules.group == EVERYONE else rules.group}"
+    return f"{line}for {'all user agents' if rules.group == EVERYONE else rules.group}"

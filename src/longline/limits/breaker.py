@@ -26,7 +26,7 @@ from longline.core.errors import (
     check_range,
     kind_of,
 )
-from longline.limits.backends.state import MemoryStateBackend, StateBackend, returning
+from longline.limits.backends.state import MemoryStateBackend, StateBackend
 
 _LOG = logging.getLogger(__name__)
 
@@ -240,7 +240,7 @@ class BreakerState:
 
 @dataclass(frozen=True, slots=True)
 class BreakerChange:
-    """The state after a recorded result, and the change of phase that the result caused."""
+    """The state after a recorded result or a reset, and the change of phase that it caused."""
 
     after: BreakerState
     transition: Transition | None = None
@@ -380,7 +380,7 @@ def _record_failure(
         cause = f"{rate:.0%} of the requests within {policy.window:g} s failed"
     else:
         return state
-    return _trip(policy, state, now, f"{cause}, the last: {reason}" if reason else cause)
+    return _trip(policy, state, now, f"{cause}; the last one: {reason}" if reason else cause)
 
 
 def _trip(
@@ -455,7 +455,7 @@ class CircuitBreaker:
     Args:
         threshold: failures in a row that open it.
         recovery: seconds until a probe is sent.
-        policy: both and more, instead of them.
+        policy: replaces `threshold` and `recovery`, and sets more.
         clock: the clock.
         backend: where the breakers are; by default in this process.
         freshness: seconds for which a state of the backend may be reused; 0 is never.
@@ -523,7 +523,7 @@ class CircuitBreaker:
             self._probes.add(domain)
 
     async def record(self, domain: str, error: BaseException | None) -> BreakerChange | None:
-        """Record the result of a request; None is a success, a cancellation says nothing.
+        """Record the result of a request; None is a success, a cancellation counts as neither.
 
         Returns the effect; None when the backend was not called, or a cancellation not recorded.
         """
@@ -580,11 +580,19 @@ class CircuitBreaker:
             raise
         await self.record(domain, None)
 
-    async def reset(self, domain: str) -> None:
-        """Close the breaker of a domain."""
+    async def reset(self, domain: str) -> BreakerChange:
+        """Close the breaker of a domain; there is no transition if nothing changes."""
+
+        def close(state: BreakerState | None, now: float) -> tuple[BreakerState, BreakerChange]:
+            before = state or BreakerState()
+            after = reset_breaker(before, now)
+            transition = None if after is before else after.history[-1]
+            return after, BreakerChange(after, transition)
+
         self._probes.discard(domain)
-        close = returning(lambda state, now: reset_breaker(state or BreakerState(), now))
-        self._remember(domain, await self._backend.change(domain, close))
+        change = await self._backend.change(domain, close)
+        self._remember(domain, change.after)
+        return change
 
     async def state(self, domain: str) -> BreakerStatus:
         """Return the breaker of a domain."""

@@ -165,7 +165,7 @@ class RetryHandler:
         max_delay: the longest wait of ours in seconds.
         circuit_breaker_threshold: failures in a row that open a domain's breaker; None is never.
         jitter: the share of a wait, 0 to 1, by which it may be longer or shorter.
-        policy: all of these but the threshold, and more, instead of them.
+        policy: replaces all of these but the threshold, and sets more.
         breaker: a breaker to share, instead of its own.
         clock: the clock to wait by.
         random: returns a number from 0 to 1, for the jitter.
@@ -347,9 +347,9 @@ def resilient(
 ) -> Callable[[Callable[P, R]], Resilient[P, R]]:
     """Add retries, a breaker, a rate limit and a timeout to a function or method, async or not.
 
-    Retried are broken connections, timeouts and temporary statuses (429, 5xx), as errors of
+    Broken connections, timeouts and temporary statuses (429, 5xx) are retried, as errors of
     longline, requests, httpx, aiohttp or urllib, and the errors in `retry_on`. A blocking function
-    runs in a thread; after a timeout that thread goes on, since no thread can be stopped.
+    runs in a thread; after a timeout that thread continues, since threads cannot be stopped.
 
     Args:
         attempts: attempts in total.

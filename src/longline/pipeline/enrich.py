@@ -16,18 +16,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from longline.config.documents import read_content, read_json_file
 from longline.config.plugins import ENRICHERS, load_plugin, plugin_names
-from longline.config.strict_model import StrictModel, invalid
+from longline.config.validation import StrictModel, invalid
 from longline.core.errors import BadFile, BadOption, MissingExtra
 from longline.core.model import Note
 from longline.pipeline.stages import Draft, checked_step
@@ -305,7 +298,7 @@ class Language(StrictModel):
         text = _ADDRESSES.sub(" ", whole)[:_MAX_LENGTH]
         letters = sum(map(str.isalpha, text))
         if letters < self.letters:
-            why = f"too little text: {letters} letters, and at least {self.letters} are needed"
+            why = f"too little text: {letters} letters, but at least {self.letters} are needed"
             return _empty(self.into, why, origin)
         code, doubt = self._detect(text)
         return (
@@ -325,7 +318,7 @@ class Language(StrictModel):
             share = shares[code] / (sum(shares.values()) or 1.0)
         if share < least:
             shown = f"with a confidence of {share:.2f}; at least {least:g} is needed"
-            return code, f"no language is certain: {code} is the most likely, {shown}"
+            return code, f"the language is uncertain: {code} is the most likely, {shown}"
         if len(code) != len("en"):  # zxx is not a language
             return code, f"it looks like {code}, which is not a language with a two-letter code"
         return code, None

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from longline.config.expressions import JsonPath, Pattern
 from longline.config.plugins import STAGES, plugin_names
-from longline.config.strict_model import StrictModel, invalid
+from longline.config.validation import StrictModel, invalid
 from longline.core.errors import ConfigError
 from longline.pipeline.enrich import Enrichers
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from longline.config.validation_messages import describe_error
+from longline.config.validation import describe_error
 from longline.core.clock import Clock
 from longline.core.errors import BadOption, UnexpectedShape
 from longline.core.json import plain, to_json

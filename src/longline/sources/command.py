@@ -20,7 +20,7 @@ import orjson
 from pydantic import Field, field_validator, model_validator
 
 from longline.config.expressions import JsonPath, fill, find, names_in
-from longline.config.strict_model import invalid
+from longline.config.validation import invalid
 from longline.core.errors import BadSource, UnexpectedShape
 from longline.core.json import read_json
 from longline.core.model import Cursor, Item
@@ -99,9 +99,12 @@ async def lines_of(
     timeout: float | None = None,  # noqa: ASYNC109  # of the whole program, not of one wait
     silence: float | None = None,
     folder: str | None = None,
+    environment: Mapping[str, str] | None = None,
     longest: int = MAX_LINE_BYTES,
 ) -> AsyncGenerator[bytes | Overlong, None]:
     """Run a program and yield its lines; it and its children are killed when the generator closes.
+
+    `environment` has variables besides those of this process.
 
     Raises:
         UnexpectedShape: it cannot be started, takes too long, or fails.
@@ -116,7 +119,7 @@ async def lines_of(
         async with asyncio.timeout_at(min(deadlines, default=None)):
             return await waiting
 
-    async with _running_program(where, argv, folder, longest) as (program, protocol):
+    async with _running_program(where, argv, folder, environment, longest) as (program, protocol):
         try:
             while (line := await wait_for(_read_line(protocol.output))) is not None:
                 yield line
@@ -189,7 +192,11 @@ class _Protocol(SubprocessStreamProtocol):
 
 @asynccontextmanager
 async def _running_program(
-    where: str, argv: Sequence[str], folder: str | None, longest: int
+    where: str,
+    argv: Sequence[str],
+    folder: str | None,
+    environment: Mapping[str, str] | None,
+    longest: int,
 ) -> AsyncIterator[tuple[Process, _Protocol]]:
     """Start a program; at the end terminate it and its children, and kill them after a grace."""
     loop = asyncio.get_running_loop()
@@ -203,6 +210,7 @@ async def _running_program(
             stdout=PIPE,
             stderr=PIPE,
             cwd=folder,
+            env=None if environment is None else {**os.environ, **environment},
             start_new_session=True,  # a process group, to kill its children, too
         )
     except (OSError, ValueError) as error:

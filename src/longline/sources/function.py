@@ -26,14 +26,7 @@ from longline.core.model import Cursor, Item
 from longline.core.threads import Threads
 from longline.http.messages import Page
 from longline.limits.retry import RetryHandler, translate_error
-from longline.sources.base import (
-    Options,
-    RecordItems,
-    RecordSource,
-    Source,
-    Visit,
-    layer,
-)
+from longline.sources.base import Options, RecordItems, RecordSource, Source, Visit, layer
 
 _MAX_BUFFERED = 100  # records in memory before the thread pauses
 _END = object()

@@ -24,12 +24,12 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from longline.config.documents import Document, check, read_document
-from longline.config.job_spec import JobSpec, make_spec, read_spec
+from longline.config.documents import Check, Document, check, read_document
+from longline.config.job_spec import JobFile, JobSpec, make_spec, read_spec
 from longline.config.plugins import LISTENERS, MIDDLEWARES, SOURCES, load_plugin, plugin_names
 from longline.config.secrets import SecretRef, is_reference
 from longline.config.settings import Explained, Settings, file_model
-from longline.config.validation_messages import nearest
+from longline.config.validation import nearest
 from longline.config.yaml_tree import Location, format_location
 from longline.core.errors import (
     BadFile,
@@ -102,10 +102,10 @@ def load_source(reference: str, manifest: Mapping[str, Any] | None = None) -> ty
     target = BUILT_IN.get(reference, reference)
     place, colon, name = target.rpartition(":")
     if target.endswith(".py"):
-        found: Any = _only_source(reference, _load_python_file(Path(target)))
+        found: Any = _only_source(reference, load_python_file(Path(target)))
     elif colon:
         is_file = place.endswith(".py")
-        module = _load_python_file(Path(place)) if is_file else _import_module(reference, place)
+        module = load_python_file(Path(place)) if is_file else _import_module(reference, place)
         found = getattr(module, name, None)
         if found is None:
             raise BadSource(reference, f"there is no {name!r} in {place}")
@@ -156,7 +156,7 @@ def _import_module(reference: str, name: str) -> ModuleType:
         raise BadSource(reference, f"{type(error).__name__}: {error}") from error
 
 
-def _load_python_file(path: Path) -> ModuleType:
+def load_python_file(path: Path) -> ModuleType:
     """Return the module of a file; an unchanged file is executed once per process."""
     try:
         found = path.stat()
@@ -266,9 +266,11 @@ def parse_entry(document: Document) -> Entry:
         manifest = parse_manifest(document)
         return Entry(manifest.name, document.values[KIND], document, manifest)
     _check_is_job(document)
-    check(document, JobSpec)
+    check(document, JobFile)
+    values = document.values
+    values.pop("schedule", None)
     try:
-        spec = make_spec(document.values)
+        spec = make_spec(values)
     except BadOption as error:
         raise document.error(error.option.split("."), error.problem) from error
     return Entry(document.path.stem, "job", document, spec)
@@ -480,7 +482,7 @@ def schema_of(name: str) -> dict[str, Any]:
     if name == "settings":
         schema = _generate_schema(file_model(Settings))
     elif name == "job":
-        schema = _generate_schema(JobSpec)
+        schema = _generate_schema(JobFile)
         schema["properties"].pop(KIND, None)  # a job file names its manifest as its source
     else:
         schema = _generate_schema(manifest_model(name))
@@ -553,11 +555,16 @@ def known_sources(settings: Settings) -> Iterator[tuple[str, type[Source] | Conf
 
 
 def validate_files(
-    files: Sequence[Path], settings: Settings, *, with_secrets: bool = True
+    files: Sequence[Path],
+    settings: Settings,
+    *,
+    with_secrets: bool = True,
+    checks: Sequence[Check] = (),
 ) -> tuple[int, list[ConfigError]]:
     """Return the number of files, and the first problem of each invalid one.
 
-    Without `files`, all manifests and job files of the settings are validated.
+    Without `files`, all manifests and job files of the settings are validated. `checks` are further
+    ones, of packages that this one does not know.
     """
     paths = list(files or yaml_files(settings.sources))
     problems: list[ConfigError] = []
@@ -565,6 +572,8 @@ def validate_files(
         try:
             entry = read_entry(path)
             values = read_job_file(path)
+            for check_document in checks:
+                check_document(entry.document)
             if isinstance(entry.model, JobSpec):
                 _check_job_source(entry.document, values)
             if with_secrets:

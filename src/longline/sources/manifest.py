@@ -24,9 +24,10 @@ from longline.config.auth import Auth
 from longline.config.documents import Document, check
 from longline.config.expressions import check_braces, fill_all, names_in
 from longline.config.identity import Cookies, Headers, PrivateHosts
-from longline.config.job_spec import RATE_PROBLEM, Rate, RetrySpec
+from longline.config.job_spec import RATE_PROBLEM, Rate, RetrySpec, ScheduleValues
 from longline.config.plugins import plugin_names
-from longline.config.strict_model import StrictModel, invalid
+from longline.config.times import Seconds
+from longline.config.validation import StrictModel, invalid
 from longline.core.errors import BadFile, BadOption, DiscoveryFailed
 from longline.core.model import Cursor, Item
 from longline.pipeline.manifest import Pipeline
@@ -47,6 +48,7 @@ Transport = Literal["http", "browser", "auto"]
 Discovered = AsyncGenerator[Item | Cursor, None]
 
 _SCHEMES = ("http://", "https://")
+_NOT_OF_RUNS = ("schedule", "fresh")  # keys that say when it is run, and not what it collects
 _SAMPLE_VALUE = "1"  # valid as a host name and as a port
 _PATH_SETTINGS = ("ca_file", "folder")  # relative to the folder of the manifest
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -129,6 +131,10 @@ class Manifest(StrictModel):
     """Plugins that are called with each committed outcome and with the end of the job."""
     pipeline: Pipeline = ()
     """Stages between extraction and the record: map, filter, validate, enrich."""
+    schedule: ScheduleValues | None = None
+    """When it is run by itself, as `longline schedule` shows it; one schedule or a list."""
+    fresh: Seconds | None = Field(default=None, gt=0)
+    """Maximum age of the data; when it is older, the event `source.late` is appended."""
 
     @field_validator("rate")
     @classmethod
@@ -185,7 +191,8 @@ def make_manifest(values: Mapping[str, Any]) -> Manifest:
 
 
 def resolve_files(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the values of a manifest with absolute paths and with its schema files included."""
+    """Return the values for a run: with absolute paths, and with the schema files included."""
+    values = {name: value for name, value in values.items() if name not in _NOT_OF_RUNS}
     paths = {name: values[name] for name in _PATH_SETTINGS if isinstance(values.get(name), str)}
     values = {**values, **{name: absolute_path(folder, path) for name, path in paths.items()}}
     steps = values.get("pipeline")

@@ -17,12 +17,7 @@ from longline.core.clock import Clock
 from longline.core.errors import ConnectFailed
 from longline.core.model import Usage
 from longline.http.address_policy import AddressPolicy, hostname_of
-from longline.http.browser.loading import (
-    Load,
-    is_lost,
-    keep_failed_page,
-    translate_browser_error,
-)
+from longline.http.browser.loading import Load, is_lost, keep_failed_page, translate_browser_error
 from longline.http.browser.manifest import BrowserOptions, find_chromium, is_remote
 from longline.http.browser.traffic import (
     BeforeSubrequest,

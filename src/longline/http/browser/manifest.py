@@ -11,17 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Discriminator,
-    Field,
-    Tag,
-)
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from selectolax.lexbor import LexborHTMLParser
 
 from longline.config.expressions import Pattern, fill, user_pattern
-from longline.config.strict_model import StrictModel, invalid
+from longline.config.validation import StrictModel, invalid, one_or_several, short_for
 from longline.core.errors import MissingExtra
 from longline.http.address_policy import AddressPolicy
 from longline.http.errors import NoBrowser
@@ -171,14 +165,6 @@ def _blockable(text: str) -> str:
     )
 
 
-def _one_or_several(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
-def _selector_or_wait(value: Any) -> Any:
-    return {"selector": value} if isinstance(value, str) else value
-
-
 Blockable = Annotated[str, AfterValidator(_blockable)]
 
 
@@ -198,7 +184,7 @@ class Wait(StrictModel):
 class Steps(StrictModel):
     """Steps after a page has loaded: first the wait, then the actions in order."""
 
-    wait: Annotated[Wait, BeforeValidator(_selector_or_wait)] | None = None
+    wait: Annotated[Wait, short_for("selector")] | None = None
     actions: tuple[Action, ...] = ()
 
 
@@ -214,7 +200,7 @@ class BrowserSpec(Steps):
 
     pages: tuple[PageSteps, ...] = ()
     """Steps for matching URLs, instead of the default ones; the first match applies."""
-    block: Annotated[tuple[Blockable, ...], BeforeValidator(_one_or_several)] = BLOCKED
+    block: Annotated[tuple[Blockable, ...], BeforeValidator(one_or_several)] = BLOCKED
     """Request types and hosts to block; `trackers` are known trackers."""
     tabs: int = Field(default=2, ge=1, le=50)
     """Maximum pages open at the same time."""

@@ -47,12 +47,12 @@ def user_agent(version: str, contact: str | None = None, product: str | None = N
     if contact is None:
         return f"{us} (no contact given)"
     if not contact.isascii() or not contact.isprintable():
-        raise BadOption("contact", "must be plain ASCII: a mail address or a web page")
+        raise BadOption("contact", "must be plain ASCII: an e-mail address or a web page")
     if _MAIL.fullmatch(contact.removeprefix("mailto:")):
         return f"{us} (+mailto:{contact.removeprefix('mailto:')})"
     if _PAGE.fullmatch(contact):
         return f"{us} (+{contact})"
-    raise BadOption("contact", "must be a mail address or a web page: me@example.org")
+    raise BadOption("contact", "must be an e-mail address or a web page: me@example.org")
 
 
 class IdentityMiddleware(Middleware):

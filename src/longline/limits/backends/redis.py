@@ -18,12 +18,7 @@ from uuid import uuid4
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AuthenticationError,
-    InvalidResponse,
-    NoPermissionError,
-    RedisError,
-)
+from redis.exceptions import AuthenticationError, InvalidResponse, NoPermissionError, RedisError
 from redis.exceptions import ConnectionError as NotConnected
 from redis.exceptions import TimeoutError as NotAnswered
 

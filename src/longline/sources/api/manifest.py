@@ -22,11 +22,12 @@ from pydantic import (
 from longline.config.expressions import JsonPath, Pattern, find, names_in, user_pattern
 from longline.config.identity import Headers
 from longline.config.secrets import Hosts, is_reference
-from longline.config.strict_model import StrictModel, invalid
+from longline.config.times import Seconds
+from longline.config.validation import StrictModel, invalid
 from longline.core.errors import UnexpectedShape, bad_status
 from longline.core.http_headers import parse_number
 from longline.http.messages import FIRST_ERROR, Page
-from longline.limits.retry import DEFAULT_RETRY, RETRIED_STATUSES
+from longline.limits.retry import DEFAULT_RETRY, LONGEST_RETRY_AFTER, RETRIED_STATUSES
 from longline.sources.api.pagination import ByGraphql, Pagination
 from longline.sources.api.records import Fields, Key, parent_names
 from longline.sources.manifest import (
@@ -40,19 +41,8 @@ from longline.sources.manifest import (
 
 Action = Literal["retry", "wait", "skip", "fail", "refresh", "accept"]
 _STATUS = re.compile(r"([1-5])(xx|\d\d)")
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-_MAX_SECONDS = 366 * 86_400.0
 _DEFAULT_WAIT = 60.0  # seconds that a source waits when neither the rule nor the site says how long
 _EPOCH_SECONDS = 1e9  # a reset header above this is a point in time and not a duration
-
-
-def _parse_duration(value: Any) -> float:
-    found = None if isinstance(value, bool) else _DURATION.fullmatch(str(value).strip())
-    seconds = float(found[1]) * _UNITS[found[2] or "s"] if found else -1.0
-    if not 0 <= seconds <= _MAX_SECONDS:
-        raise invalid("a duration is a number of seconds, or written as 30s, 15m, 12h, 1d or 2w")
-    return seconds
 
 
 def _parse_statuses(value: Any) -> tuple[int, ...]:
@@ -66,9 +56,6 @@ def _parse_statuses(value: Any) -> tuple[int, ...]:
         statuses.update(dict.fromkeys(several))
     return tuple(statuses)
 
-
-Seconds = Annotated[float, BeforeValidator(_parse_duration, json_schema_input_type=float | str)]
-"""A duration in seconds, or as 30s, 15m, 12h, 1d, 2w."""
 
 Statuses = Annotated[
     tuple[int, ...],
@@ -117,7 +104,7 @@ class Handler(StrictModel):
     @model_validator(mode="after")
     def _check_delay(self) -> Self:
         if self.do not in {"retry", "wait"} and (self.after is not None or self.after_header):
-            raise invalid(f"after belongs to retry and wait; {self.do} does not wait")
+            raise invalid(f"`after` belongs to `retry` and `wait`; `{self.do}` does not wait")
         return self
 
 
@@ -153,6 +140,8 @@ def delay_before_retry(handler: Handler, page: Page, attempts: int, now: float) 
         seconds = max(0.0, seconds - now)
     if seconds is None:
         seconds = page.retry_after(now)
+    if seconds is not None:
+        seconds = min(seconds, LONGEST_RETRY_AFTER)
     if handler.do == "wait":
         return _DEFAULT_WAIT if seconds is None else seconds
     return max(DEFAULT_RETRY.backoff(attempts), seconds or 0.0)
@@ -434,7 +423,7 @@ def _list_problems(endpoint: Endpoint) -> Iterator[tuple[Location, str]]:
         yield ("incremental",), "only for endpoints without a parent"
     for field in endpoint.embed:
         if field in (endpoint.fields or {}):
-            yield ("embed", field), "fields has the same name; rename one of them"
+            yield ("embed", field), "it is also a name in fields; rename one of them"
 
 
 def _name_problems(

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from longline.config.expressions import JsonPath, find
-from longline.config.strict_model import StrictModel, invalid
+from longline.config.validation import StrictModel, invalid
 from longline.core.errors import UnexpectedShape
 from longline.http.messages import Page
 from longline.sources.api.records import describe_value, digest

@@ -13,7 +13,7 @@ import orjson
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from longline.config.expressions import check_path, find, look_up
-from longline.config.strict_model import StrictModel, one_or_several, short_for
+from longline.config.validation import StrictModel, one_or_several, short_for
 from longline.core.errors import UnexpectedShape
 from longline.sources.parsing.numbers import Locale
 from longline.sources.parsing.values import ValueKind, check_form, read_value

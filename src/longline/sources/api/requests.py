@@ -223,7 +223,7 @@ class EndpointClient:
             elif expired is None:
                 expired = renewals
             else:
-                reason = f"{reason_for(handler, page)}, also after authenticating again"
+                reason = f"{reason_for(handler, page)}, even after authenticating again"
                 raise Rejected(page.url, reason)
 
     async def _send_request(

@@ -46,7 +46,7 @@ _CONCURRENT_LISTS = 8
 _MAX_DIGESTS = 200_000  # records beyond this many are not checked for keys with different data
 _SAME_KEY_OTHER_DATA = (
     "records on different pages have the same key and different data, and only the first is kept; "
-    "the key may be too short, or records changed during the run"
+    "the key may not be specific enough, or records changed during the run"
 )
 _SAME_KEY_ON_PAGE = "several records on one page have the same key, and only one of them is kept"
 

@@ -11,7 +11,7 @@ from urllib.parse import urljoin
 from pydantic import BeforeValidator, model_validator
 
 from longline.config.expressions import Pattern, user_pattern
-from longline.config.strict_model import invalid
+from longline.config.validation import invalid
 from longline.sources.base import Visit
 from longline.sources.html.places import (
     PLACES,
@@ -61,12 +61,12 @@ class FieldSpec(Place):
         if self.fields is not None:
             self._check_object()
         elif not self.places:
-            raise invalid(f"no place is given: write {', '.join(PLACES)} or first")
+            raise invalid(f"its place on the page is missing: write {', '.join(PLACES)} or first")
         if self.words is not None and self.type is not None:
             raise invalid("words and type cannot be combined: words already give the values")
         check_form(self.type, self.form)
         if self.required and self.has_default:
-            raise invalid("a required field has no default: with one it is never missing")
+            raise invalid("a required field cannot have a default: it would never be missing")
         return self
 
     def _check_object(self) -> None:
@@ -77,7 +77,7 @@ class FieldSpec(Place):
         others = (name for name in PLACES if name != "css" and getattr(self, name) is not None)
         if self.first or (other := next(others, None)):
             named = "first" if self.first else other
-            raise invalid(f"an object is in an element: write css, not {named}")
+            raise invalid(f"the fields of an object are read from elements: write css, not {named}")
 
     @property
     def has_default(self) -> bool:

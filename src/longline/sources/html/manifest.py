@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from longline.config.expressions import JsonPath, Pattern, fill, names_in
-from longline.config.strict_model import StrictModel, invalid, one_or_several, short_for
+from longline.config.validation import StrictModel, invalid, one_or_several, short_for
 from longline.http.browser.manifest import BrowserSpec
 from longline.sources.html.fields import FieldLike, Fields, FieldSpec
 from longline.sources.html.pagination import ClickPages, MorePages, Pagination

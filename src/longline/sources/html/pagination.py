@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from longline.config.expressions import JsonPath, fill, find, names_in
 from longline.config.identity import Headers
-from longline.config.strict_model import StrictModel, invalid
+from longline.config.validation import StrictModel, invalid
 from longline.http.browser.manifest import Selector
 from longline.sources.html.places import (
     Links,

@@ -24,7 +24,7 @@ from longline.config.expressions import (
     compile_path,
     user_pattern,
 )
-from longline.config.strict_model import StrictModel, invalid, one_or_several
+from longline.config.validation import StrictModel, invalid, one_or_several
 from longline.http.css import Selectors as CssSelectors
 from longline.http.errors import BadAnswer, BadCertificate, PrivateAddress, UnknownHost
 from longline.http.messages import Page, without_userinfo

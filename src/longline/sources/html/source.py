@@ -23,13 +23,7 @@ from longline.sources.base import Options, Source, Visit, layer
 from longline.sources.html.fields import FieldReader, Reading, make_readers, read_fields
 from longline.sources.html.items import ELEMENT, FoundItems, ItemFinder, KeyConflicts
 from longline.sources.html.manifest import HtmlManifest
-from longline.sources.html.pagination import (
-    ClickPages,
-    MorePages,
-    PageStep,
-    ReadPage,
-    make_pager,
-)
+from longline.sources.html.pagination import ClickPages, MorePages, PageStep, ReadPage, make_pager
 from longline.sources.html.places import BROKEN_LINK_ERRORS, Links, PageScope, whole_page
 from longline.sources.html.sitemaps import discover_sitemaps
 from longline.sources.manifest import Discovered, fail_if_empty, source_attributes, url_problem
@@ -265,7 +259,7 @@ class IndexDiscovery:
         problem = (
             f"{len(lost)} of {len(shown)} items on {page.before.url} disappeared with the "
             f"browser's actions{how}. For a list with a next button, write "
-            "`pages: {click: SELECTOR}`; for a search or a filter, `replaces: true` at the action"
+            "`pages: {click: SELECTOR}`; for a search or a filter, `replaces: true` on the action"
         )
         if len(lost) * 2 >= len(shown):
             self._visit.cut(problem)
@@ -355,7 +349,7 @@ class IndexDiscovery:
         if self._keys.duplicate_links:
             self._add_note(
                 f"{self._keys.duplicate_links} links on {url} have the key of another link and are "
-                "treated as the same item; the key may be too short"
+                "treated as the same item; the key may not be specific enough"
             )
             self._visit.warn("different links have the same key, and only one of each was kept")
             self._keys.duplicate_links = 0
@@ -480,7 +474,7 @@ class HtmlSource(Source):
         if isinstance(page, BrowserPage) and page.led_away:
             visit.warn(
                 f"`{page.led_away}` led from the pages of items to other URLs, and the fields were "
-                "read there; write `replaces: true` at the action if that is intended"
+                "read there; write `replaces: true` on the action if that is intended"
             )
         return self.read(page)
 

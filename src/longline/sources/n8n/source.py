@@ -395,7 +395,7 @@ async def _search_page(
     response = await visit.fetch(f"{options.api_url}/templates/search", params=params)
     found = response.json
     if not isinstance(found, dict) or not isinstance(found.get("workflows"), list):
-        raise UnexpectedShape(response.url, "no list of workflows in the response of the search")
+        raise UnexpectedShape(response.url, "no list of workflows in the search response")
     total = found.get("totalWorkflows")
     return (total if isinstance(total, int) else None), found["workflows"]
 

@@ -69,7 +69,7 @@ class Detail:
     @property
     def reason(self) -> str:
         """The reason to note for an empty field."""
-        return f"not in the response of {self.endpoint}"
+        return f"not in the response from {self.endpoint}"
 
 
 def note_empty(

@@ -16,7 +16,7 @@ from typing import Annotated
 import orjson
 from pydantic import AfterValidator
 
-from longline.config.strict_model import invalid
+from longline.config.validation import invalid
 
 _DATA = orjson.loads(Path(__file__).with_name("cldr.json").read_bytes())
 
@@ -279,7 +279,7 @@ def _check_neighbours(text: str, token: Token) -> None:
     behind, before = text[token.end : token.end + 2], text[max(token.start - 1, 0) : token.start]
     is_part = _is_numeral(behind[:1]) or _is_numeral(before)
     if is_part or (behind[:1] in _SIZES and _is_numeral(behind[1:])):
-        raise ValueError("a character next to its digits is part of the number")
+        raise ValueError("a character next to its digits, such as ½ or ², changes the number")
 
 
 def _is_numeral(char: str) -> bool:

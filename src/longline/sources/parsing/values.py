@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from longline.config.strict_model import invalid
-from longline.config.validation_messages import nearest
+from longline.config.validation import invalid, nearest
 from longline.core.json import read_json
 from longline.core.output import count_text
 from longline.http.messages import without_userinfo
