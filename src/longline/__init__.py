@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` do
     from longline.limits.limiter import RateLimiter
     from longline.limits.retry import RetryHandler, resilient
     from longline.orchestrator import Orchestrator, SiteEnd
+    from longline.scheduling.flow import Flow
     from longline.scraper import Scraper, ScrapeResult
     from longline.sources.base import Options, Source, Visit, layer
     from longline.storage.query import RecordQuery
@@ -35,6 +36,7 @@ _MODULES = {
     "limits.limiter": "RateLimiter",
     "limits.retry": "RetryHandler resilient",
     "orchestrator": "Orchestrator SiteEnd",
+    "scheduling.flow": "Flow",
     "scraper": "ScrapeResult Scraper",
     "sources.base": "Options Source Visit layer",
     "storage.query": "RecordQuery",
@@ -46,6 +48,7 @@ __all__ = [
     "CircuitBreaker",
     "Cursor",
     "Event",
+    "Flow",
     "Item",
     "ItemResult",
     "JobReport",

@@ -12,7 +12,7 @@ from pathlib import Path
 from longline.core.output import sanitize_error
 
 TRACEBACK = "LONGLINE_TRACEBACK"
-_NO_MEMORY = (
+OUT_OF_MEMORY = (
     "out of memory: this process may not use more memory or threads. Raise its limits (`ulimit "
     "-a`, or those of its container) and run the same command again. Committed data is safe"
 )
@@ -52,7 +52,7 @@ def explain_error(error: BaseException) -> tuple[str, int]:
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error)
     if is_out_of_memory(error):
-        return _NO_MEMORY, ExitCode.FAILED
+        return OUT_OF_MEMORY, ExitCode.FAILED
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return sanitize_error(f"{where}{error.strerror or error}"), ExitCode.FAILED

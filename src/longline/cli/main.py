@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 
 import click
 
-from longline.cli.exit_codes import ExitCode, explain_error
+from longline.cli.exit_codes import OUT_OF_MEMORY, ExitCode, explain_error
 from longline.cli.log_options import log_options
 from longline.core.output import OutputFailed, discard_stdout, protected_output, sanitize
 
@@ -21,7 +22,12 @@ GROUPS = {  # of each command: its module in commands/, and the first sentence o
         "retry": ("run", "Requeue failed items of JOB and run it."),
         "pause": ("run", "Pause JOB on all workers."),
         "cancel": ("run", "Cancel JOB on all workers."),
+        "flow": ("flow", "Run flows: steps that are retried, approved and undone together."),
         "plan": ("run", "Estimate the requests and the duration of a run of SOURCE."),
+    },
+    "schedules": {
+        "schedule": ("schedule", "Run sources and flows automatically."),
+        "watch": ("watch", "Watch a page or a source, and report what changes."),
     },
     "inspect": {
         "jobs": ("jobs", "List jobs, or show one with its settings, counts and events."),
@@ -30,6 +36,10 @@ GROUPS = {  # of each command: its module in commands/, and the first sentence o
         "report": ("jobs", "Report the checks, statistics and failures of a job."),
         "top": ("top", "Show live progress of all jobs and workers."),
         "drift": ("jobs", "Show changes in the fields of sources, and accept them."),
+        "launches": (
+            "launches",
+            "List, show and cancel launches: runs that `longline serve` starts.",
+        ),
         "events": ("events", "Read the event log, and manage its subscribers."),
         "webhooks": ("webhooks", "Send events to URLs, signed and with retries."),
     },
@@ -58,6 +68,7 @@ GROUPS = {  # of each command: its module in commands/, and the first sentence o
         "archive": ("sites", "Inspect and verify archived responses."),
     },
     "cluster": {
+        "serve": ("serve", "Run the server: schedules, launches and deliveries of events."),
         "worker": ("cluster", "Run a cluster worker."),
         "up": ("cluster", "Start Redis, workers and, with --postgres, PostgreSQL on this machine."),
         "down": ("cluster", "Stop what `longline up` started."),
@@ -167,6 +178,12 @@ def _report(error: BaseException) -> int:
         return _output_failed(error, ExitCode.FAILED)
     sentence, code = explain_error(error)
     click.echo(f"longline: {sentence}", err=True)
+    if sentence is OUT_OF_MEMORY:
+        # Without memory the interpreter's own shutdown fails and prints an error per object.
+        with contextlib.suppress(OSError, MemoryError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
     return code
 
 

@@ -168,13 +168,16 @@ def engine_option(default: str) -> Callable[[Command], Command]:
 
 
 ignore_robots_option = click.option(
-    "--ignore-robots", multiple=True, metavar="HOST", help="Ignore robots.txt of HOST. Repeatable."
+    "--ignore-robots",
+    multiple=True,
+    metavar="HOST",
+    help="Ignore the robots.txt of HOST. Repeatable.",
 )
 job_ignore_robots_option = click.option(
     "--ignore-robots",
     multiple=True,
     metavar="HOST",
-    help="Ignore robots.txt of HOST; recorded in the job. Repeatable.",
+    help="Ignore the robots.txt of HOST; recorded in the job. Repeatable.",
 )
 set_option = click.option(
     "--set",

@@ -16,7 +16,7 @@ from longline.cli.log_options import Command, combine
 from longline.cli.options import COUNT, JOB, ParsedText, number, settings_of
 from longline.cli.output import print_note
 from longline.config.settings import Settings, is_read_only, prepare_home
-from longline.config.validation_messages import nearest
+from longline.config.validation import nearest
 from longline.core.errors import BadOption, HomeUnwritable, UnknownRecord
 from longline.pipeline.quality import GRADES
 from longline.storage.query import (
@@ -103,7 +103,7 @@ def filter_options(limit: int | None = None) -> Callable[[Command], Command]:
         click.option(
             "--grade",
             type=click.Choice([name for _, name in GRADES], case_sensitive=False),
-            help="Quality grade.",
+            help="Only records with this quality grade.",
         ),
         time_option("--since", "Only records changed since TIME"),
         time_option("--as-of", "Records as they were at TIME"),
@@ -151,7 +151,7 @@ async def checked_query(
         if not await store.records.list(filled) and await store.records.list(any_record):
             of = f" of {query.source}" if query.source else ""
             hint = "; repeat --order for several fields" if "," in field else ""
-            print_note(f"no record{of} has a value in {field}{hint}")
+            print_note(f"no record{of} has a value for {field}{hint}")
     return checked
 
 

@@ -60,9 +60,19 @@ from longline.storage.database import DatabaseInfo, describe, open_database
     is_flag=True,
     help="Store jobs and records in a PostgreSQL server managed by this home (remembered).",
 )
+@click.option(
+    "--executor/--no-executor",
+    "with_executor",
+    default=None,
+    show_default="with workers",
+    help="Start the executor (`longline serve --no-web`).",
+)
 @common_options
-def up_command(**options: Any) -> None:
+def up_command(*, with_executor: bool | None, **options: Any) -> None:
     """Start Redis, workers and, with --postgres, PostgreSQL on this machine.
+
+    The executor is started too, which runs what is scheduled or submitted, and an Ollama server
+    and a proxy rotator, if the settings name them and they do not respond already.
 
     Healthy services are not restarted. If a service fails to start, or on Ctrl-C, everything that
     this command started is stopped again. Servers that the settings name are used, but never
@@ -73,7 +83,10 @@ def up_command(**options: Any) -> None:
     from longline.services.cluster import ClusterOptions, status, up  # noqa: PLC0415
 
     settings = settings_of()
-    started = up(settings, ClusterOptions(**options), _print_service_step)
+    if with_executor is None:
+        with_executor = options["workers"] != 0
+    wanted = ClusterOptions(**options, with_executor=with_executor)
+    started = up(settings, wanted, _print_service_step)
     parts = [asdict(one) for one in status(settings)] if wants_json() else []
     ready = "Ready. Run: longline run SOURCE --engine celery"
     if not started.workers:
@@ -98,7 +111,7 @@ def _print_service_step(service: str, step: str) -> None:
 def down_command() -> None:
     """Stop what `longline up` started.
 
-    Workers drain first, then PostgreSQL and Redis stop. No data is removed.
+    The executor releases its jobs and workers drain, then the servers stop. No data is removed.
     """
     check_extra("longline down")
     from longline.services.cluster import down  # noqa: PLC0415  # needs optional packages
@@ -213,8 +226,9 @@ def worker_command(
     """Run a cluster worker.
 
     The worker executes jobs submitted with `longline run --engine celery`, together with other
-    workers on any machine that shares the database and Redis. The first Ctrl-C finishes items in
-    flight and releases the others; a second one exits immediately, without losing data.
+    workers on any machine that shares the database and Redis. On the first Ctrl-C, the worker
+    finishes items in flight and releases the others; on the second, it exits immediately, without
+    losing data.
     """
     try:
         from longline.distributed.processes import WorkerOptions  # noqa: PLC0415  # an optional part

@@ -26,13 +26,13 @@ from longline.config.job_spec import JobSpec
 from longline.config.settings import Settings, explain_settings
 from longline.core.errors import BadFile, BadOption, ConfigError, UnknownJob
 from longline.core.output import count_text
+from longline.scheduling.definitions import definitions_in
 from longline.sources.loader import (
     SCHEMA_NAMES,
     diff_settings,
     explain_entry,
     find_entry,
     nothing_in,
-    parse_entry,
     schema_of,
     survey,
     validate_files,
@@ -90,7 +90,9 @@ def validate_all(files: tuple[Path, ...], *, no_secrets: bool) -> None:
 
     Exits with 2 if any of them is invalid.
     """
-    count, problems = validate_files(files, settings_of(), with_secrets=not no_secrets)
+    count, problems = validate_files(
+        files, settings_of(), with_secrets=not no_secrets, checks=(definitions_in,)
+    )
     if wants_json():
         print_json({"files": count, "problems": [_problem_json(one) for one in problems]})
     elif problems:
@@ -113,7 +115,7 @@ def set_field(name: str, key: str, value: str) -> None:
     or `fields.price.type`. The file is not changed if the result would be invalid.
     """
     document = find_entry(name, settings_of()).document
-    edited = set_value(document, parse_location(key), value, parse_entry)
+    edited = set_value(document, parse_location(key), value, definitions_in)
     write_document(edited)
     changed = diff_settings(document.values, edited.values)
     lines = [

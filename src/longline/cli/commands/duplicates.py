@@ -39,7 +39,7 @@ def duplicates_command() -> None:
 @common_options
 @uses_store
 async def find_matches(store: Store, rules: Path) -> None:
-    """Match new and changed records by RULES.yaml.
+    """Match new and changed records with the rules in RULES.yaml.
 
     Run it again after each job. docs/duplicates.md describes the rules;
     examples/listings_match.yaml is an example.
@@ -126,16 +126,17 @@ def _print_found(kind: str, found: SearchResult) -> None:
         groups = count_text(found.oversized, "group is", "groups are")
         click.echo(f"{groups} too large to resolve; use stricter rules")
     for source in found.unknown_sources:
-        click.echo(f"warning: the source {source} of the rules has no records; check its name")
+        click.echo(f"warning: the rules name {source}, which has no records; check the name")
     if found.unknown_sources:
         click.echo(
-            "  pairs with other sources are kept until all sources of the rules have records"
+            "  matches of sources that the rules do not name are kept until every source in the "
+            "rules has records"
         )
     for name in found.unknown_fields:
         click.echo(f"warning: no record has the field {one_line(name, _CELL)}; check its name")
     if found.dropped:
         pairs = count_text(found.dropped, "pair")
-        click.echo(f"dropped {pairs} of sources that the rules no longer name")
+        click.echo(f"dropped {pairs} with sources that the rules no longer name")
 
 
 def _print_list(rows: list[dict[str, Any]], total: int) -> None:
@@ -147,7 +148,7 @@ def _print_list(rows: list[dict[str, Any]], total: int) -> None:
         title = one_line(str(row["title"] or ""), _CELL)
         sources = ", ".join(row["sources"])
         table.add(row["kind"], names[0], len(names), sources, f"{row['score']:g}", title)
-    table.print("no duplicates yet; try: longline duplicates find", is_whole=True)
+    table.print("no duplicates; to find some: longline duplicates find RULES.yaml", is_whole=True)
     if len(rows) < total:
         click.echo(f"{len(rows):,} of {total:,}; --limit shows more")
 
@@ -169,9 +170,9 @@ def _print_cluster(found: dict[str, Any]) -> None:
         if field["note"]:
             click.echo(f"{_cell_text(field['name'])}: {_cell_text(field['note'])}")
     for pair in found["pairs"]:
-        verdict = pair["decision"] or ("match" if pair["is_match"] else "contradictory")
-        _print_pair(pair, f"{verdict}, {pair['score']:g} points")
-        table = TextTable("field", "points", "verdict", "left", "right")
+        result = pair["decision"] or ("match" if pair["is_match"] else "contradictory")
+        _print_pair(pair, f"{result}, {pair['score']:g} points")
+        table = TextTable("field", "points", "result", "left", "right")
         for one in pair["evidence"]:
             texts = (_cell_text(one[name]) for name in ("verdict", "left", "right"))
             table.add(_cell_text(one["field"]), f"{one['points']:+g}", *texts)

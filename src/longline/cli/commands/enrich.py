@@ -33,8 +33,7 @@ from longline.core.errors import BadOption
 from longline.core.model import QuestionState
 from longline.core.output import count_text
 from longline.engine.runtime import handling_signals
-from longline.enrichment.phase import PhaseProgress, PhaseReport
-from longline.enrichment.queueing import queries_of, queue_records
+from longline.enrichment.phase import PhaseProgress, PhaseReport, queries_of, queue_records
 from longline.enrichment.task_files import AnyTask, read_task
 from longline.sources.loader import SUFFIXES
 from longline.storage.enrichment import Questions, answer_origin
@@ -55,7 +54,7 @@ def enrich_command() -> None:
 @click.option("--limit", type=COUNT, help="Maximum number of questions.")
 @common_options
 def run_task(file: Path, *, limit: int | None) -> None:
-    """Run TASK.yaml over new and changed records.
+    """Run the task in TASK.yaml on new and changed records.
 
     A second run resumes where the first one stopped.
     """

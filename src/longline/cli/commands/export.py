@@ -65,7 +65,7 @@ _WITH_DROP = ("drop", "job", "output", "home", "profile", "json")
     metavar="[TASK,TASK]",
     is_flag=False,
     flag_value=_ALL_TASKS,
-    help="Include enrichments, of all tasks or only of these.",
+    help="Include enrichments of all tasks, or only of these.",
 )
 @click.option(
     "--partition", metavar="FIELD", help="Write a folder with one file per value of FIELD."
@@ -83,7 +83,7 @@ _WITH_DROP = ("drop", "job", "output", "home", "profile", "json")
     help="With --redact: continue even if a configured secret cannot be read.",
 )
 @click.option(
-    "--mkdir", "makes_folder", is_flag=True, help="Create the folder of the file if missing."
+    "--mkdir", "makes_folder", is_flag=True, help="Create the folder of the file if it is missing."
 )
 @click.option("--no-schema", is_flag=True, help="Do not write FILE.schema.json.")
 @click.option(
@@ -92,7 +92,8 @@ _WITH_DROP = ("drop", "job", "output", "home", "profile", "json")
 @click.option(
     "--secret",
     metavar="REFERENCE",
-    help="Where to read the password, or ID:SECRET for S3: env:NAME, file:PATH.",
+    help="Reference to the password, or to ID:SECRET for S3: env:NAME, file:PATH or "
+    "keyring:SERVICE/NAME.",
 )
 @click.option(
     "--endpoint",
@@ -122,8 +123,8 @@ def export_command(
 ) -> None:
     """Export records to a file, a database or an S3 bucket.
 
-    An export is atomic: a file, folder, object or table is replaced when it is complete, or left
-    unchanged.
+    An export is atomic: the file, folder, object or table is replaced only when the new one is
+    complete.
     """
     settings = settings_of()
     prepare_home(settings)

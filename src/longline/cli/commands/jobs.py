@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,7 @@ from longline.cli.options import (
     failure_options,
     settings_of,
 )
-from longline.cli.output import (
-    TextTable,
-    iso_time,
-    one_line,
-    print_line,
-    print_result,
-    time_text,
-)
+from longline.cli.output import TextTable, iso_time, one_line, print_line, print_result, time_text
 from longline.cli.queries import uses_store
 from longline.core.clock import SystemClock
 from longline.core.errors import NoJobsYet
@@ -56,18 +49,19 @@ _ABANDONED = "no process runs this job; resume it"
 async def jobs_command(store: Store, job: str | None, *, limit: int) -> None:
     """List jobs, or show one with its settings, counts and events.
 
-    Pending tasks of the job, such as exports, are shown with it.
+    With JOB, also shows its pending tasks, such as exports.
     """
     if job is None:
-        rows = [await _job_row(store, one) for one in await store.jobs.list(limit=limit)]
+        found = await store.jobs.list(limit=limit)
+        counts = await store.queue.counts_of([one.id for one in found])
+        rows = [await _job_row(store, one, counts[one.id]) for one in found]
         print_result(rows, lambda: _print_jobs(rows))
         return
-    found = await _job(store, job)
-    print_result(found, lambda: _print_job(found))
+    shown = await _job(store, job)
+    print_result(shown, lambda: _print_job(shown))
 
 
-async def _job_row(store: Store, job: Job) -> dict[str, Any]:
-    counts = await store.queue.counts(job.id)
+async def _job_row(store: Store, job: Job, counts: Mapping[ItemState, int]) -> dict[str, Any]:
     return {
         "job": job.id,
         "source": job.source,
@@ -85,7 +79,7 @@ async def _job(store: Store, name: str) -> dict[str, Any]:
     events = await store.events.list(job.id, with_items=False)
     now = await store.now()
     return {
-        **await _job_row(store, job),
+        **await _job_row(store, job, await store.queue.counts(job.id)),
         **(await store.jobs.caveats(job.id)).as_dict(),
         "settings": dict(job.settings),
         "statistics": await store.events.statistics(job.id),
@@ -254,7 +248,6 @@ async def report_command(store: Store, job: str | None, *, output: Path | None) 
 # ---------------- drift
 
 _TYPICAL = ("typical value before", "typical value now")
-_KIND_NAMES = {"flag": "boolean"}  # stored profiles keep the short name
 _UNITS = {"text": " characters", "list": " entries"}
 
 
@@ -336,4 +329,4 @@ def _cells(field: dict[str, Any] | None) -> tuple[str, str, str]:
         return "", "", ""
     kind, middle = field["kind"] or "", field["middle"]
     size = "" if middle is None else f"{middle:g}{_UNITS.get(kind, '')}"
-    return f"{field['filled']:.0%}", _KIND_NAMES.get(kind, kind), size
+    return f"{field['filled']:.0%}", kind, size

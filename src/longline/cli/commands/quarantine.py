@@ -38,7 +38,7 @@ from longline.cli.queries import uses_store
 from longline.core.clock import SystemClock
 from longline.core.errors import FailureKind
 from longline.core.output import count_text, sanitize
-from longline.pipeline.material import unpack_material
+from longline.pipeline.pipeline import unpack_material
 from longline.storage.store import Store
 from longline.wiring import open_archive
 
@@ -60,7 +60,7 @@ def quarantine_command() -> None:
 async def list_reasons(
     store: Store, job: str | None, *, kind: FailureKind | None, reason: str | None
 ) -> None:
-    """List the reasons for quarantine, of JOB or of all jobs."""
+    """List the reasons for quarantine, in JOB or in all jobs."""
     name = (await store.jobs.get(job)).id if job else None
     groups = await store.quarantine.groups(name, kind=kind, text=reason or "")
     table = TextTable("items", "job", "reason", "examples")

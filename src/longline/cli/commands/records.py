@@ -183,13 +183,15 @@ async def show_record(store: Store, key: str, *, source: str | None, as_of: floa
     for one in enrichments:  # current is what belongs to the version shown, maybe an old one
         one["is_current"] = one["record_version"] == row["version"]
     added = {"quality": row["about"].get("quality"), "enrichments": enrichments}
-    shown = export_row(row) | added
+    shown = export_row(row) | {"gone_at": iso_time(row["gone_at"])} | added
     print_result(shown, lambda: _print_record(shown))
 
 
 def _print_record(shown: dict[str, Any]) -> None:
     print_line(f"{shown['source']}/{shown['key']}", "bold", end=" ")
     print_line(shown["url"])
+    if shown["gone_at"]:
+        print_line(f"gone from the source since {shown['gone_at'][:16].replace('T', ' ')} UTC")
     grid = Grid.grid(padding=(0, 2))
     for field, value in shown["data"].items():
         text = "null" if value is None else sanitize(value_text(value))
@@ -279,7 +281,7 @@ async def history(store: Store, key: str, field: str, *, source: str | None) -> 
     row = await find_record(store, key, source)
     points = await store.history.timeline(row["key"], field, source=row["source"])
     if all(point.value is None for point in points):
-        print_note(f"no version of {key} has a value in {field}")
+        print_note(f"no version of {key} has a value for {field}")
     print_result(
         [asdict(point) for point in points], lambda: _timeline_table(field, points).print()
     )
@@ -380,7 +382,7 @@ def _print_changes(found: RunChanges) -> None:
 async def field_statistics(store: Store, name: str | None, **filters: Any) -> None:
     """Show statistics of every field of SOURCE.
 
-    Without SOURCE and filters, show the number of records of each source.
+    Without SOURCE or filters, show the number of records of each source.
     """
     if name is None and not any(filters.values()):
         rows = await store.records.statistics()

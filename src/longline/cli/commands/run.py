@@ -28,7 +28,7 @@ from longline.cli.options import (
     typed_values,
     wants_json,
 )
-from longline.cli.output import duration_text, print_json, print_line, print_result
+from longline.cli.output import duration_text, print_line, print_result
 from longline.cli.progress import (
     SiteRow,
     SitesDisplay,
@@ -77,7 +77,7 @@ from longline.sources.loader import nothing_in
 @click.option(
     "--max-requests",
     type=COUNT,
-    help="Maximum requests of the job; when they are used up, it ends as partial.",
+    help="Maximum number of requests; a job that reaches it ends as partial.",
 )
 @click.option("--max-bytes", type=SIZE, help="Maximum bytes to receive, for example 50MB.")
 @click.option(
@@ -85,7 +85,9 @@ from longline.sources.loader import nothing_in
 )
 @engine_option("setting `engine`, or local")
 @click.option(
-    "--detach", is_flag=True, help="Submit the job to workers and exit (requires --engine celery)."
+    "--detach",
+    is_flag=True,
+    help="Submit the job and exit: to workers, or to `longline serve` with --engine local.",
 )
 @click.option(
     "--export",
@@ -138,10 +140,8 @@ def run_command(
     names = list(sources) or None
     how: dict[str, Any]
     if detach:
-        if not is_on_workers:
-            raise click.UsageError("--detach requires --engine celery.")
         how = {"fresh": fresh, "export": export}
-        running = _submit(orchestrator, names, values, how)
+        running = _submit(orchestrator, names, values, how, is_on_workers=is_on_workers)
     elif is_all or len(sources) > 1:
         how = {"params": values, "fresh": fresh, "engine": engine, "parallel": parallel}
         running = _run_sites(orchestrator, names, how)
@@ -180,34 +180,51 @@ async def _submit(
     sources: Sequence[str] | None,
     values: Mapping[str, Any],
     how: Mapping[str, Any],
+    *,
+    is_on_workers: bool,
 ) -> int:
-    """Submit sources to workers; return the exit code. None: all known sources."""
+    """Submit sources to workers or a server; return the exit code. None: all known sources."""
+    for name in (name for name, value in how.items() if value and not is_on_workers):
+        raise click.UsageError(f"--detach with --{name} requires --engine celery.")
     names = sources or orchestrator.known_sites()
     failed = orchestrator.broken_sites() if sources is None else []
     if not names and not failed:
         raise BadOption("--all", nothing_in(orchestrator.settings.sources))
     submitted: list[dict[str, Any]] = []
+
+    async def submit(source: str) -> dict[str, Any]:
+        if is_on_workers:
+            job = await orchestrator.submit(source, values, **how)
+            return {"job": job.id, "source": job.source, "state": job.state.value}
+        launch = await orchestrator.launch(source, values)
+        return {"launch": launch.id, "source": launch.name, "state": launch.state.value}
+
     async with orchestrator:
         for source in names:
             try:
-                job = await orchestrator.submit(source, values, **how)
+                submitted.append(await submit(source))
             except LonglineError as error:
                 failed.append(SiteEnd(source, error=error))
             except Exception as error:  # noqa: BLE001  # the code of a source may raise anything
                 failed.append(SiteEnd(source, error=Unexpected(repr(error))))
-            else:
-                submitted.append({"job": job.id, "source": job.source, "state": job.state.value})
     rows = submitted + [_site_json(end) for end in failed]
-    if wants_json():
-        print_json(rows[0] if len(rows) == 1 else {"sites": rows})
-    else:
-        for row in submitted:
-            click.echo(f"submitted {row['job']}")
-        for end in failed:
-            click.echo(f"longline: {end.error}", err=True)
-        if submitted:
-            click.echo("Watch progress with: longline top")
+    print_result(
+        rows[0] if len(rows) == 1 else {"sites": rows}, lambda: _print_submitted(submitted, failed)
+    )
     return worst_exit_code(end.exit_code for end in failed)
+
+
+def _print_submitted(submitted: Sequence[Mapping[str, Any]], failed: Sequence[SiteEnd]) -> None:
+    for row in submitted:
+        click.echo(
+            f"submitted {row['job']}" if "job" in row else f"submitted launch {row['launch']}"
+        )
+    for end in failed:
+        click.echo(f"longline: {end.error}", err=True)
+    if any("job" in row for row in submitted):
+        click.echo("Watch progress with: longline top")
+    elif submitted:
+        click.echo("It runs while `longline serve --no-web` does. See: longline launches list")
 
 
 def _site_json(end: SiteEnd) -> dict[str, Any]:

@@ -38,7 +38,8 @@ def shell_command(
 ) -> None:
     """Fetch URL and open a Python prompt with the page.
 
-    The request obeys robots.txt and rate limits. The prompt has page, fetch, css, text and json.
+    The request obeys robots.txt and rate limits. The prompt provides page, fetch, css, text and
+    json.
     """
     values: dict[str, Any] = {"set": dict(options)}
     if ignore_robots:  # otherwise the job file decides

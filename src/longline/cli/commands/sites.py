@@ -32,6 +32,8 @@ from longline.limits import learning
 from longline.limits.backends.state import StateBackend
 from longline.limits.breaker import BreakerPolicy, BreakerState, CircuitBreaker, status_of_breaker
 from longline.limits.learning import Learned
+from longline.storage.events import event_row
+from longline.storage.store import Store
 from longline.wiring import (
     LimitBackends,
     open_archive,
@@ -78,8 +80,13 @@ def pin_limit(domain: str, *, rate: float, burst: int) -> None:
     if not _HOST.fullmatch(name):
         raise BadOption("DOMAIN", f"must be a host like shop.example:8080, not {domain!r}")
     learning.pin(None, rate, burst, 0.0)  # refuses numbers that make no sense
-    state = _with_limit_backends(lambda backends: backends.limits.change(name, pin))
-    _print_limits({name: state})
+
+    async def change(backends: LimitBackends, store: Store) -> Learned:
+        state = await backends.limits.change(name, pin)
+        await _append_event(store, "limit.pinned", domain=name, rate=rate, burst=burst)
+        return state
+
+    _print_limits({name: _with_limits_and_store(change)})
 
 
 @limits_command.command("forget")
@@ -88,13 +95,33 @@ def pin_limit(domain: str, *, rate: float, burst: int) -> None:
 def forget_limit(domain: str) -> None:
     """Forget the rate limit of DOMAIN, pinned or learned."""
     name = _parse_domain(domain)
-    if not _with_limit_backends(lambda backends: backends.limits.forget(name)):
-        raise BadOption("DOMAIN", f"no limit of {name} is known")
+
+    async def forget(backends: LimitBackends, store: Store) -> None:
+        if not await backends.limits.forget(name):
+            raise BadOption("DOMAIN", f"no limit is known for {name}")
+        await _append_event(store, "limit.forgotten", domain=name)
+
+    _with_limits_and_store(forget)
     print_result({"forgotten": name}, lambda: click.echo(f"forgot the limit of {name}"))
 
 
 def _with_limit_backends(use: Callable[[LimitBackends], Awaitable[T]]) -> T:
     return with_opened(lambda settings: open_limit_backends(settings, SystemClock()), use)
+
+
+def _with_limits_and_store(use: Callable[[LimitBackends, Store], Awaitable[T]]) -> T:
+    """Open the shared state of sites, and the database for the event of its change."""
+
+    async def opened(store: Store) -> T:
+        async with open_limit_backends(settings_of(), SystemClock(), store) as backends:
+            return await use(backends, store)
+
+    return with_store(opened)
+
+
+async def _append_event(store: Store, name: str, **data: Any) -> None:
+    # The state is in another file, so the two are not one transaction.
+    await store.events.append(event_row(None, SystemClock().now(), name, **data))
 
 
 def _parse_domain(text: str) -> str:
@@ -173,13 +200,16 @@ def reset_breaker(domain: str) -> None:
     Its deferred items become due immediately.
     """
 
-    async def reset(backends: LimitBackends) -> BreakerState:
+    async def reset(backends: LimitBackends, store: Store) -> tuple[BreakerState, int]:
         await _breaker(backends.breakers, domain)
-        await CircuitBreaker(backend=backends.breakers).reset(domain)
-        return await _breaker(backends.breakers, domain)
+        change = await CircuitBreaker(backend=backends.breakers).reset(domain)
+        moved = change.transition
+        if moved is not None and moved.old != moved.new:  # else it only forgets failures
+            await _append_event(store, "breaker.closed", domain=domain, reason=moved.reason)
+        return change.after, await store.queue.make_due(domain)
 
-    row = _breaker_row(domain, _with_limit_backends(reset))
-    due = with_store(lambda store: store.queue.make_due(domain))
+    state, due = _with_limits_and_store(reset)
+    row = _breaker_row(domain, state)
     text = f"the breaker of {domain} is {row['phase']}; {due} deferred items are due now"
     print_result({**row, "items": due}, lambda: click.echo(text))
 
@@ -318,8 +348,8 @@ def archive_statistics() -> None:
 def verify_archive() -> None:
     """Check the digest of every archived response.
 
-    Exits with 3 if one is damaged or missing. Missing responses are reported until index.sqlite is
-    deleted; it is then rebuilt from the files.
+    Exits with 3 if one is damaged or missing. Missing responses are reported until you delete
+    index.sqlite, which is then rebuilt from the files.
     """
     found = with_opened(open_archive, lambda archive: archive.verify())
     lines = found.problems or ("all archived responses are intact",)

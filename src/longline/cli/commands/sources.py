@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,17 @@ from longline.cli.options import (
 from longline.cli.output import (
     SafeConsole,
     TextTable,
+    duration_text,
+    iso_time,
     one_line,
     print_line,
     print_result,
+    time_text,
     value_text,
 )
+from longline.cli.queries import uses_store
 from longline.config.job_spec import make_spec
-from longline.config.plugins import ENTRY_POINTS, SOURCES, list_plugins
+from longline.config.plugins import ENTRY_POINTS, SOURCES, SUBSCRIBERS, list_plugins
 from longline.config.settings import Settings
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption, ConfigError, DestinationUnwritable
@@ -68,11 +72,14 @@ from longline.devtools.session import (
     open_session,
     session_spec,
 )
+from longline.engine.subscribers import plugin_subscription
 from longline.http.messages import Page
 from longline.sources.base import Source
 from longline.sources.loader import as_source, known_sources, load_source
+from longline.storage.store import Store
 
 _VALUE = 100  # characters
+_RUNS = 20  # that the status of a source shows
 _OUTCOMES = {
     OutcomeAction.STORE: "would be stored as a record",
     OutcomeAction.SKIP: "skipped",
@@ -111,6 +118,76 @@ def show_source(source: str | None) -> None:
     ]
     lines = [f"{row.get('reference', row['name']):12} {row['about']}" for row in rows]
     print_result(rows, lambda: click.echo("\n".join(lines)))
+
+
+@sources_command.command("status")
+@click.argument("source", required=False)
+@common_options
+@uses_store
+async def show_status(store: Store, source: str | None) -> None:
+    """Show the latest state of each source.
+
+    With SOURCE, also show its last runs, field coverage and failures by kind.
+    """
+    if source is None:
+        rows = await store.projections.rows("sources")
+        print_result([_status_json(row) for row in rows], lambda: _print_statuses(rows))
+        return
+    found = await store.projections.rows("sources", keys=[source])
+    if not found:
+        hint = "`longline sources status` lists the sources"
+        raise BadOption("SOURCE", f"{source!r} has not been run in this home; {hint}")
+    newest = await store.jobs.list(source=source, limit=_RUNS)
+    runs = await store.projections.rows("runs", keys=[job.id for job in newest])
+    kinds = [row for row in await store.projections.rows("failures") if row["source"] == source]
+    shown = {**_status_json(found[0]), "last_runs": runs, "failures": kinds}
+    print_result(shown, lambda: _print_status(found[0], runs, kinds))
+
+
+def _status_json(row: Mapping[str, Any]) -> dict[str, Any]:
+    times = ("changed_at", "last_good_at", "record_changed_at")
+    return {**row, **{name: iso_time(row[name]) for name in times}}
+
+
+def _print_statuses(rows: Sequence[Mapping[str, Any]]) -> None:
+    now = SystemClock().now()
+    table = TextTable(
+        "source", "state", "last complete run", "records", "drift", "reason", note="reason"
+    )
+    for row in rows:
+        good = row["last_good_at"]
+        age = "never" if good is None else f"{duration_text(max(0.0, now - good))} ago"
+        drift = "yes" if row["drift"] else ""
+        table.add(row["source"], row["state"], age, row["records"], drift, row["reason"])
+    table.print("no run has been started yet; try: longline demo")
+
+
+def _print_status(
+    row: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], kinds: Sequence[Mapping[str, Any]]
+) -> None:
+    _print_statuses([row])
+    table = TextTable("run", "started (UTC)", "state", "ok", "failed", "skipped")
+    for run in runs:
+        items = run["items"]
+        started = time_text(run["started_at"]) if run["started_at"] else ""
+        good, bad = items["stored"] + items["unchanged"], items["failed"] + items["quarantined"]
+        table.add(run["job"], started, run["state"], good, bad, items["skipped"])
+    table.print()
+    if row["coverage"]:
+        absent = {name: share for name, share in row["coverage"].items() if share < 1}
+        table = TextTable("field", "present")
+        for name, share in sorted(absent.items(), key=lambda one: one[1]):
+            table.add(name, f"{share:.0%}")
+        if absent:
+            table.print()
+        always = len(row["coverage"]) - len(absent)
+        print_line(f"{count_text(always, 'other field')} present in every record")
+    if kinds:
+        table = TextTable("failure", "attempts", "last (UTC)", "last reason", note="last reason")
+        for one in kinds:
+            count = sum(one["attempts"].values())
+            table.add(one["kind"], count, time_text(one["last_at"]), one["last_reason"])
+        table.print()
 
 
 def _source_json(kind: type[Source]) -> dict[str, Any]:
@@ -448,9 +525,9 @@ def plugins_command() -> None:
     """List installed plugins.
 
     A plugin is a package with entry points for sources, middlewares, pipeline stages, enrichers,
-    exporters, limit backends or listeners.
+    exporters, limit backends, listeners or subscribers of events.
     """
-    plugins = list_plugins({SOURCES: as_source})
+    plugins = list_plugins({SOURCES: as_source, SUBSCRIBERS: plugin_subscription})
     table = TextTable("kind", "name", "package", "target", "state")
     for one in plugins:
         kind = one.group.partition(".")[2].removesuffix("s")

@@ -49,13 +49,13 @@ _seed_option = click.option("--seed", type=int, default=7, metavar="N", help="Ra
 
 
 def _share_option(name: str, default: float, what: str) -> Callable[[Command], Command]:
-    return click.option(name, type=SHARE, default=default, help=f"Share of URLs that {what}.")
+    return click.option(name, type=SHARE, default=default, help=f"Share of {what}.")
 
 
 @click.command("demo")
 @_items_option
-@_share_option("--faults", 0.15, "fail at first")
-@_share_option("--missing", 0.01, "return 404")
+@_share_option("--faults", 0.15, "URLs that fail at first")
+@_share_option("--missing", 0.01, "templates that return 404")
 @_seed_option
 @common_options
 def demo_command(**web: Any) -> None:
@@ -185,13 +185,15 @@ def _print_findings(findings: Sequence[Finding]) -> None:
     "--rate", type=RATE, default="unlimited", help="Maximum requests per second per client."
 )
 @click.option("--burst", type=COUNT, default=5, help="Requests in a burst.")
-@_share_option("--faults", 0.0, "fail at first")
-@_share_option("--missing", 0.0, "return 404")
+@_share_option("--faults", 0.0, "URLs that fail at first")
+@_share_option("--missing", 0.0, "templates that return 404")
 @click.option(
     "--latency", type=number(float, 0), default=0.0, help="Delay of each response in seconds."
 )
 @click.option(
-    "--validators", is_flag=True, help="Send ETags, and 304 if the client's ETag matches."
+    "--validators",
+    is_flag=True,
+    help="Send ETags, and respond with 304 if the client's ETag matches.",
 )
 @click.option("--disallow", is_flag=True, help="Disallow the API in robots.txt.")
 @_seed_option
@@ -216,7 +218,7 @@ def sandbox_command(*, host: str, port: int, rate: float | str, **options: objec
     /members/       a login form with a hidden token, and expiring sessions
     /news/          a sitemap index, JSON-LD, dates in German
     /generated/7/   a list with detail pages, different for every number
-    /redesign/100/  listings whose markup changes after page 100
+    /redesign/100/  an auction whose markup changes once 100 lots have been shown
     /imoti/prodazhbi/, /homes/for-sale, /wohnen/
                     the same flats in Bulgarian, English and German; POST
                     /listings/round/2 changes, removes and adds some

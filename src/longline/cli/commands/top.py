@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -28,8 +27,7 @@ from longline.config.settings import Settings
 from longline.core.clock import SystemClock
 from longline.core.errors import LonglineError, StoreGone
 from longline.engine.owner import is_abandoned
-from longline.engine.progress import SiteProgress, progress_of, rest_after
-from longline.storage.database import open_database
+from longline.engine.progress import SiteProgress, progress_of
 from longline.storage.store import Store, open_store
 
 _RECENT = 5  # ended jobs that are shown at most
@@ -99,21 +97,19 @@ async def _read_snapshot(settings: Settings) -> Snapshot:
 async def _watch(settings: Settings, console: SafeConsole, every: float) -> None:
     last: Snapshot | None = None
     with (
-        Store(open_database(settings.database, timeout=_RESPONSE_TIMEOUT)) as store,
+        open_store(settings.database, timeout=_RESPONSE_TIMEOUT) as store,
         SafeLive(console=console, screen=True, auto_refresh=False) as live,
     ):
         while True:
-            started, pause = time.monotonic(), every
             try:
                 last = await take_snapshot(settings, store, last)
-                pause = rest_after(time.monotonic() - started, every=every)
                 live.update(snapshot_view(last), refresh=True)
             except StoreGone as error:
                 text = f"The database does not respond ({error.problem}). Reconnecting."
                 problem = Text(one_line(text), style="red")
                 parts = (snapshot_view(last), Text(""), problem) if last else (problem,)
                 live.update(Group(*parts), refresh=True)
-            await asyncio.sleep(pause)
+            await asyncio.sleep(every)
 
 
 async def take_snapshot(settings: Settings, store: Store, last: Snapshot | None = None) -> Snapshot:

@@ -10,17 +10,17 @@ from typing import Any
 import click
 
 from longline.cli.exit_codes import ExitCode
-from longline.cli.options import COUNT, common_options, settings_of, wants_json
+from longline.cli.options import COUNT, common_options, settings_of
 from longline.cli.output import (
     TextTable,
     iso_time,
     one_line,
-    print_json,
     print_line,
     print_result,
     time_text,
 )
 from longline.cli.queries import uses_store
+from longline.core.clock import SystemClock
 from longline.engine.webhooks import check_webhook
 from longline.storage.events import EventFilter
 from longline.storage.store import Store
@@ -33,7 +33,8 @@ from longline.wiring import open_webhook_sender
 def webhooks_command() -> None:
     """Send events to URLs, signed and with retries.
 
-    Messages follow Standard Webhooks. `longline webhooks send` delivers them.
+    Messages follow Standard Webhooks. `longline serve` or `longline events deliver`
+    sends them.
     """
 
 
@@ -61,6 +62,7 @@ async def list_webhooks(store: Store) -> None:
 )
 @click.option("--type", "types", multiple=True, help="Event type or pattern, such as 'job.*'.")
 @click.option("--source", help="Only events of this source.")
+@click.option("--subject", help="Only events about this subject, such as domain/HOST.")
 @click.option("--allow-private", is_flag=True, help="Allow a URL with a private address.")
 @common_options
 @uses_store
@@ -72,19 +74,34 @@ async def add_webhook(
     secrets: tuple[str, ...],
     types: tuple[str, ...],
     source: str | None,
+    subject: str | None,
     allow_private: bool,
 ) -> None:
-    """Send the events from now on to URL, under NAME.
+    """Send new events to URL, as the webhook NAME.
 
-    A known NAME is changed and enabled again; it continues after the last event it has received.
+    If NAME exists, it is changed and enabled again, and continues after the last event that it
+    received.
     """
     now = await store.now()
     webhook = Webhook(name, url, secrets, allows_private=allow_private, created_at=now)
     check_webhook(webhook)
-    added = await store.webhooks.add(webhook, EventFilter(types, source=source))
-    (one,) = [one for one in await store.subscribers.list() if one.name == added.subscriber]
-    row = _webhook_json(added, one)
-    print_result(row, lambda: print_line(f"{name} gets the events after {one.cursor}"))
+    added = await store.webhooks.add(webhook, EventFilter(types, source=source, subject=subject))
+    row = await _read_row(store, added)
+    print_result(row, lambda: print_line(f"{name} gets events after {row['cursor']}"))
+
+
+@webhooks_command.command("enable")
+@click.argument("name")
+@common_options
+@uses_store
+async def enable_webhook(store: Store, name: str) -> None:
+    """Send events to the webhook NAME again.
+
+    Delivery continues immediately, with the first event that it has not accepted.
+    """
+    enabled = await store.webhooks.enable(name)
+    row = await _read_row(store, enabled)
+    print_result(row, lambda: print_line(f"{name} gets events after {row['cursor']}"))
 
 
 @webhooks_command.command("remove")
@@ -92,9 +109,9 @@ async def add_webhook(
 @common_options
 @uses_store
 async def remove_webhook(store: Store, name: str) -> None:
-    """Remove the webhook NAME with its deliveries."""
+    """Remove the webhook NAME and its deliveries."""
     await store.webhooks.remove(name)
-    print_result({"removed": name}, lambda: print_line(f"{name} is removed"))
+    print_result({"removed": name}, lambda: print_line(f"removed {name}"))
 
 
 @webhooks_command.command("test")
@@ -102,13 +119,12 @@ async def remove_webhook(store: Store, name: str) -> None:
 @common_options
 @uses_store
 async def send_test(store: Store, name: str) -> None:
-    """Send an event custom.test to NAME now.
+    """Send a custom.test event to NAME now.
 
-    The exit code is 1 when it is not accepted.
+    Exits with 1 if the receiver does not accept it.
     """
-    async with open_webhook_sender(settings_of(), store, _print_delivery) as sender:
-        made = await sender.send_test(name)
-    _exit_with([made])
+    async with open_webhook_sender(settings_of(), store, SystemClock()) as sender:
+        _report(await sender.send_test(name))
 
 
 @webhooks_command.command("redeliver")
@@ -119,13 +135,12 @@ async def send_test(store: Store, name: str) -> None:
 async def redeliver_event(store: Store, name: str, *, event: int) -> None:
     """Send an event to NAME again, with the same id.
 
-    The event may be of any type and source. The exit code is 1 when it is not accepted.
+    The event may be of any type and source. Exits with 1 if the receiver does not accept it.
     """
     webhook = await store.webhooks.get(name)
     found = await store.events.get(event)
-    async with open_webhook_sender(settings_of(), store, _print_delivery) as sender:
-        made = await sender.send(webhook, found)
-    _exit_with([made])
+    async with open_webhook_sender(settings_of(), store, SystemClock()) as sender:
+        _report(await sender.send(webhook, found))
 
 
 @webhooks_command.command("deliveries")
@@ -134,41 +149,18 @@ async def redeliver_event(store: Store, name: str, *, event: int) -> None:
 @common_options
 @uses_store
 async def list_deliveries(store: Store, name: str, *, limit: int) -> None:
-    """List the newest deliveries of NAME.
+    """List the newest deliveries of NAME, oldest first.
 
-    The oldest is first. The last 1,000 are kept.
+    The last 1,000 deliveries of each webhook are kept.
     """
     found = await store.webhooks.deliveries(name, limit=limit)
     rows = [_delivery_json(one) for one in found]
     print_result(rows, lambda: _print_deliveries(found))
 
 
-@webhooks_command.command("send")
-@click.option("--once", is_flag=True, help="Deliver what is due, then exit; with 1 if one failed.")
-@common_options
-@uses_store
-async def send_events(store: Store, *, once: bool) -> None:
-    """Deliver events to all webhooks until interrupted.
-
-    With --json, each delivery is one object per line.
-    """
-    sent: list[WebhookDelivery] = []
-
-    def note(made: WebhookDelivery) -> None:
-        _print_delivery(made)
-        if once:
-            sent.append(made)
-
-    async with open_webhook_sender(settings_of(), store, note) as sender:
-        await (sender.run_once() if once else sender.run())
-    if not sent and not wants_json():
-        print_line("no events to deliver")
-    _exit_with(sent)
-
-
-def _exit_with(sent: Sequence[WebhookDelivery]) -> None:
-    if any(one.error is not None for one in sent):
-        sys.exit(ExitCode.FAILED)
+async def _read_row(store: Store, webhook: Webhook) -> dict[str, Any]:
+    (one,) = [one for one in await store.subscribers.list() if one.name == webhook.subscriber]
+    return _webhook_json(webhook, one)
 
 
 def _webhook_json(one: Webhook, subscriber: Subscriber) -> dict[str, Any]:
@@ -178,6 +170,7 @@ def _webhook_json(one: Webhook, subscriber: Subscriber) -> dict[str, Any]:
         "created_at": iso_time(one.created_at),
         "types": subscriber.wanted.types,
         "source": subscriber.wanted.source,
+        "subject": subscriber.wanted.subject,
         "cursor": subscriber.cursor,
         "lag": subscriber.lag,
         "failures": subscriber.failures,
@@ -189,7 +182,9 @@ def _webhook_json(one: Webhook, subscriber: Subscriber) -> dict[str, Any]:
 def _print_webhooks(rows: Sequence[dict[str, Any]]) -> None:
     table = TextTable("name", "url", "types", "lag", "failures", "problem")
     for row in rows:
-        problem = row["disabled_reason"] or row["error"] or ""
+        problem = row["error"] or ""
+        if row["disabled_reason"] is not None:
+            problem = f"disabled: {row['disabled_reason']}"
         types = ", ".join(row["types"]) or "all"
         table.add(row["name"], row["url"], types, row["lag"], row["failures"], problem)
     table.print()
@@ -201,13 +196,14 @@ def _delivery_json(one: WebhookDelivery) -> dict[str, Any]:
     return {**asdict(one), "at": iso_time(one.at)}
 
 
-def _print_delivery(made: WebhookDelivery) -> None:
-    if wants_json():
-        print_json(_delivery_json(made))
-        return
+def _report(made: WebhookDelivery) -> None:
+    """Print a delivery, and exit with 1 if it failed."""
     result = made.error or f"delivered, status {made.status}"
     text = f"{made.webhook} {made.message_id} attempt {made.attempt}: {result}"
-    print_line(one_line(f"{text} ({made.seconds:.2f} s)"))
+    line = one_line(f"{text} ({made.seconds:.2f} s)")
+    print_result(_delivery_json(made), lambda: print_line(line))
+    if made.error is not None:
+        sys.exit(ExitCode.FAILED)
 
 
 def _print_deliveries(found: Sequence[WebhookDelivery]) -> None:
