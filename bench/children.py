@@ -50,7 +50,13 @@ class Ended:
 class Child:
     """A process and the files of its output."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        folder: Path | None = None,
+    ) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # the same
         self._started = time.monotonic()
@@ -60,6 +66,7 @@ class Child:
             stdout=self._output,
             stderr=self._errors,
             env=environment,
+            cwd=folder,
             start_new_session=True,
         )
         self._peak: int | None = None

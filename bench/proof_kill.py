@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import statistics
 import tempfile
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from arrivals import Arrivals
-from children import environment
+from children import LONGLINE, environment, failures, run
 from commands import run_n8n
 from home import Home
 from longline.sandbox.web import PracticeWeb, WebOptions
@@ -57,7 +58,7 @@ def prove(sizes: Sizes) -> Proof:
     with tempfile.TemporaryDirectory() as name:
         home = Path(name) / "home"
         tale = asyncio.run(_besiege(sizes, home))
-        figures = [*_counted(tale, sizes, Home(home)), *_timed(tale)]
+        figures = [*_counted(tale, sizes, Home(home)), *_projected(home), *_timed(tale)]
     about = (
         f"`longline run n8n --rate unlimited --concurrency {_CONCURRENCY}` collects "
         f"{sizes.kill_items:,} templates from a practice web whose responses take {_LATENCY:g} s. "
@@ -159,6 +160,23 @@ def _counted(tale: Tale, sizes: Sizes, home: Home) -> list[Figure]:
         ),
         unjudged("most refetches after one kill", max(again, default=0)),
         unjudged("kills that cost no refetch", sum(count == 0 for count in again)),
+    ]
+
+
+def _projected(home: Path) -> list[Figure]:
+    """Compare the projections with a replay of the events, and with the rows."""
+    rows = Home(home)
+    query = "SELECT projection, key, data FROM projection_rows WHERE stage = 'live' ORDER BY 1, 2"
+    live = rows.query(query)
+    ended = run([LONGLINE, "events", "rebuild", "all", "--home", str(home)], timeout=_LAST_LIFE)
+    differing = sum(one != other for one, other in zip(live, rows.query(query), strict=True))
+    counted = dict(rows.query("SELECT state, count(*) FROM items GROUP BY state"))
+    (run_row,) = [json.loads(data) for name, _, data in live if name == "runs"]
+    states = {state: count for state, count in run_row["items"].items() if count}
+    problems = failures([ended]) + ([f"{states} and {counted}"] if states != counted else [])
+    return [
+        none("rows of projections that a replay of the events changes", differing),
+        nothing_wrong("items by state, in the projection and in the rows", problems),
     ]
 
 

@@ -34,6 +34,11 @@ class Sizes:
     lives: int = 10
     stall: float = 30.0
     invocations: int = 1200
+    recovery_sources: int = 50
+    recovery_minutes: float = 10.0
+    schedules: int = 500
+    schedule_days: int = 30
+    flow_trials: int = 340
 
 
 @dataclass(frozen=True, slots=True)

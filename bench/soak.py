@@ -21,11 +21,14 @@ import proof_cluster_throughput
 import proof_cluster_writers
 import proof_cluster_zero_429
 import proof_corpus
+import proof_flows
 import proof_fuzz
 import proof_hostile
 import proof_kill
 import proof_learning
 import proof_memory
+import proof_recovery
+import proof_schedules
 import proof_writers
 import proof_zero_429
 from children import BENCH, exit_on_sigterm
@@ -43,6 +46,8 @@ PROOFS: dict[str, Callable[[Sizes], Proof | Skipped]] = {
         proof_writers,
         proof_catalogue,
         proof_memory,
+        proof_schedules,
+        proof_flows,
         proof_corpus,
         proof_hostile,
         proof_fuzz,
@@ -56,6 +61,7 @@ PROOFS: dict[str, Callable[[Sizes], Proof | Skipped]] = {
         proof_cluster_throughput,
         proof_cluster_lifecycle,
         proof_cluster_faults,
+        proof_recovery,
     )
 }
 _NEED_NGINX = {
@@ -81,6 +87,9 @@ _NEED_NGINX = {
 @click.option("--writers", type=click.IntRange(min=1), default=10, help="processes of writers")
 @click.option("--writer-items", type=click.IntRange(min=1), default=200, help="items of each")
 @click.option("--catalogue", type=click.IntRange(min=1), default=6022, help="items of catalogue")
+@click.option("--schedules", type=click.IntRange(min=1), default=500, help="of schedules")
+@click.option("--schedule-days", type=click.IntRange(min=1), default=30, help="of schedules")
+@click.option("--flow-trials", type=click.IntRange(min=2), default=340, help="at most, of flows")
 @click.option("--queued", type=click.IntRange(min=1), default=100_000, help="items of memory")
 @click.option(
     "--cluster-requests", type=click.IntRange(min=20), default=120, help="of cluster-zero-429"
@@ -99,6 +108,8 @@ _NEED_NGINX = {
 @click.option("--throughput-rounds", type=click.IntRange(min=1), default=5, help="in turns")
 @click.option("--lives", type=click.IntRange(min=1), default=10, help="of cluster-lifecycle")
 @click.option("--stall", type=float, default=30.0, help="seconds that Redis stalls, cluster-faults")
+@click.option("--recovery-sources", type=click.IntRange(min=1), default=50, help="of recovery")
+@click.option("--recovery-minutes", type=float, default=10.0, help="of recovery")
 @click.option(
     "--corpus",
     envvar="CORPUS",

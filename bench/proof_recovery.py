@@ -1,0 +1,187 @@
+"""The proof that scheduled runs go on by themselves, whatever is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections import Counter
+
+import psutil
+from sqlalchemy import ColumnElement, Connection, Table, create_engine, func, select
+
+from children import LONGLINE, Child
+from cluster_parts import Cluster, kill_server, open_cluster
+from longline.storage.schema import items, jobs, launches, occurrences, records
+from proofs import Figure, Proof, Sizes, at_least, exactly, none, unjudged
+
+NAME = "recovery"
+_SERVERS = 2
+_ITEMS = 10
+_EVERY = 120  # seconds between two runs of a source
+_PAUSE = (2.0, 6.0)  # seconds between two kills
+_DOWN = (0.2, 4.0)  # seconds until a killed server is started again
+_PATIENCE = 600.0  # seconds in which everything that is due ends, once nothing is killed
+_POLL = 1.0
+_WEIGHTS = {"server": 4, "job process": 8, "Redis": 2, "PostgreSQL": 2}
+_SOURCE = '''"""A source without a web."""
+import asyncio
+from longline import Item, Source, layer
+
+
+class Scheduled(Source):
+    """Ten things."""
+
+    name = "{name}"
+
+    async def discover(self, visit):
+        for number in range({items}):
+            yield Item(str(number), f"https://{name}.test/{{number}}")
+
+    @layer()
+    async def page(self, visit):
+        await asyncio.sleep(0.2)
+        return {{"title": f"{name} {{visit.item.key}}"}}
+'''
+
+
+def prove(sizes: Sizes) -> Proof:
+    """Kill servers, job processes, Redis and PostgreSQL at random while schedules fire."""
+    with open_cluster() as cluster:
+        trial = _Trial(cluster, sizes)
+        trial.run()
+        figures = trial.figures()
+    about = (
+        f"{sizes.recovery_sources} sources, each scheduled every {_EVERY} s, on PostgreSQL and "
+        f"Redis with {_SERVERS} servers (`longline serve`). For {sizes.recovery_minutes:g} minutes "
+        "a server, a job process, Redis or PostgreSQL is killed with SIGKILL every few seconds; "
+        "only killed servers are started again, as a service manager does. Then the schedules are "
+        "removed from the settings file, and everything that was due has to end."
+    )
+    return Proof(NAME, about, figures)
+
+
+class _Trial:
+    def __init__(self, cluster: Cluster, sizes: Sizes) -> None:
+        self._cluster = cluster
+        self._sizes = sizes
+        self._chance = random.Random(sizes.seed)
+        self._file = cluster.folder / "longline.yaml"
+        self._servers: list[Child] = []
+        self._kills: Counter[str] = Counter()
+        self._waited = 0.0
+
+    def run(self) -> None:
+        self._write_sources()
+        for _ in range(_SERVERS):
+            self._servers.append(self._serve())
+        end = time.monotonic() + 60 * self._sizes.recovery_minutes
+        while time.monotonic() < end:
+            time.sleep(self._chance.uniform(*_PAUSE))
+            self._kill()
+        self._file.write_text("executor_jobs: 4\n")  # without schedules
+        began = time.monotonic()
+        while self._count()["open"] and time.monotonic() - began < _PATIENCE:
+            time.sleep(_POLL)
+        self._waited = time.monotonic() - began
+
+    def figures(self) -> list[Figure]:
+        found = self._count()
+        wanted = self._sizes.recovery_sources * _ITEMS
+        kills = ", ".join(f"{count} of {name}" for name, count in sorted(self._kills.items()))
+        return [
+            unjudged("killed", kills),
+            at_least("runs", found["launches"], self._sizes.recovery_sources),
+            none("runs that did not end", found["open"]),
+            none("runs that ended otherwise than complete", found["incomplete"]),
+            none("fired occurrences without exactly one run", found["unmatched"]),
+            none("jobs that are not complete", found["open_jobs"]),
+            exactly("records", found["records"], wanted),
+            none("records stored twice", found["doubled"]),
+            unjudged("seconds until everything had ended", f"{self._waited:.0f}"),
+        ]
+
+    def _write_sources(self) -> None:
+        folder = self._cluster.folder / "scheduled"
+        folder.mkdir()
+        lines = ["executor_jobs: 4", "schedules:"]
+        for number in range(self._sizes.recovery_sources):
+            name = f"s{number:02}"
+            path = folder / f"{name}.py"
+            path.write_text(_SOURCE.format(name=name, items=_ITEMS))
+            lines.append(f"  {name}: {{source: {path}, every: {_EVERY}s}}")
+        self._file.write_text("\n".join([*lines, ""]))
+
+    def _serve(self) -> Child:
+        more = {"LONGLINE_CONFIG": str(self._file)}
+        return self._cluster.start([LONGLINE, "serve", "--no-web"], more)
+
+    def _kill(self) -> None:
+        names, weights = zip(*_WEIGHTS.items(), strict=True)
+        (name,) = self._chance.choices(names, weights)
+        down = self._chance.uniform(*_DOWN)
+        if name == "server":
+            place = self._chance.randrange(_SERVERS)
+            self._servers[place].process.kill()
+            time.sleep(down)
+            self._servers[place] = self._serve()
+        elif name == "job process":
+            found = self._job_processes()
+            if not found:
+                return
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._chance.choice(found).kill()
+        elif name == "Redis":
+            kill_server(self._cluster.redis)
+            time.sleep(down)
+            self._cluster.redis.start()
+        elif self._cluster.postgres is not None:
+            kill_server(self._cluster.postgres)
+            time.sleep(down)
+            self._cluster.postgres.start()
+        self._kills[name] += 1
+
+    def _job_processes(self) -> list[psutil.Process]:
+        found = []
+        for server in self._servers:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += psutil.Process(server.process.pid).children()
+        return found
+
+    def _count(self) -> dict[str, int]:
+        """Judge the database without the code that wrote it."""
+        engine = create_engine(self._cluster.database_url)
+        try:
+            with engine.connect() as connection:
+                return _judge(connection)
+        finally:
+            engine.dispose()
+
+
+def _judge(connection: Connection) -> dict[str, int]:
+    ended = launches.c.state == "ended"
+    is_fired = occurrences.c.fate == "fired"
+    runs = Counter(connection.scalars(select(occurrences.c.launch_id).where(is_fired)))
+    known = set(connection.scalars(select(launches.c.id)))
+    stored_again = (
+        select(jobs.c.source, items.c.key)
+        .join(jobs, jobs.c.id == items.c.job_id)
+        .where(items.c.state == "stored")
+        .group_by(jobs.c.source, items.c.key)
+        .having(func.count() > 1)
+    )
+
+    def number(table: Table, *conditions: ColumnElement[bool]) -> int:
+        query = select(func.count()).select_from(table).where(*conditions)
+        return int(connection.scalar(query) or 0)
+
+    return {
+        "launches": len(known),
+        "open": number(launches, ~ended),
+        "incomplete": number(launches, ended, launches.c.result != "complete"),
+        "unmatched": sum(count != 1 for count in runs.values()) + len(known ^ runs.keys()),
+        "open_jobs": number(jobs, jobs.c.state != "complete"),
+        "records": number(records),
+        "doubled": len(connection.execute(stored_again).all())
+        + number(records, records.c.version > 1),
+    }
