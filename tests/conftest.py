@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -13,15 +14,19 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
+from longline.core.errors import LonglineError
 from longline.core.event_types import CUSTOM, event_type
 from longline.storage import events
 from longline.storage.events import EventRow
+from longline.storage.store import Store
+from tests.projected import assert_projections_equal_the_rows
 from tests.scripted_site import ScriptedSite
 from tests.servers import PostgresServer, RedisServer, postgres_running, redis_running
 from tests.virtual import VirtualClock, VirtualLoop
 
-_WAITING = {"distributed", "services", "httpbin"}
+_WAITING = {"distributed", "server", "services", "httpbin"}
 
 # A busy machine is not a failure: no test is judged by the time that an example takes.
 settings.register_profile("longline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -61,6 +66,30 @@ def _events_are_of_the_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
         insert(connection, several)
 
     monkeypatch.setattr(events, "_insert_events", check_and_insert)
+
+
+@pytest.fixture(autouse=True)
+def _projections_equal_the_rows(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fail when a store is closed whose rows do not follow from its events.
+
+    A test that writes rows itself is marked `rows_without_events`.
+    """
+    if request.node.get_closest_marker("rows_without_events"):
+        return
+    close = Store.close
+
+    def check_and_close(store: Store, within: float | None = None) -> bool:
+        # Some tests close a store whose database is gone, or damaged.
+        with (
+            contextlib.suppress(LonglineError, SQLAlchemyError),
+            store._database.snapshot() as connection,
+        ):
+            assert_projections_equal_the_rows(connection)
+        return close(store, within)
+
+    monkeypatch.setattr(Store, "close", check_and_close)
 
 
 @cache

@@ -92,6 +92,11 @@ class ForkServer:
         self._process.wait(30)
         self._process.stdout.close()
 
+    @property
+    def pid(self) -> int:
+        """The process whose children are the invocations."""
+        return self._process.pid
+
     def run(self, *words: str, **how: Any) -> Result:
         """Run one invocation."""
         return self.invoke(Invocation(words, **how))

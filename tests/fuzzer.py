@@ -70,7 +70,8 @@ _PROMPTS = {("shell",): ("-c", "1"), ("sources", "new"): ("--yes",)}
 _SLOW = {"sandbox", "demo", "up", "worker", "top"}
 _ENDLESS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("events", "follow"): ("--after", "-5"),
-    ("webhooks", "send"): ("--once",),
+    ("events", "deliver"): ("--once",),
+    ("serve",): ("--once",),
 }
 
 

@@ -26,6 +26,7 @@ import yaml
 from longline.analysis.match_rules import read_rules
 from longline.enrichment.task_files import read_task
 from longline.sandbox.web import PracticeWeb
+from longline.scheduling.flow import load_flow
 from tests.cli.served import served
 from tests.cli.terminal import Answer, Terminal
 
@@ -187,6 +188,8 @@ class Session:
             read_rules(path)
         elif "enrich" in values:
             read_task(path)
+        elif "flow" in values:
+            load_flow(str(path))
         elif path.name == "longline.yaml":
             assert self._terminal("config", "show").code == 0
         elif {"manifest", "source"} & set(values):

@@ -24,6 +24,7 @@ PACKAGES = [  # a package imports only from those above it
     "drift",
     "engine",
     "analysis",
+    "scheduling",
     "wiring",
     "distributed",
     "services",
@@ -32,6 +33,7 @@ PACKAGES = [  # a package imports only from those above it
     "sync",
     "scraper",
     "devtools",
+    "server",
     "sandbox",
     "cli",
 ]
@@ -42,6 +44,7 @@ BACKENDS: dict[str, str | tuple[str, ...]] = {  # where alone each may be import
     "kombu": "src/longline/distributed/",
     "redis": (
         "src/longline/limits/backends/redis",
+        "src/longline/engine/redis_stream",
         "src/longline/distributed/",
         "src/longline/services/",
     ),

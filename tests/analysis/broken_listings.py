@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from longline.core.model import Cursor, Item
 from longline.pipeline.map import Map
+from longline.pipeline.pipeline import Validate
 from longline.pipeline.stages import Draft, Stage
-from longline.pipeline.validate import Validate
 from longline.sources.base import Options, Source, Visit, layer
 
 GOOD: dict[str, Any] = {

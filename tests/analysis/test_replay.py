@@ -18,7 +18,7 @@ from longline.core.errors import BadOption
 from longline.core.model import JobState, Outcome, OutcomeAction
 from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
-from longline.pipeline.material import unpack_material
+from longline.pipeline.pipeline import unpack_material
 from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.quarantine import REPLAY_UNFINISHED, ReprocessedItem
 from longline.storage.queue.queue import Queue

@@ -15,7 +15,10 @@ from longline.cli.commands.sites import breakers_command
 from longline.config.settings import load_settings, prepare_home
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption, Blocked, ConnectFailed
+from longline.core.model import Event
 from longline.limits.breaker import CircuitBreaker
+from longline.storage.events import EventFilter
+from longline.storage.store import open_store
 from longline.wiring import open_limit_backends
 
 
@@ -82,6 +85,25 @@ def test_a_breaker_that_is_reset_is_closed(home: Path) -> None:
     assert row["phase"] == "closed"
     assert changes(row) == [("closed", "open"), ("open", "closed")]
     assert row["history"][-1]["reason"] in text
+
+
+def test_a_breaker_that_is_reset_is_an_event(home: Path) -> None:
+    for domain in ("a.test", "a.test", "b.test"):
+        ask(home, "reset", domain)
+
+    (event,) = events_of(home)
+
+    row = json.loads(ask(home, "show", "a.test", "--json").output)
+    assert (event.type, event.subject, event.job) == ("breaker.closed", "domain/a.test", None)
+    assert event.data == {"domain": "a.test", "reason": row["history"][-1]["reason"]}
+
+
+def events_of(home: Path) -> list[Event]:
+    async def read() -> list[Event]:
+        with open_store(load_settings(home=home).database) as store:
+            return (await store.events.read(0, EventFilter()))[0]
+
+    return asyncio.run(read())
 
 
 @pytest.mark.parametrize("words", [("show", "c.test"), ("reset", "c.test")])

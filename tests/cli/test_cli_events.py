@@ -111,3 +111,25 @@ def test_pruned_events_are_not_claimed_by_the_report(longline: Terminal, collect
     assert len(after) == len(before) - 1
     assert longline("events", "list", "--type", "job.*", "--json").last
     assert longline("events", "prune").code == 2
+
+
+@pytest.mark.usefixtures("collected")
+def test_pruning_names_the_subscriber_that_holds_it_back(longline: Terminal, home: Path) -> None:
+    async def add(store: Store) -> None:
+        await store.subscribers.add("mail", EventFilter(("custom.a",)), EPOCH, 1)
+        await store.subscribers.add("other", EventFilter(), EPOCH, 3)
+
+    with open_store(f"sqlite:///{home / 'longline.sqlite'}") as store:
+        asyncio.run(add(store))
+
+    held = longline("events", "prune", "--before", "2999-01-01", "--json").last
+    shown = longline("events", "prune", "--before", "2999-01-01").out
+    early = longline("events", "prune", "--before", "2000-01-01", "--json").last
+    longline("events", "unsubscribe", "mail")
+    longline("events", "unsubscribe", "other")
+    free = longline("events", "prune", "--before", "2999-01-01", "--json").last
+
+    assert held == {"deleted": 0, "kept_for": "mail"}
+    assert "mail" in shown
+    assert early["kept_for"] is None
+    assert free == {"deleted": 5, "kept_for": None}

@@ -113,6 +113,18 @@ def test_a_home_may_be_named_before_or_after_the_command(
     assert longline("limits", "--json").last == []
 
 
+def test_pinning_and_forgetting_are_events_of_the_domain(longline: Terminal) -> None:
+    longline("limits", "pin", "a.test", "--rate", "0.5", "--burst", "3")
+    longline("limits", "forget", "a.test")
+    longline("limits", "forget", "a.test")
+
+    pinned, forgotten = longline("events", "list", "--subject", "domain/a.test", "--json").last
+
+    assert (pinned["type"], pinned["job"]) == ("limit.pinned", None)
+    assert pinned["data"] == {"domain": "a.test", "rate": 0.5, "burst": 3}
+    assert (forgotten["type"], forgotten["data"]) == ("limit.forgotten", {"domain": "a.test"})
+
+
 def test_forgetting_an_unknown_limit_is_refused(longline: Terminal) -> None:
     answer = longline("limits", "forget", "a.test")
 

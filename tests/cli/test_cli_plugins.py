@@ -15,18 +15,22 @@ rows = fleet_code:rows
 wrecks = fleet_code:Wrecks
 [longline.exporters]
 paper = fleet_code:Paper
+[longline.subscribers]
+radio = fleet_code:radio
+flags = fleet_code:rows
 """
 
 
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package with a source, a function, something that is no source, and something broken."""
+    """A package with sources and a subscriber, and with some that are not, or are broken."""
     monkeypatch.syspath_prepend(tmp_path)
     folder = tmp_path / "fleet-2.1.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: fleet\nVersion: 2.1\n")
     (folder / "entry_points.txt").write_text(ENTRIES)
     code = "Wrecks = 5\ndef rows():\n    return [{'id': 1}]\n"
+    code += "async def radio(event):\n    pass\n"
     (tmp_path / "fleet_code.py").write_text(f"{SHOP}\n{code}")
 
 
@@ -36,7 +40,8 @@ def test_plugins_are_listed_with_what_is_wrong_with_them(longline: Terminal) -> 
 
     result = {one["name"]: one["problem"] for one in answer.last if one["distribution"] == "fleet"}
     assert answer.code == 0
-    assert (result["boats"], result["rows"]) == (None, None)
+    assert (result["boats"], result["rows"], result["radio"]) == (None, None, None)
+    assert "async" in result["flags"]
     assert "longline.Source" in result["wrecks"]
     assert "Paper" in result["paper"]
 

@@ -39,6 +39,17 @@ def test_a_record_is_compared_version_by_version(twice: Terminal) -> None:
     assert twice("records", "diff", "1", "--from", "2", "--to", "2", "--json").last[0]["to"] == 2
 
 
+def test_a_record_that_is_gone_can_be_selected_and_shown(twice: Terminal) -> None:
+    listed = twice("records", "list", "--where", "@gone_at?", "--json")
+    shown = twice("records", "show", "shop/0")
+    there = twice("records", "show", "shop/1", "--json").last
+
+    assert (listed.out.count("\n"), listed.last["key"]) == (1, "0")
+    gone_at = twice("records", "show", "shop/0", "--json").last["gone_at"]
+    assert gone_at[:10] in shown.out
+    assert there["gone_at"] is None
+
+
 def test_history_shows_values_and_changes(twice: Terminal) -> None:
     lines = twice("records", "history", "1", "price").out.splitlines()
     points = twice("records", "history", "1", "price", "--json").last

@@ -63,8 +63,8 @@ def test_events_of_a_run_are_delivered_once(
     add(longline, receiver.url, "--type", "job.*")
     longline("run", shop)
 
-    sent = longline("webhooks", "send", "--once")
-    again = longline("webhooks", "send", "--once")
+    sent = longline("events", "deliver", "--once")
+    again = longline("events", "deliver", "--once")
 
     assert (sent.code, again.code) == (0, 0)
     types = [one["type"] for one in receiver.messages]
@@ -72,6 +72,18 @@ def test_events_of_a_run_are_delivered_once(
     (row,) = longline("webhooks", "list", "--json").last
     assert (row["name"], row["lag"], row["secrets"]) == ("chat", 0, ["env:HOOK"])
     assert SECRET not in longline("webhooks", "list").out
+
+
+def test_events_are_filtered_by_their_subject(
+    longline: Terminal, shop: Path, receiver: Receiver
+) -> None:
+    row = add(longline, receiver.url, "--subject", "source/shop")
+    longline("run", shop)
+
+    longline("events", "deliver", "--once")
+
+    assert row["subject"] == "source/shop"
+    assert {one["subject"] for one in receiver.messages} == {"source/shop"}
 
 
 def test_a_test_prints_the_status(longline: Terminal, receiver: Receiver) -> None:
@@ -92,14 +104,14 @@ def test_an_event_is_delivered_again_with_the_same_id(
 ) -> None:
     add(longline, receiver.url, "--type", "job.created")
     longline("run", shop)
-    longline("webhooks", "send", "--once")
+    longline("events", "deliver", "--once")
 
     again = longline("webhooks", "redeliver", "chat", "--event", "1", "--json")
 
     rows = longline("webhooks", "deliveries", "chat", "--json").last
-    assert (again.code, receiver.ids) == (0, ["evt_1", "evt_1"])
+    assert (again.code, receiver.ids) == (0, [rows[0]["message_id"]] * 2)
     assert [row["attempt"] for row in rows] == [1, 2]
-    assert "evt_1" in longline("webhooks", "deliveries", "chat").out
+    assert receiver.ids[0] in longline("webhooks", "deliveries", "chat").out
 
 
 def test_a_failed_delivery_is_exit_code_1(
@@ -109,10 +121,28 @@ def test_a_failed_delivery_is_exit_code_1(
     add(longline, receiver.url)
     longline("run", shop)
 
-    sent = longline("webhooks", "send", "--once", "--json")
+    sent = longline("events", "deliver", "--once", "--json")
 
-    assert (sent.code, sent.last["status"], sent.last["attempt"]) == (1, 500, 1)
+    assert (sent.code, sent.last["subscriber"], sent.last["events"]) == (1, "webhook/chat", 0)
+    assert "500" in sent.last["error"]
     assert longline("webhooks", "list", "--json").last[0]["failures"] == 1
+
+
+def test_a_disabled_webhook_is_listed_with_its_reason_and_enabled(
+    longline: Terminal, receiver: Receiver
+) -> None:
+    add(longline, receiver.url)
+    receiver.status = 410
+    longline("webhooks", "test", "chat")
+
+    (disabled,) = longline("webhooks", "list", "--json").last
+    shown = longline("webhooks", "list").out
+    enabled = longline("webhooks", "enable", "chat", "--json")
+
+    assert not disabled["is_enabled"]
+    assert disabled["disabled_reason"] in shown
+    assert (enabled.code, enabled.last["is_enabled"]) == (0, True)
+    assert longline("webhooks", "enable", "nosuch").code == 1
 
 
 def test_a_removed_webhook_is_unknown(longline: Terminal, receiver: Receiver) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from longline.config.documents import Document, check, parse_document, read_document
-from longline.config.strict_model import StrictModel
+from longline.config.validation import StrictModel
 from longline.core.errors import BadFile
 from tests.config.messages import absent
 

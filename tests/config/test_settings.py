@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from longline.config.settings import Settings, load_settings, prepare_home
-from longline.core.errors import BadOption, HomeUnwritable
+from longline.core.errors import BadFile, BadOption, HomeUnwritable
 from longline.storage.store import open_store
 
 
@@ -56,6 +56,25 @@ def test_an_empty_variable_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch, n
 
     assert load_settings() == Settings()
     assert load_settings().home == Path(".longline")
+
+
+def test_event_types_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGLINE_EVENT_STREAM_TYPES", "job.*,record.created")
+
+    assert load_settings().event_stream_types == ("job.*", "record.created")
+
+
+@pytest.mark.parametrize("value", ["job.unknown", "5", "[5]", "{job: 1}"])
+def test_event_types_of_a_file_are_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    (tmp_path / "longline.yaml").write_text(f"event_stream_types: {value}\n")
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(BadFile) as caught:
+        load_settings()
+
+    assert "longline.yaml:1:" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from longline.cli.commands.cluster import worker_command
 from longline.core.model import JobState
+from longline.storage.events import EventFilter
 from tests.distributed.cluster_home import GatedSite, Home, home_running, until
 from tests.servers import RedisServer
 
@@ -44,6 +45,34 @@ async def test_a_worker_waits_for_a_redis_that_is_away_and_reports_it(
     home.redis.start()
 
     assert await home.ended(job) is JobState.COMPLETE
+
+
+@pytest.mark.real_time
+async def test_workers_that_start_stop_and_are_killed_are_events(home: Home) -> None:
+    async def changes() -> dict[str, list[str]]:
+        events, _ = await home.store.events.read(0, EventFilter(types=("worker.*",)))
+        found: dict[str, list[str]] = {}
+        for event in events:
+            found.setdefault(event.subject, []).append(event.type)
+        return found
+
+    async def are(**expected: list[str]) -> None:
+        wanted = {f"worker/{name}": types for name, types in expected.items()}
+
+        async def is_so() -> bool:
+            return await changes() == wanted
+
+        await until(is_so, f"{wanted}")
+
+    first = home.start_worker(1, "--name", "first")
+    second = home.start_worker(1, "--name", "second")
+    await are(first=["worker.started"], second=["worker.started"])
+    second.kill()
+    await are(first=["worker.started"], second=["worker.started", "worker.lost"])
+
+    assert first.end() == 0
+
+    await are(first=["worker.started", "worker.stopped"], second=["worker.started", "worker.lost"])
 
 
 @pytest.mark.real_time

@@ -10,10 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from longline.core.model import Item, Job, JobState
+from longline.core.model import Event, Item, Job, JobState
 from longline.distributed.app import FETCH, OUTPUT
-from longline.distributed.sweeper import Children, Sweeper
-from longline.engine.owner import process_of, this_host
+from longline.distributed.sweeper import WORKER_LEASE, Children, Sweeper
+from longline.engine.owner import process_of, this_host, this_run
+from longline.storage.events import EventFilter
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.tasks import Task, TaskKind
@@ -207,3 +208,56 @@ async def _die_discovering(
     if leader is not None:
         await leader.sweep(Children(parent=1))  # before whoever knows more
     await sweeper.sweep(children)
+
+
+async def test_a_worker_of_this_host_that_was_killed_is_lost_immediately(
+    home: Home, sweeper: Sweeper, clock: VirtualClock
+) -> None:
+    other = Sweeper(home.store, home.messages, clock, home.settings, "second")
+    now = clock.now()
+    await home.store.workers.renew("killed", a_dead_child(), now, now + WORKER_LEASE)
+    await home.store.workers.renew("alive", this_run(), now, now + WORKER_LEASE)
+    await sweeper.sweep()
+
+    swept = await other.sweep()
+
+    assert (swept.lost, len(await home.store.workers.owners())) == ([], 1)
+    (event,) = await lost_workers(home)
+    assert event.data["worker"] == "killed"
+
+
+async def test_a_worker_elsewhere_is_lost_when_it_does_not_renew(
+    home: Home, sweeper: Sweeper, clock: VirtualClock
+) -> None:
+    other = Sweeper(home.store, home.messages, clock, home.settings, "second")
+    await home.store.workers.renew("far", "elsewhere:1:1.00:ab", clock.now(), clock.now() + 1)
+    found = []
+    for _ in range(20):
+        found.append([*(await sweeper.sweep()).lost, *(await other.sweep()).lost])
+        await clock.sleep(2)
+
+    assert found.index(["far"]) == WORKER_LEASE / 2  # sweeps, each two seconds after the last
+    assert len(await lost_workers(home)) == 1
+
+
+async def test_after_an_outage_workers_have_time_to_renew(
+    home: Home, sweeper: Sweeper, clock: VirtualClock
+) -> None:
+    owner = "elsewhere:1:1.00:ab"
+    await home.store.workers.renew("far", owner, clock.now(), clock.now() + WORKER_LEASE)
+    for _ in range(20):
+        await sweeper.sweep()
+        await home.store.workers.renew("far", owner, clock.now(), clock.now() + WORKER_LEASE)
+        await clock.sleep(2)
+
+    await clock.sleep(60)  # no process reaches the database
+    await sweeper.sweep()
+    await home.store.workers.renew("far", owner, clock.now(), clock.now() + WORKER_LEASE)
+    await clock.sleep(2)
+    await sweeper.sweep()
+
+    assert await lost_workers(home) == []
+
+
+async def lost_workers(home: Home) -> list[Event]:
+    return (await home.store.events.read(0, EventFilter(types=("worker.lost",))))[0]

@@ -26,8 +26,8 @@ from longline.drift.profiles import (
 )
 from longline.http.messages import Page
 from longline.pipeline.map import Map
+from longline.pipeline.pipeline import Validate
 from longline.pipeline.stages import ValidationFailed
-from longline.pipeline.validate import Validate
 from longline.sources.html.fields import FieldSpec, make_readers, read_fields
 from longline.sources.html.places import whole_page
 from tests.drift.drifting_shapes import Change, put, shapes_of, without

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +14,8 @@ import pytest
 
 from longline.core.errors import BadOption
 from longline.core.model import Event
-from longline.engine.subscribers import Delivery, subscribed
+from longline.engine.owner import this_host
+from longline.engine.subscribers import Delivery, Subscription, subscribed
 from longline.storage.events import EventFilter, event_row
 from longline.storage.store import Store, open_store
 from longline.storage.subscribers import UnknownSubscriber
@@ -112,8 +116,8 @@ async def test_one_of_two_processes_delivers(store: Store, clock: VirtualClock) 
     seen: list[str] = []
     await store.subscribers.add("mail", EventFilter(), clock.now(), None)
     await append(store, "a")
-    first = Delivery(store, clock, "mail", collecting(seen))
-    second = Delivery(store, clock, "mail", collecting(seen))
+    first = Delivery(store, clock, Subscription("mail", collecting(seen)))
+    second = Delivery(store, clock, Subscription("mail", collecting(seen)))
 
     delivered = [await one.deliver_batch() for one in (first, second, second)]
 
@@ -121,21 +125,70 @@ async def test_one_of_two_processes_delivers(store: Store, clock: VirtualClock) 
     assert seen == ["a"]
 
 
-async def test_another_process_takes_over_when_the_lease_expires(
-    store: Store, clock: VirtualClock
+@pytest.mark.parametrize(
+    ("owner", "seconds"), [("elsewhere:1:1.00", 60), (f"{this_host()}:999999999:1.00", 0)]
+)
+async def test_another_process_continues_when_the_owner_is_dead_or_its_lease_expires(
+    store: Store, clock: VirtualClock, owner: str, seconds: float
 ) -> None:
     seen: list[str] = []
     now = clock.now()
     await store.subscribers.add("mail", EventFilter(), now, None)
     await append(store, "a")
-    await store.subscribers.claim("mail", "killed", now, now + 60)
-    other = Delivery(store, clock, "mail", collecting(seen))
+    await store.subscribers.claim("mail", owner, at=now, until=now + 60)
 
-    is_early = await other.deliver_batch()
-    await clock.sleep(90)
-    is_late = await other.deliver_batch()
+    async with subscribed(store, clock, "mail", collecting(seen)):
+        await clock.sleep(seconds)
+        before = [*seen]
+        await clock.sleep(5)
 
-    assert (is_early, is_late, seen) == (False, True, ["a"])
+    assert (before, seen) == ([], ["a"])
+
+
+async def test_what_was_handled_before_a_stop_is_not_repeated(
+    store: Store, clock: VirtualClock
+) -> None:
+    seen: list[str] = []
+    is_at_c = asyncio.Event()
+
+    async def hang_at_c(event: Event) -> None:
+        seen.append(event.type.removeprefix("custom."))
+        if seen[-1] == "c":
+            is_at_c.set()
+            await clock.sleep(30)
+
+    async with subscribed(store, clock, "mail", hang_at_c):
+        await append(store, *"abcd")
+        await is_at_c.wait()
+    async with subscribed(store, clock, "mail", collecting(seen)):
+        await clock.sleep(2)
+
+    assert seen == ["a", "b", "c", "c", "d"]
+
+
+async def test_a_handler_that_exits_is_a_failure(store: Store, clock: VirtualClock) -> None:
+    async def leave(_event: Event) -> None:
+        sys.exit(3)
+
+    async with subscribed(store, clock, "mail", leave):
+        await append(store, "a")
+        await clock.sleep(2)
+
+    assert [one.failures for one in await store.subscribers.list()] == [2]
+
+
+async def test_a_filter_of_another_version_is_a_failure(store: Store, clock: VirtualClock) -> None:
+    await store.subscribers.add("mail", EventFilter(), clock.now(), None)
+    await append(store, "a")
+    with closing(sqlite3.connect(store.address.removeprefix("sqlite:///"))) as file, file:
+        file.execute("""UPDATE subscribers SET types = '["job.unknown"]'""")
+
+    is_delivered = await Delivery(
+        store, clock, Subscription("mail", collecting([]))
+    ).deliver_batch()
+
+    (mail,) = await store.subscribers.list()
+    assert (is_delivered, mail.failures, mail.cursor, mail.lag) == (False, 1, 0, 1)
 
 
 async def test_an_idle_subscriber_is_only_read(store: Store, clock: VirtualClock) -> None:
@@ -198,7 +251,7 @@ async def test_bad_subscriptions_are_refused(store: Store, clock: VirtualClock) 
 
 
 async def test_a_removed_subscriber_ends_its_delivery(store: Store, clock: VirtualClock) -> None:
-    delivery = Delivery(store, clock, "mail", collecting([]))
+    delivery = Delivery(store, clock, Subscription("mail", collecting([])))
     await store.subscribers.add("mail", EventFilter(), clock.now(), None)
     running = asyncio.create_task(delivery.run())
     await clock.sleep(2)

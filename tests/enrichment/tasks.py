@@ -9,8 +9,7 @@ from typing import Any
 from longline.core.clock import Clock
 from longline.core.model import Record
 from longline.enrichment.enricher import Enricher
-from longline.enrichment.phase import Phase, PhaseReport
-from longline.enrichment.queueing import Queued, queue_records
+from longline.enrichment.phase import Phase, PhaseReport, Queued, queue_records
 from longline.enrichment.servers import open_enricher, task_limiter
 from longline.enrichment.task_files import AnyTask, EnrichTask
 from longline.sandbox.language_model import LanguageModel

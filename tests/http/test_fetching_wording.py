@@ -23,7 +23,7 @@ async def test_a_refusal_of_robots_txt_quotes_the_line_and_its_group(site: Scrip
         await bench.get(bench.middleware(), "/closed/a")
     await transport.close()
 
-    assert refused.value.reason == "line 2, 'Disallow: /closed', for everyone"
+    assert refused.value.reason == "line 2, 'Disallow: /closed', for all user agents"
 
 
 def test_the_evidence_of_a_ban_is_a_phrase() -> None:

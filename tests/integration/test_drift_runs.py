@@ -13,6 +13,7 @@ from longline.drift.monitor import accept_profile
 from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
 from longline.sandbox.web import PracticeWeb, WebOptions
+from longline.storage.query import RecordQuery
 from tests.sample_sources import PageSource
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
@@ -75,6 +76,20 @@ async def test_a_redesign_half_way_is_noticed_within_fifty_items(
     assert all(event.data["now"] in report.reason for event in events.values())
     assert "6" in events["text"].data["now"]
     assert report.progress.counts[ItemState.STORED] == 200
+
+
+async def test_the_coverage_of_fields_is_that_of_the_records(
+    lots: Lots, clock: VirtualClock
+) -> None:
+    async with web_of(clock) as web, lots(web, "100") as orchestrator:
+        report = await orchestrator.execute()
+        (event,) = await orchestrator.store.events.list(report.job, types=["source.profiled"])
+        rows = [row["data"] for row in await orchestrator.store.records.list(RecordQuery())]
+
+    filled = {name: sum(row[name] is not None for row in rows) for name in rows[0]}
+    assert event.data["coverage"] == {name: n / len(rows) for name, n in filled.items()}
+    assert 0 < event.data["coverage"]["estimate"] < event.data["coverage"]["title"] == 1
+    assert (event.data["records"], event.data["is_sound"]) == (200, False)
 
 
 async def test_a_required_field_that_vanishes_is_named_by_what_is_quarantined(

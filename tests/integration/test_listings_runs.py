@@ -90,6 +90,21 @@ async def test_a_second_run_stores_what_is_new_or_changed_and_nothing_else(
     assert {key: data_of(rows)[key] for key in truth_of(web, site)} == truth_of(web, site)
 
 
+@pytest.mark.parametrize("site", SITES)
+async def test_ads_that_were_taken_down_are_gone(
+    web: PracticeWeb, clock: VirtualClock, collect: Collect, site: str
+) -> None:
+    await collect(site)
+    await clock.sleep(86_400)
+    web.sites.listings.board.move_to(2)
+
+    _, rows = await collect(site)
+
+    gone = {row["key"] for row in rows if row["gone_at"] is not None}
+    assert gone == data_of(rows).keys() - truth_of(web, site).keys()
+    assert gone
+
+
 async def test_share_links_that_look_like_ads_are_not_followed(
     web: PracticeWeb, collect: Collect
 ) -> None:

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from longline.config.settings import load_settings, prepare_home
 from longline.core.errors import BadFile, BadOption, BadSource
 from longline.core.model import JobState
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Source, Visit, layer
 from longline.sources.loader import load_middlewares
 from longline.storage.query import RecordQuery
+from longline.storage.store import open_store
+from longline.wiring import open_event_deliveries
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 
@@ -29,6 +32,12 @@ loud = plugged:Loud
 heard = plugged:heard
 [longline.backends]
 shared = plugged:Shared
+[longline.subscribers]
+counted = plugged:counted
+jobs = plugged:jobs
+broken = plugged:missing
+blocking = plugged:heard
+typo = plugged:typo
 """
 CODE = '''
 from dataclasses import replace
@@ -61,6 +70,33 @@ def heard(event):
     events.append(event)
     if event.type == "item.stored":
         raise ValueError("a bug of the listener")
+
+
+counts = {}
+
+
+async def counted(event):
+    counts[event.type] = counts.get(event.type, 0) + 1
+
+
+class Jobs:
+    """Gets events of jobs, and fails at the first."""
+
+    types = ["job.*"]
+    source = "shop"
+
+    def __init__(self):
+        self.types_seen = []
+
+    async def __call__(self, event):
+        self.types_seen.append(event.type)
+        if len(self.types_seen) == 1:
+            raise ValueError("not yet")
+
+
+jobs = Jobs()
+typo = Jobs()
+typo.types = ["jbo.*"]
 
 
 class Signed:
@@ -168,6 +204,34 @@ async def test_a_listener_is_called_with_outcomes_and_the_end_of_the_job(
     assert (item.type, item.source, item.url) == ("item.stored", "shop", f"{site.url}/p/1")
     assert item.record.data == {"title": "rope"}
     assert (job.type, job.job, job.key) == ("job.complete", item.job, None)
+
+
+@pytest.mark.usefixtures("package")
+async def test_subscribers_of_plugins_get_events_with_a_durable_cursor(
+    clock: VirtualClock, write: Write, logged: list[str]
+) -> None:
+    path = write("")
+    settings = load_settings(home=path.parent / "home")
+    prepare_home(settings)
+    with open_store(settings.database) as store:
+        async with open_event_deliveries(settings, store, clock) as deliveries:
+            await deliveries.run_once()  # adds them
+            await collect(path, clock)
+            await deliveries.run_once()
+            await clock.sleep(1)  # until the retry
+            await deliveries.run_once()
+        subscribers = await store.subscribers.list()
+
+    plugged = sys.modules["plugged"]
+    ends = ["job.created", "job.started", "job.discovered", "job.complete"]
+    assert plugged.jobs.types_seen == ["job.created", *ends]
+    assert plugged.counts["item.stored"] == plugged.counts["job.complete"] == 1
+    assert [(one.name, one.lag) for one in subscribers] == [
+        ("plugin/counted", 0),
+        ("plugin/jobs", 0),
+    ]
+    refused = [text for text in logged if text.startswith("no events")]
+    assert len(refused) == 3  # of the broken ones
 
 
 @pytest.mark.usefixtures("package")

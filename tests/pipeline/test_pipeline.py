@@ -17,10 +17,8 @@ from longline.core.model import Item, Note, Record
 from longline.pipeline.enrich import Currency, Enrich
 from longline.pipeline.filter import Filter
 from longline.pipeline.map import Map
-from longline.pipeline.material import Material
-from longline.pipeline.pipeline import Pipeline
+from longline.pipeline.pipeline import Material, Pipeline, Validate, unpack_material
 from longline.pipeline.stages import Draft, StageFailed, ValidationFailed
-from longline.pipeline.validate import Validate
 from longline.sources.base import Source, Visit, layer
 from longline.sources.html.source import html_source
 from longline.sources.manifest import make_manifest, parse_manifest, resolve_files
@@ -254,3 +252,8 @@ def test_a_validate_stage_accepts_a_model() -> None:
         pipeline = (Map({"title": "name", "amount": "price.amount"}), Validate(Flat))
 
     assert record_of(Modelled()).data == {"title": "Flat", "amount": 10.0}
+
+
+@pytest.mark.parametrize("raw", [None, [], "x", {}])
+def test_an_item_without_material_has_no_results(raw: Any) -> None:
+    assert unpack_material(raw).results == {}

@@ -11,8 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from longline.core.errors import BadFile, BadOption
+from longline.pipeline.pipeline import Validate
 from longline.pipeline.stages import ValidationFailed
-from longline.pipeline.validate import Validate
 from tests.pipeline.drafts import draft
 
 SCHEMA = {

@@ -48,8 +48,15 @@ class Home:
     def settings(self, **values: Any) -> Settings:
         return Settings(home=self.path, **values)
 
-    def up(self, *, workers: int = 0, with_postgres: bool = False, **values: Any) -> StartedCluster:
-        options = ClusterOptions(workers, 1, with_postgres)
+    def up(
+        self,
+        *,
+        workers: int = 0,
+        with_postgres: bool = False,
+        with_executor: bool = False,
+        **values: Any,
+    ) -> StartedCluster:
+        options = ClusterOptions(workers, 1, with_postgres, with_executor)
         return up(self.settings(**values), options, lambda *step: self.steps.append(step))
 
     def down(self) -> tuple[ProcessEntry, ...]:

@@ -14,8 +14,7 @@ from longline.services.database_copy import copy_home
 from longline.services.doctor.doctor import examine
 from longline.services.doctor.findings import CheckContext, Verdict
 from longline.services.doctor.servers import database
-from longline.services.errors import ServicesBusy
-from longline.services.processes import ServicesState, lifecycle_lock
+from longline.services.processes import ServicesBusy, ServicesState, lifecycle_lock
 from longline.storage.store import open_store
 from tests.servers import free_port
 from tests.services.homes import Home

@@ -13,9 +13,8 @@ import pytest
 
 from longline.core.errors import BadOption
 from longline.core.files import exposed_in
-from longline.services.errors import StartFailed
 from longline.services.postgres import PostgresService
-from longline.services.processes import find_process
+from longline.services.processes import StartFailed, find_process
 from longline.storage.jobs import NewJob
 from longline.storage.store import open_store
 from tests.services.homes import Home, is_listening, working_for

@@ -19,8 +19,14 @@ from redis import Redis
 
 from longline.core.errors import BadOption, HomeUnwritable, StoreUnreachable
 from longline.distributed.registry import BrokerUnusable
-from longline.services.errors import ServicesBusy, ServiceUnreachable
-from longline.services.processes import ProcessEntry, ServicesState, find_process, lifecycle_lock
+from longline.services.processes import (
+    ProcessEntry,
+    ServicesBusy,
+    ServicesState,
+    ServiceUnreachable,
+    find_process,
+    lifecycle_lock,
+)
 from longline.services.redis import redis_problem
 from tests.servers import PostgresServer, RedisServer
 from tests.services.homes import Home, is_listening, working_for

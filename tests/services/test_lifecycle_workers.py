@@ -8,7 +8,7 @@ import pytest
 
 from longline.config.settings import Settings
 from longline.services.cluster import environment_of
-from longline.services.errors import StartFailed
+from longline.services.processes import StartFailed
 from tests.servers import RedisServer, free_port
 from tests.services.homes import Home, working_for
 
@@ -71,11 +71,16 @@ def test_a_worker_that_fails_to_start_names_its_log(
 
 def test_a_worker_inherits_the_settings(tmp_path: Path) -> None:
     settings = Settings(
-        home=tmp_path, concurrency=3, parallel=False, sources=(Path("a"), Path("b"))
+        home=tmp_path,
+        concurrency=3,
+        parallel=False,
+        sources=(Path("a"), Path("b")),
+        event_stream_types=("job.*", "drift.*"),
     )
 
     assert environment_of(settings) == {
         "LONGLINE_CONCURRENCY": "3",
+        "LONGLINE_EVENT_STREAM_TYPES": "job.*,drift.*",
         "LONGLINE_PARALLEL": "false",
         "LONGLINE_SOURCES": "a:b",
     }

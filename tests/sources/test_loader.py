@@ -116,5 +116,7 @@ def test_an_ambiguous_date_is_refused_with_advice() -> None:
 
 
 def test_a_field_that_is_not_data_is_refused_with_its_type() -> None:
-    with pytest.raises(TypeError, match=r"^field o is of type object, which is not data; return "):
+    with pytest.raises(
+        TypeError, match=r"^field o is of type object, which cannot be stored; return "
+    ):
         to_json({"o": object()})

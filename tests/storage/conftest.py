@@ -16,6 +16,7 @@ import pytest
 from sqlalchemy import Connection, create_engine
 
 from longline.storage.database import Database, open_database
+from longline.storage.events import update_projections
 from longline.storage.schema import metadata
 from longline.storage.store import Store
 from tests.servers import PostgresServer
@@ -85,7 +86,7 @@ def address(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def database(address: str) -> Iterator[Database]:
-    database = open_database(address)
+    database = open_database(address, prepare=update_projections)
     yield database
     database.close()
 

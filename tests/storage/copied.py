@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Connection, func, insert, select
 
 from longline.core.clock import SystemClock
 from longline.core.errors import FailureKind
@@ -16,10 +16,17 @@ from longline.limits.learning import Learned
 from longline.storage.database import Database
 from longline.storage.enrichment import Question, QuestionOutcome, QuestionRequest
 from longline.storage.events import EventFilter
+from longline.storage.launches import NewLaunch
 from longline.storage.matches import BlockedRecord, MatchBatch, RecordPair
 from longline.storage.profiles import DriftResult
 from longline.storage.queue.chunks import ChunkClaim
-from longline.storage.schema import metadata
+from longline.storage.schema import (
+    flow_runs,
+    flow_steps,
+    metadata,
+    occurrences,
+    schedules,
+)
 from longline.storage.store import Store
 from longline.storage.webhooks import Webhook, WebhookDelivery
 from tests.limit_backends import SqliteStates
@@ -40,9 +47,35 @@ async def fill(store: Store) -> None:
     await store.webhooks.add(hook, EventFilter(("job.*",)))
     made = WebhookDelivery("chat", 1, "evt_1", EPOCH, 503, 0.25, "it responded 503")
     await store.webhooks.log_delivery(made)
+    await store.events.log_id()
+    await store.launches.place(NewLaunch("source", "shop", {"limit": 5}, "command", EPOCH))
+    await store._database.write(_plan)
     await store.leaders.acquire("sweeping", "me", 0.0, 9.0)  # long ago
     limits = store.state_backend("limits", Learned, SystemClock())
     await limits.change("shop.test", lambda _old, _now: (Learned(rate=0.5), None))
+
+
+def _plan(connection: Connection) -> None:
+    """Put a row into each table of schedules and flows."""
+    times = {"created_at": EPOCH, "decided_until": EPOCH}
+    definition = {"source": "shop", "every": "1h"}
+    daily = {"name": "daily", "definition": definition, "origin": "command", **times}
+    connection.execute(insert(schedules), daily)
+    fired = {"schedule": "daily", "nominal_at": EPOCH, "kind": "scheduled", "fate": "fired"}
+    connection.execute(insert(occurrences), {**fired, "decided_at": EPOCH, "launch_id": 1})
+    run: dict[str, Any] = {
+        "id": "refresh-1",
+        "root": "refresh-1",
+        "is_undoable": True,
+        "flow": "refresh",
+        "definition": {},
+        "hash": "x",
+        "params": {},
+    }
+    run |= {"origin": "command", "state": "running", "created_at": EPOCH}
+    connection.execute(insert(flow_runs), run)
+    step = {"run_id": "refresh-1", "step": "shop", "state": "pending", "attempt": 0, "due_at": 0}
+    connection.execute(insert(flow_steps), {**step, "starts": 0})
 
 
 async def _run(store: Store) -> None:

@@ -113,7 +113,7 @@ async def test_a_deleted_event_gives_its_number_to_no_other(
 async def test_a_cursor_passes_events_that_are_not_wanted(store: Store) -> None:
     learned = event_row("job", EPOCH, "limit.learned", domain="a.test", rate=2.0)
     await store.events.append(
-        event_row("job", EPOCH, "job.created", settings={}),
+        event_row("job", EPOCH, "job.created", source="shop", settings={}),
         learned,
         event_row("job", EPOCH, "job.complete", reason=None),
         learned,
@@ -142,10 +142,10 @@ async def test_pruning_keeps_what_others_need(store: Store) -> None:
     running = await store.jobs.create(new_job())
     await store.events.append(event_row(running.id, EPOCH, "item.skipped", key="open"))
 
-    deleted = [await store.events.prune(before=EPOCH + 8, most=5) for _ in range(3)]
+    steps = [await store.events.prune(before=EPOCH + 8, most=5) for _ in range(3)]
 
     found, _ = await store.events.read(0, EVERY)
-    assert deleted == [5, 2, 0]
+    assert [(step.deleted, step.is_done) for step in steps] == [(3, False), (4, True), (0, True)]
     assert [event.key for event in found if event.type == "item.skipped"] == ["7", "8", "9", "open"]
     assert [event.type for event in found][:2] == ["job.created", "job.cancelled"]
 
@@ -154,4 +154,27 @@ async def test_pruning_keeps_the_newest(store: Store) -> None:
     rows = [event_row(None, EPOCH, "item.skipped", key=str(n)) for n in range(5)]
     await store.events.append(*rows)
 
-    assert await store.events.prune(before=EPOCH + 1, keep=2) == 3
+    assert (await store.events.prune(max_count=2)).deleted == 3
+
+
+async def test_old_events_are_deleted_in_steps(store: Store) -> None:
+    rows = [event_row(None, EPOCH + n, "item.skipped", key=str(n)) for n in range(5)]
+    await store.events.append(*rows)
+    day = 86400.0
+
+    deleted = [
+        await store.events.prune_old(EPOCH + day + 2, max_days=1, max_count=None),
+        await store.events.prune_old(EPOCH, max_days=None, max_count=1),
+        await store.events.prune_old(EPOCH, max_days=None, max_count=None),
+    ]
+
+    assert deleted == [2, 2, 0]
+
+
+async def test_a_pattern_selects_custom_types(store: Store) -> None:
+    names = ("custom.a_b", "custom.axb", "custom.c")
+    await store.events.append(*(event_row(None, EPOCH, name) for name in names))
+
+    found, _ = await store.events.read(0, EventFilter(("custom.a_*", "job.*")))
+
+    assert [event.type for event in found] == ["custom.a_b"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from longline.storage.events import event_row
-from longline.storage.store import Store
+from longline.storage.store import Store, open_store
 from tests.virtual import EPOCH
 
 
@@ -40,6 +41,19 @@ async def test_appending_nothing_adds_nothing(store: Store) -> None:
     await store.events.append()
 
     assert await store.events.list("job") == []
+
+
+async def test_the_log_of_each_database_has_its_own_id(store: Store, tmp_path: Path) -> None:
+    with (
+        open_store(f"sqlite:///{tmp_path / 'other.sqlite'}") as other,
+        open_store(f"sqlite:///{tmp_path / 'other.sqlite'}") as same,
+    ):
+        ids = await asyncio.gather(
+            *(one.events.log_id() for one in (store, store, other, other, same))
+        )
+
+    assert ids == [ids[0]] * 2 + [ids[2]] * 3
+    assert ids[0] != ids[2]
 
 
 async def test_statistics_of_many_writers_add_up(store: Store) -> None:

@@ -183,7 +183,7 @@ async def test_discovery_is_reclaimed_from_expired_and_dead_owners(
 async def test_a_renewed_discovery_stays_with_its_owner(store: Store) -> None:
     job = await queued(store)
     await store.jobs.lease_discovery(job.id, "first", at=EPOCH, until=EPOCH + 20, dead=[])
-    await store.queue.renew([(job.id, "first")], EPOCH + 60)
+    await store.queue.renew([(job.id, "first")], EPOCH, EPOCH + 60)
 
     assert not await store.jobs.lease_discovery(
         job.id, "other", at=EPOCH + 30, until=EPOCH + 50, dead=[]

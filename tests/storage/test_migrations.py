@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import Connection, create_engine, text
 
 from longline.core.errors import StoreTooNew, StoreUnreachable
 from longline.storage import database
@@ -168,3 +170,59 @@ def test_a_copy_of_the_file_alone_opens(path: Path, address: str, tmp_path: Path
     open_store(f"sqlite:///{tmp_path / 'copy.sqlite'}").close()
 
     assert version_of(tmp_path / "copy.sqlite") == NEWEST
+
+
+@pytest.fixture(params=["sqlite", "own_postgres"])
+def empty_address(request: pytest.FixtureRequest) -> str:
+    given: str = request.getfixturevalue(f"{request.param}_address")
+    return given
+
+
+@pytest.mark.rows_without_events
+async def test_events_of_older_jobs_get_their_source(empty_address: str) -> None:
+    engine = create_engine(empty_address)
+    with engine.begin() as connection:
+        _migrate_to(connection, "0006")
+        connection.execute(
+            text(
+                "INSERT INTO jobs (id, source, identity, state, settings, created_at, "
+                "is_discovered) VALUES ('a', 'shop', 'x', 'pending', '{}', 1, :no)"
+            ),
+            {"no": False},
+        )
+        insert = text(
+            "INSERT INTO events (job_id, at, type, data) VALUES (:job, 1, 'job.created', :data)"
+        )
+        data = '{"settings":{"name":"na\u00efve","limit":5}}'
+        connection.execute(insert, [{"job": "a", "data": data}, {"job": "lost", "data": data}])
+    engine.dispose()
+
+    with open_store(empty_address) as store:
+        (known, counted), (lost,) = await store.events.list("a"), await store.events.list("lost")
+        (run,) = await store.projections.rows("runs", keys=["a"])
+
+    assert known.data == {"source": "shop", "settings": {"name": "na\u00efve", "limit": 5}}
+    assert (lost.version, lost.data["source"]) == (2, "")
+    assert (counted.type, counted.data["state"], run["state"]) == (
+        "job.counted",
+        "pending",
+        "pending",
+    )
+    engine = create_engine(empty_address)
+    with engine.begin() as connection:
+        query = text("SELECT CAST(data AS TEXT), version FROM events ORDER BY id")
+        migrated = connection.execute(query).all()
+        _migrate_to(connection, "0006", is_upgrade=False)
+        undone = [row.version for row in connection.execute(query)]
+    engine.dispose()
+    assert migrated[:2] == [(f'{{"source":"shop",{data[1:]}', 2), (data, 1)]
+    assert undone == [1, 1]
+
+
+def _migrate_to(connection: Connection, version: str, *, is_upgrade: bool = True) -> None:
+    config = Config()
+    folder = Path(database.__file__).parent / "migrations"
+    config.set_main_option("script_location", str(folder))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    (command.upgrade if is_upgrade else command.downgrade)(config, version)

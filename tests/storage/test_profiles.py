@@ -56,6 +56,34 @@ async def test_drift_makes_a_job_partial_and_its_profile_unsound(
     assert not kept.is_sound
 
 
+async def test_a_profile_is_an_event_of_the_source(store: Store) -> None:
+    job = await queued(store, is_last=True)
+    fields = {"title": {"filled": 3}, "price": {"filled": 1}, "@score": {"filled": 3}}
+    profile = {"records": 3, "invalid": 1, "fields": fields}
+
+    await store.jobs.finish(job.id, EPOCH, DriftResult(profile, drift=("price is lost",)))
+
+    (event,) = await store.events.list(job.id, types=["source.profiled"])
+    assert (event.subject, event.at) == ("source/shop", EPOCH)
+    assert event.data == {
+        "source": "shop",
+        "records": 3,
+        "invalid": 1,
+        "coverage": {"price": 0.3333, "title": 1.0},
+        "is_sound": False,
+        "drift": ["price is lost"],
+    }
+
+
+async def test_a_job_without_records_covers_no_field(store: Store) -> None:
+    job = await queued(store, is_last=True)
+
+    await store.jobs.finish(job.id, EPOCH, DriftResult({"records": 0, "fields": {}}))
+
+    (event,) = await store.events.list(job.id, types=["source.profiled"])
+    assert (event.data["coverage"], event.data["is_sound"]) == ({}, False)
+
+
 async def test_a_warning_is_reported_and_changes_nothing(store: Store) -> None:
     job = await ended_job(store, EPOCH, warnings=("empty",))
 

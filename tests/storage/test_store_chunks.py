@@ -332,7 +332,7 @@ async def test_a_beating_worker_of_a_cluster_goes_on_with_no_paused_job(store: S
     await leased(store, job)
 
     assert await store.jobs.pause(job.id, EPOCH, "stopped")
-    await store.queue.renew([(job.id, "me")], EPOCH + 20)
+    await store.queue.renew([(job.id, "me")], EPOCH, EPOCH + 20)
 
     row = await store.jobs.get(job.id)
     assert (row.state, row.reason) == (JobState.PAUSED, "stopped")

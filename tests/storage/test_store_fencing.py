@@ -9,7 +9,7 @@ import pytest
 
 from longline.core.errors import FailureKind, LeaseLost
 from longline.core.model import ItemState, Job, Outcome, OutcomeAction, Record, Usage
-from longline.pipeline.material import Material, unpack_material
+from longline.pipeline.pipeline import Material, unpack_material
 from longline.storage.queue.queue import Reclaim, Reclaimed
 from longline.storage.store import Store
 from tests.storage.given import attempt, complete, ended, item, leased, queued, record, stored
@@ -135,7 +135,7 @@ async def test_a_worker_that_renews_keeps_its_items(store: Store) -> None:
     mine = await leased(store, job, owner="me")
     await leased(store, job, owner="silent")
 
-    await store.queue.renew([(job.id, "me")], EPOCH + 60)
+    await store.queue.renew([(job.id, "me")], EPOCH, EPOCH + 60)
     freed = await store.queue.reclaim(Reclaim(job.id, EPOCH + 30))
 
     assert freed.items == 1

@@ -273,7 +273,7 @@ async def test_what_was_found_before_a_key_can_be_skipped(store: Store) -> None:
     (first,) = await leased(store, job)
     await complete(store, stored(first))
 
-    skipped = await store.queue.skip_before(job.id, "c", "resumed from c")
+    skipped = await store.queue.skip_before(job.id, "c", "resumed from c", EPOCH + 2)
 
     assert skipped == 1
     rows = await store.queue.finished(job.id)
@@ -288,7 +288,7 @@ async def test_what_a_killed_worker_held_can_be_skipped_too(store: Store) -> Non
     job = await queued(store, "a", "b")
     (stale,) = await leased(store, job, owner="killed")
 
-    assert await store.queue.skip_before(job.id, "b", "resumed from b") == 1
+    assert await store.queue.skip_before(job.id, "b", "resumed from b", EPOCH + 2) == 1
 
     with pytest.raises(LeaseLost):
         await complete(store, stored(stale))
@@ -299,7 +299,7 @@ async def test_what_a_killed_worker_held_can_be_skipped_too(store: Store) -> Non
 async def test_skipping_before_an_unknown_key_skips_nothing(store: Store) -> None:
     job = await queued(store, "a", "b")
 
-    assert await store.queue.skip_before(job.id, "z", "resumed") is None
+    assert await store.queue.skip_before(job.id, "z", "resumed", EPOCH + 2) is None
     assert (await store.queue.counts(job.id))[ItemState.QUEUED] == 2
 
 

@@ -17,21 +17,38 @@ CHAT = Webhook("chat", "https://chat.test/", ("env:NEW", "env:OLD"), created_at=
 MADE = WebhookDelivery("chat", 1, "evt_1", EPOCH, 503, 0.5, "the receiver responded 503")
 
 
-async def test_a_webhook_is_changed_and_enabled_by_adding_it_again(store: Store) -> None:
+async def test_a_webhook_is_changed_by_adding_it_again(store: Store) -> None:
     added = await store.webhooks.add(CHAT, EventFilter(("job.*",)))
-    await store.webhooks.disable("chat", "it is gone")
-    disabled = await store.webhooks.get("chat")
-    (idle,) = await store.subscribers.list()
 
     changed = replace(CHAT, url="https://other.test/", created_at=EPOCH + 9)
     again = await store.webhooks.add(changed, EventFilter(("record.*",)))
 
-    (active,) = await store.subscribers.list()
+    (one,) = await store.subscribers.list()
     assert added == CHAT
-    assert disabled == replace(CHAT, is_enabled=False, disabled_reason="it is gone")
     assert again == replace(CHAT, url="https://other.test/")
+    assert one.wanted.types == ("record.*",)
+
+
+async def test_a_disabled_webhook_is_enabled_by_a_command_or_by_adding_it(store: Store) -> None:
+    await store.webhooks.add(CHAT, EventFilter(("custom.a",)))
+    await store.webhooks.disable("chat", "it is gone", EPOCH)
+    await store.webhooks.disable("chat", "it is gone again", EPOCH)
+    disabled = await store.webhooks.get("chat")
+    (idle,) = await store.subscribers.list()
+
+    enabled = await store.webhooks.enable("chat")
+    (active,) = await store.subscribers.list()
+    await store.webhooks.disable("chat", "no", EPOCH)
+    added = await store.webhooks.add(CHAT, EventFilter())
+
+    events = await store.events.last(EventFilter(("webhook.*",)), limit=9)
+    assert disabled == replace(CHAT, is_enabled=False, disabled_reason="it is gone")
     assert (idle.is_enabled, active.is_enabled) == (False, True)
-    assert active.wanted.types == ("record.*",)
+    assert enabled == added == CHAT
+    assert [(event.subject, event.data["reason"]) for event in events] == [
+        ("webhook/chat", "it is gone"),
+        ("webhook/chat", "no"),
+    ]
 
 
 async def test_attempts_of_a_message_are_counted(store: Store) -> None:

@@ -1,0 +1,1 @@
+"""Tests of the server and of the processes of jobs."""
