@@ -25,6 +25,7 @@ PACKAGES = [  # a package imports only from those above it
     "engine",
     "analysis",
     "scheduling",
+    "monitoring",
     "wiring",
     "distributed",
     "services",

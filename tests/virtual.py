@@ -16,7 +16,7 @@ from longline.core.clock import Clock
 EPOCH = 1_800_000_000.0
 """The virtual moment, in seconds since 1970, at which every test begins."""
 _KERNEL_GRACE = 0.001  # loopback packets may be a moment on their way
-_THREAD_GRACE = 2.0  # a thread that waits for the loop must not stop the clock for ever
+_THREAD_GRACE = 1.0  # a thread that waits for the loop must not stop the clock for ever
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):

@@ -21,11 +21,15 @@ from longline.storage.matches import BlockedRecord, MatchBatch, RecordPair
 from longline.storage.profiles import DriftResult
 from longline.storage.queue.chunks import ChunkClaim
 from longline.storage.schema import (
+    alerts,
     flow_runs,
     flow_steps,
+    logs,
     metadata,
     occurrences,
     schedules,
+    silences,
+    source_statistics,
 )
 from longline.storage.store import Store
 from longline.storage.webhooks import Webhook, WebhookDelivery
@@ -50,9 +54,24 @@ async def fill(store: Store) -> None:
     await store.events.log_id()
     await store.launches.place(NewLaunch("source", "shop", {"limit": 5}, "command", EPOCH))
     await store._database.write(_plan)
+    await store._database.write(_monitor)
     await store.leaders.acquire("sweeping", "me", 0.0, 9.0)  # long ago
     limits = store.state_backend("limits", Learned, SystemClock())
     await limits.change("shop.test", lambda _old, _now: (Learned(rate=0.5), None))
+
+
+def _monitor(connection: Connection) -> None:
+    """Put a row into each table of monitoring."""
+    line = {"at": EPOCH, "level": 30, "logger": "longline.shop", "message": "slow", "fields": {}}
+    connection.execute(insert(logs), line)
+    about = {"rule": "few-records", "subject": "source/shop"}
+    alert = {**about, "state": "firing", "severity": "warning", "summary": "5 of 50 records"}
+    alert |= {"action": "look", "since": EPOCH, "seen_at": EPOCH}
+    connection.execute(insert(alerts), {**alert, "evidence": {"stored": 5}})
+    silence = {**about, "until": EPOCH, "reason": "known", "created_at": EPOCH}
+    connection.execute(insert(silences), silence)
+    sums = {"source": "other", "name": "requests", "value": 5.0}
+    connection.execute(insert(source_statistics), sums)
 
 
 def _plan(connection: Connection) -> None:

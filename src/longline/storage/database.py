@@ -203,7 +203,9 @@ def open_database(
 
 # ---------------- Migrations
 
-_REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")  # oldest first
+_REVISIONS = (  # oldest first
+    *("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009"),
+)
 NEWEST = _REVISIONS[-1]
 _SCRIPTS = Path(__file__).parent / "migrations"
 _version_table = Table(  # as Alembic defines it

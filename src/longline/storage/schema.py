@@ -56,6 +56,7 @@ jobs = Table(
     Column("found_all", Boolean),  # whether it found all that its source lists; None: not known
     Index("ix_jobs_identity", "identity", "created_at"),
     Index("ix_jobs_state", "state"),
+    Index("ix_jobs_source", "source", "created_at"),
 )
 
 items = Table(
@@ -268,6 +269,78 @@ statistics = Table(
     Column("job_id", Text, primary_key=True),
     Column("name", Text, primary_key=True),
     Column("value", Double, nullable=False),
+)
+
+source_statistics = Table(
+    "source_statistics",  # the sums of all jobs of a source
+    metadata,
+    Column("source", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("value", Double, nullable=False),
+)
+
+# ---------------- Monitoring
+
+logs = Table(
+    "logs",  # warnings and errors of all processes
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("at", Double, nullable=False),
+    Column("level", Integer, nullable=False),  # as in the module logging
+    Column("logger", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("exception", Text),
+    Column("job_id", Text),
+    Column("source", Text),
+    Column("domain", Text),
+    Column("key", Text),  # of an item
+    Column("flow", Text),  # the id of a flow run
+    Column("worker", Text),
+    Column("fields", JSON, nullable=False),  # further fields of the line
+    Index("ix_logs_at", "at"),
+    Index("ix_logs_job_id", "job_id", "id"),
+    Index("ix_logs_source", "source", "id"),
+    sqlite_autoincrement=True,  # readers follow the ids
+)
+
+alerts = Table(
+    "alerts",  # what rules have found wrong
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("rule", Text, nullable=False),
+    Column("subject", Text, nullable=False),  # such as source/NAME
+    Column("state", Text, nullable=False),  # pending, firing, resolved
+    Column("severity", Text, nullable=False),  # warning or critical
+    Column("summary", Text, nullable=False),
+    Column("evidence", JSON, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("since", Double, nullable=False),
+    Column("seen_at", Double, nullable=False),  # when it was last found
+    Column("fired_at", Double),
+    Column("resolved_at", Double),
+    Column("notified_at", Double),
+    Column("escalated_at", Double),
+    Index("ix_alerts_since", "since"),
+)
+# Of one rule and subject, one alert is open.
+Index(
+    "ix_alerts_open",
+    alerts.c.rule,
+    alerts.c.subject,
+    unique=True,
+    sqlite_where=alerts.c.resolved_at.is_(None),
+    postgresql_where=alerts.c.resolved_at.is_(None),
+)
+
+silences = Table(
+    "silences",  # alerts that are not notified
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("rule", Text),  # null: any
+    Column("subject", Text),  # a pattern; null: any
+    Column("until", Double, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
 )
 
 # ---------------- Duplicates
