@@ -1,0 +1,1 @@
+"""What is seen from outside: logs, metrics, health, alerts and reports."""

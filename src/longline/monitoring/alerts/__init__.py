@@ -1,0 +1,1 @@
+"""Alerts: rules that find what is wrong, the life of an alert, and its channels."""
