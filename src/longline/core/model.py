@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -203,6 +204,11 @@ _COUNTED = (
     *("requests", "retries", "rate_limited", "received_bytes", "waits", "waited"),
     *("cached", "revalidated", "joined"),
 )
+RESPONSE_TIMES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Upper bounds, in seconds, of the classes by which response times are counted."""
+STATUS_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx", "other")
+_STATUS_NAMES = [f"status/{STATUS_CLASSES[one - 1 if 1 <= one <= 5 else 5]}" for one in range(10)]  # noqa: PLR2004
+_TIME_NAMES = [f"time/{bound:g}" for bound in (*RESPONSE_TIMES, float("inf"))]
 
 
 @dataclass(slots=True)
@@ -210,9 +216,10 @@ class Usage:
     """The statistics and events of one attempt at an item; committed with its outcome.
 
     `cached` responses needed no request, `revalidated` ones a conditional one, and `joined` ones
-    were those of an identical request in flight. `status` is that of the item's own last request,
-    not of robots.txt or a login; None without a response. `promises` are awaited before the commit,
-    such as writes to the archive.
+    were those of an identical request in flight. `responses` counts them as `status/CLASS` and
+    `time/BOUND`; `time/sum` is their time in seconds. `status` is that of the item's own last
+    request, not of robots.txt or a login; None without a response. `promises` are awaited before
+    the commit, such as writes to the archive.
 
     `waits` and `waited` are those of requests, which may overlap; `waiting` is that of the attempt.
     """
@@ -226,6 +233,7 @@ class Usage:
     cached: int = 0
     revalidated: int = 0
     joined: int = 0
+    responses: dict[str, float] = field(default_factory=dict)
     status: int | None = None
     failures: list[Failure] = field(default_factory=list)
     events: list[PendingEvent] = field(default_factory=list)
@@ -243,11 +251,19 @@ class Usage:
         while self.promises:
             await self.promises.pop()
 
-    def add_response(self, status: int, size_bytes: int) -> None:
-        """Count a response with its status and the size of its body."""
+    def add_response(self, status: int, size_bytes: int, seconds: float) -> None:
+        """Count a response with its status, the size of its body and the time that it took."""
         self.status = status
         self.received_bytes += size_bytes
         self.rate_limited += status == HTTPStatus.TOO_MANY_REQUESTS
+        counts = self.responses
+        kind, bound = (
+            _STATUS_NAMES[status // 100],
+            _TIME_NAMES[bisect_left(RESPONSE_TIMES, seconds)],
+        )
+        counts[kind] = counts.get(kind, 0) + 1
+        counts[bound] = counts.get(bound, 0) + 1
+        counts["time/sum"] = counts.get("time/sum", 0.0) + seconds
 
     def add_event(self, name: str, **data: Any) -> None:
         """Add an event of a type of the catalogue, or of your own: `custom.NAME`.
@@ -260,7 +276,8 @@ class Usage:
 
     def as_counts(self) -> dict[str, float]:
         """Return the counters that are not zero, by name."""
-        return {name: value for name in _COUNTED if (value := getattr(self, name))}
+        counts = {name: value for name in _COUNTED if (value := getattr(self, name))}
+        return {**counts, **self.responses}
 
     def take(self) -> Usage:
         """Return the collected values and reset them."""
@@ -269,9 +286,10 @@ class Usage:
             failures=self.failures,
             events=self.events,
             promises=self.promises,
+            responses=self.responses,
             **{name: getattr(self, name) for name in _COUNTED},
         )
-        self.failures, self.events, self.promises = [], [], []
+        self.failures, self.events, self.promises, self.responses = [], [], [], {}
         for name in _COUNTED:
             setattr(self, name, 0)
         return taken

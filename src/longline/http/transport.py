@@ -188,7 +188,7 @@ class HttpTransport(Middleware):
         except TimeoutError as error:
             raise TimedOut(request.url, seconds) from error
         self._answered.add(request.domain)
-        usage.add_response(page.status, len(page.body))
+        usage.add_response(page.status, len(page.body), page.seconds)
         return page
 
     async def close(self) -> None:

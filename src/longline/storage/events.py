@@ -37,6 +37,7 @@ from longline.storage.projections import (
     is_consumed,
     move_stage,
     read_rows,
+    sources_of,
 )
 from longline.storage.schema import (
     cells,
@@ -44,6 +45,7 @@ from longline.storage.schema import (
     jobs,
     projection_rows,
     projections,
+    source_statistics,
     statistics,
     subscribers,
 )
@@ -545,7 +547,10 @@ def _read_between(
 def add_statistics(
     connection: Connection, amounts: Iterable[tuple[str, Mapping[str, float]]]
 ) -> None:
-    """Add amounts to the statistics of jobs, at the end of the caller's transaction."""
+    """Add amounts to the statistics of jobs and sources, at the end of the caller's transaction.
+
+    Those whose name has a slash, such as `status/2xx`, are kept for sources only.
+    """
     for amount in amounts:
         defer_write(connection, _add_sums, amount)
 
@@ -556,8 +561,22 @@ def _add_sums(connection: Connection, amounts: Sequence[tuple[str, Mapping[str, 
         for name, value in counts.items():
             sums[job, name] += value
     # In the same order everywhere, so that two transactions cannot deadlock.
-    rows = [{"job_id": job, "name": name, "value": sums[job, name]} for job, name in sorted(sums)]
-    _ADD.run(connection, rows)
+    of_jobs = [
+        {"job_id": job, "name": name, "value": sums[job, name]}
+        for job, name in sorted(sums)
+        if "/" not in name
+    ]
+    _ADD.run(connection, of_jobs)
+    sources = sources_of(connection, {job for job, _ in sums})
+    of_sources: dict[tuple[str, str], float] = defaultdict(float)
+    for (job, name), value in sums.items():
+        if job in sources:
+            of_sources[sources[job], name] += value
+    rows = [
+        {"source": source, "name": name, "value": of_sources[source, name]}
+        for source, name in sorted(of_sources)
+    ]
+    _ADD_TO_SOURCES.run(connection, rows)
 
 
 _ADD = BulkUpsert(
@@ -565,4 +584,10 @@ _ADD = BulkUpsert(
     ("job_id", "name", "value"),
     key=("job_id", "name"),
     update=lambda row: {"value": statistics.c.value + row.excluded.value},
+)
+_ADD_TO_SOURCES = BulkUpsert(
+    source_statistics,
+    ("source", "name", "value"),
+    key=("source", "name"),
+    update=lambda row: {"value": source_statistics.c.value + row.excluded.value},
 )

@@ -153,6 +153,7 @@ def _new_source(event: Event, source: str) -> ProjectionRow:
         "coverage_job": None,
         "is_sound": None,
         "drift": [],
+        "exports": {"written": 0, "failed": 0},
     }
 
 
@@ -170,6 +171,8 @@ def _apply_to_source(row: ProjectionRow, event: Event) -> None:
     elif event.type == "drift.accepted":
         if row["coverage_job"] == event.job:
             row["is_sound"], row["drift"] = True, []
+    elif family == "export":
+        row["exports"]["written" if what == "written" else "failed"] += 1
     else:
         _apply_job_state(row, event, what)
 
@@ -333,9 +336,12 @@ PROJECTIONS: Mapping[str, Projection] = {
         ),
         Projection(
             "sources",
-            1,
-            "Each source: its latest state, last complete run, records and field coverage.",
-            (*_JOB_STATES, "record.*", "source.profiled", "source.counted", "drift.accepted"),
+            2,
+            "Each source: its latest state, last complete run, records, exports, field coverage.",
+            (
+                *(*_JOB_STATES, "record.*", "export.*"),
+                *("source.profiled", "source.counted", "drift.accepted"),
+            ),
             "changed_at",
             _source_of,
             _new_source,
@@ -418,7 +424,7 @@ def apply_events(
     The caller passes events in the order of their ids and keeps other transactions from applying
     events to the same rows.
     """
-    sources = _sources_of(connection, events)
+    sources = sources_of(connection, {one.job for one in events if one.job is not None})
     steps: list[tuple[Projection, str, Event, str]] = []
     for event in events:
         source = sources.get(event.job, "")
@@ -449,9 +455,9 @@ def apply_events(
     )
 
 
-def _sources_of(connection: Connection, events: Iterable[Event]) -> dict[str | None, str]:
+def sources_of(connection: Connection, names: Collection[str]) -> dict[str | None, str]:
+    """Return the sources of jobs; a job that does not exist is left out."""
     # The source of a job never changes, so it may be read from its row.
-    names = {event.job for event in events if event.job is not None}
     rows = connection.execute(_SOURCES, {"b_jobs": sorted(names)}) if names else ()
     return {row.id: row.source for row in rows}
 

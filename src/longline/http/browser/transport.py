@@ -68,7 +68,7 @@ class BrowserTransport(Middleware):
             await self._options.addresses.check_host(request.url)
         usage.requests += 1
         page = await self._tabs.open(request, usage)
-        usage.add_response(page.status, len(page.body))
+        usage.add_response(page.status, len(page.body), page.seconds)
         return page
 
     async def close(self) -> None:

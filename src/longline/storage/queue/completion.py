@@ -136,7 +136,13 @@ def _write_outcomes(
     ]
     if failed:
         note_failures(connection, failed)
-    add_statistics(connection, [(lease.job, _cost(outcome)) for lease, outcome in attempts])
+    add_statistics(
+        connection,
+        [
+            (lease.job, _cost(outcome, state))
+            for (lease, outcome), state in zip(attempts, states, strict=True)
+        ],
+    )
     return states
 
 
@@ -189,8 +195,9 @@ def cost_of(usage: Usage) -> dict[str, float]:
     return cost
 
 
-def _cost(outcome: Outcome) -> dict[str, float]:
+def _cost(outcome: Outcome, state: ItemState) -> dict[str, float]:
     cost = cost_of(outcome.usage)
+    cost[f"items/{'deferred' if state is ItemState.QUEUED else state}"] = 1
     if outcome.action is not OutcomeAction.DEFER:
         cost["item_seconds"] = outcome.seconds
     return cost

@@ -20,7 +20,7 @@ from longline.core.model import (
     Usage,
 )
 from longline.storage.database import Repository, plain_rows, reads, writes
-from longline.storage.events import append_events, event_row
+from longline.storage.events import add_statistics, append_events, event_row
 from longline.storage.projections import read_rows
 from longline.storage.queue.completion import LeasedOutcome, complete_all, complete_storable
 from longline.storage.queue.enqueue import Discovered, enqueue_items
@@ -491,6 +491,7 @@ class Queue(Repository):
         if count := skipped.rowcount:
             event = event_row(job, at, "items.skipped", items=count, reason=reason, failure=kind)
             append_events(connection, [event])
+            add_statistics(connection, [(job, {"items/skipped": count})])
         return count
 
     @writes
@@ -518,6 +519,7 @@ class Queue(Repository):
         if count := skipped.rowcount:
             event = event_row(job, at, "items.skipped", items=count, reason=reason)
             append_events(connection, [event])
+            add_statistics(connection, [(job, {"items/skipped": count})])
         return count
 
     @reads
