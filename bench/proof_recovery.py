@@ -1,4 +1,7 @@
-"""The proof that scheduled runs go on by themselves, whatever is killed."""
+"""The proof that scheduled runs go on by themselves, whatever is killed.
+
+Once with jobs in child processes of the servers, and once with jobs on cluster workers.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ import contextlib
 import random
 import time
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 
 import psutil
 from sqlalchemy import ColumnElement, Connection, Table, create_engine, func, select
 
 from children import LONGLINE, Child
-from cluster_parts import Cluster, kill_server, open_cluster
+from cluster_parts import Cluster, children_of, is_alive, kill_server, open_cluster
 from longline.storage.schema import items, jobs, launches, occurrences, records
 from proofs import Figure, Proof, Sizes, at_least, exactly, none, unjudged
 
@@ -23,7 +28,10 @@ _PAUSE = (2.0, 6.0)  # seconds between two kills
 _DOWN = (0.2, 4.0)  # seconds until a killed server is started again
 _PATIENCE = 600.0  # seconds in which everything that is due ends, once nothing is killed
 _POLL = 1.0
+_WORKERS = 2
+_CHILDREN = 2  # processes of each worker
 _WEIGHTS = {"server": 4, "job process": 8, "Redis": 2, "PostgreSQL": 2}
+_WORKER_WEIGHTS = {"worker": 4, "child of a worker": 8}
 _SOURCE = '''"""A source without a web."""
 import asyncio
 from longline import Item, Source, layer
@@ -46,24 +54,32 @@ class Scheduled(Source):
 
 
 def prove(sizes: Sizes) -> Proof:
-    """Kill servers, job processes, Redis and PostgreSQL at random while schedules fire."""
-    with open_cluster() as cluster:
-        trial = _Trial(cluster, sizes)
-        trial.run()
-        figures = trial.figures()
+    """Kill servers, job processes, workers, Redis and PostgreSQL while schedules fire."""
+    figures = [*_try_engine("local", sizes), *_try_engine("celery", sizes)]
     about = (
         f"{sizes.recovery_sources} sources, each scheduled every {_EVERY} s, on PostgreSQL and "
-        f"Redis with {_SERVERS} servers (`longline serve`). For {sizes.recovery_minutes:g} minutes "
-        "a server, a job process, Redis or PostgreSQL is killed with SIGKILL every few seconds; "
-        "only killed servers are started again, as a service manager does. Then the schedules are "
+        f"Redis with {_SERVERS} servers (`longline serve`), which run jobs in child processes "
+        f"(local), and then on {_WORKERS} workers with {_CHILDREN} processes each (celery). For "
+        f"{sizes.recovery_minutes:g} minutes of each, a server, a job process, a worker, a child "
+        "of one, Redis or PostgreSQL is killed with SIGKILL every few seconds; only killed "
+        "servers and workers are started again, as a service manager does. Then the schedules are "
         "removed from the settings file, and everything that was due has to end."
     )
     return Proof(NAME, about, figures)
 
 
+def _try_engine(engine: str, sizes: Sizes) -> list[Figure]:
+    with open_cluster() as cluster:
+        trial = _Trial(cluster, sizes, engine)
+        trial.run()
+        return [replace(one, name=f"{engine}: {one.name}") for one in trial.figures()]
+
+
 class _Trial:
-    def __init__(self, cluster: Cluster, sizes: Sizes) -> None:
+    def __init__(self, cluster: Cluster, sizes: Sizes, engine: str) -> None:
         self._cluster = cluster
+        self._engine = engine
+        self._weights = _WEIGHTS | (_WORKER_WEIGHTS if engine == "celery" else {})
         self._sizes = sizes
         self._chance = random.Random(sizes.seed)
         self._file = cluster.folder / "longline.yaml"
@@ -73,6 +89,10 @@ class _Trial:
 
     def run(self) -> None:
         self._write_sources()
+        if self._engine == "celery":
+            for number in range(_WORKERS):
+                self._cluster.hire(f"w{number}", _CHILDREN, more=self._settings)
+            self._cluster.await_workers()
         for _ in range(_SERVERS):
             self._servers.append(self._serve())
         end = time.monotonic() + 60 * self._sizes.recovery_minutes
@@ -112,12 +132,15 @@ class _Trial:
             lines.append(f"  {name}: {{source: {path}, every: {_EVERY}s}}")
         self._file.write_text("\n".join([*lines, ""]))
 
+    @property
+    def _settings(self) -> dict[str, str]:
+        return {"LONGLINE_CONFIG": str(self._file), "LONGLINE_ENGINE": self._engine}
+
     def _serve(self) -> Child:
-        more = {"LONGLINE_CONFIG": str(self._file)}
-        return self._cluster.start([LONGLINE, "serve", "--no-web"], more)
+        return self._cluster.start([LONGLINE, "serve", "--no-web"], self._settings)
 
     def _kill(self) -> None:
-        names, weights = zip(*_WEIGHTS.items(), strict=True)
+        names, weights = zip(*self._weights.items(), strict=True)
         (name,) = self._chance.choices(names, weights)
         down = self._chance.uniform(*_DOWN)
         if name == "server":
@@ -126,11 +149,19 @@ class _Trial:
             time.sleep(down)
             self._servers[place] = self._serve()
         elif name == "job process":
-            found = self._job_processes()
-            if not found:
+            if not self._kill_one_of(self._job_processes()):
                 return
-            with contextlib.suppress(psutil.NoSuchProcess):
-                self._chance.choice(found).kill()
+        elif name == "worker":
+            worker = f"w{self._chance.randrange(_WORKERS)}"
+            self._cluster.remember()
+            self._cluster.workers[worker].process.kill()
+            time.sleep(down)
+            self._cluster.hire(worker, _CHILDREN, more=self._settings)
+        elif name == "child of a worker":
+            worker = f"w{self._chance.randrange(_WORKERS)}"
+            below = children_of(self._cluster.workers[worker].process.pid)
+            if not self._kill_one_of([psutil.Process(pid) for pid in below if is_alive(pid)]):
+                return
         elif name == "Redis":
             kill_server(self._cluster.redis)
             time.sleep(down)
@@ -140,6 +171,13 @@ class _Trial:
             time.sleep(down)
             self._cluster.postgres.start()
         self._kills[name] += 1
+
+    def _kill_one_of(self, found: Sequence[psutil.Process]) -> bool:
+        """Kill one of the processes; False if there is none."""
+        if found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._chance.choice(found).kill()
+        return bool(found)
 
     def _job_processes(self) -> list[psutil.Process]:
         found = []
