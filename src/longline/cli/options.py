@@ -205,7 +205,7 @@ source_options = combine(
     click.option(
         "--max-in-flight",
         type=COUNT,
-        help="Maximum concurrent requests per domain, over all processes.",
+        help="Maximum concurrent requests per domain, across all processes.",
     ),
     click.option(
         "--concurrency",

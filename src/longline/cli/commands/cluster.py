@@ -71,12 +71,12 @@ from longline.storage.database import DatabaseInfo, describe, open_database
 def up_command(*, with_executor: bool | None, **options: Any) -> None:
     """Start Redis, workers and, with --postgres, PostgreSQL on this machine.
 
-    The executor is started too, which runs what is scheduled or submitted, and an Ollama server
-    and a proxy rotator, if the settings name them and they do not respond already.
+    Also starts the executor, which runs scheduled and submitted jobs. An Ollama server and a proxy
+    rotator are started if the settings name them and they do not respond yet.
 
     Healthy services are not restarted. If a service fails to start, or on Ctrl-C, everything that
-    this command started is stopped again. Servers that the settings name are used, but never
-    started or stopped.
+    this command started is stopped again. A Redis or PostgreSQL server that the settings
+    name is used, but never started or stopped.
     """
     check_extra("longline up")
     # Needs optional packages.

@@ -126,7 +126,9 @@ async def follow_events(store: Store, *, wanted: EventFilter, after: int | None)
 
 @events_command.command("deliver")
 @click.option(
-    "--once", is_flag=True, help="Deliver what is due and exit, with 1 if a subscriber failed."
+    "--once",
+    is_flag=True,
+    help="Deliver pending events and exit, with code 1 if a subscriber failed.",
 )
 @common_options
 @uses_store
@@ -173,11 +175,11 @@ def _print_delivered(result: DeliveryResult) -> None:
         return
     texts = []
     if result.events:
-        texts.append(f"{count_text(result.events, 'event')} delivered, up to {result.cursor}")
+        texts.append(f"{count_text(result.events, 'event')} delivered, up to event {result.cursor}")
     if result.error is not None:
         due = time_text(result.due_at, seconds=True)
         texts.append(f"failed: {result.error}")
-        texts.append("given up" if result.due_at is None else f"next attempt at {due}")
+        texts.append("no further attempts" if result.due_at is None else f"next attempt at {due}")
     print_line(one_line(f"{result.subscriber}: {'; '.join(texts)}"))
 
 

@@ -65,7 +65,7 @@ _WITH_DROP = ("drop", "job", "output", "home", "profile", "json")
     metavar="[TASK,TASK]",
     is_flag=False,
     flag_value=_ALL_TASKS,
-    help="Include enrichments of all tasks, or only of these.",
+    help="Include enrichments of all tasks, or only of the given ones.",
 )
 @click.option(
     "--partition", metavar="FIELD", help="Write a folder with one file per value of FIELD."

@@ -62,7 +62,7 @@ _EXIT_CODES = {
     FlowState.NEEDS_ATTENTION: ExitCode.FAILED,
 }  # others, as waiting and compensated: 4
 _ORIGIN = "command"
-_STOPPING = "Stopping after what is in flight. Press Ctrl-C again to stop immediately."
+_STOPPING = "Finishing work in flight. Press Ctrl-C again to stop immediately."
 _WIDTH = 10
 
 
@@ -76,7 +76,7 @@ RUN = ParsedText("RUN", _parse_run)
 upgrade_option = click.option(
     "--upgrade-from",
     metavar="STEP",
-    help="Read the flow's file again, and run STEP and all steps after it again.",
+    help="Reload the flow's file, and run STEP and all steps after it again.",
 )
 
 
@@ -93,9 +93,9 @@ def flow_command() -> None:
 @log_options
 @common_options
 def run_flow(flow: str, *, params: tuple[tuple[str, str], ...], fresh: bool, detach: bool) -> None:
-    """Run FLOW here until it ends or waits for a person.
+    """Run FLOW in this process until it ends or waits for a person.
 
-    An unfinished run of it is resumed. FLOW is a file (YAML, or Python as file.py:name), or the
+    An unfinished run of FLOW is resumed. FLOW is a file (YAML, or Python as file.py:name), or the
     name of a flow in the folders of the setting `flows`. Exit codes: 0 complete, 1 failed or needs
     attention, 3 partial, 4 waiting or compensated, 130 interrupted.
     """
@@ -117,7 +117,7 @@ def run_flow(flow: str, *, params: tuple[tuple[str, str], ...], fresh: bool, det
 @log_options
 @common_options
 def resume_flow(run: str, *, upgrade_from: str | None) -> None:
-    """Continue RUN here until it ends or waits for a person.
+    """Continue RUN in this process until it ends or waits for a person.
 
     A changed file affects only new runs, unless --upgrade-from is used.
     """
@@ -141,9 +141,9 @@ def resume_flow(run: str, *, upgrade_from: str | None) -> None:
 @log_options
 @common_options
 def retry_flow(run: str, *, upgrade_from: str | None) -> None:
-    """Run the failed and skipped steps of RUN again, here.
+    """Run the failed and skipped steps of RUN again in this process.
 
-    If the undo of steps has failed, it is attempted again instead.
+    If steps could not be undone, the undo is attempted again instead.
     """
     settings = settings_of()
 
@@ -161,9 +161,9 @@ def retry_flow(run: str, *, upgrade_from: str | None) -> None:
 @log_options
 @common_options
 def undo_flow(run: str) -> None:
-    """Undo the steps of RUN, which has ended, in reverse order.
+    """Undo the steps of RUN in reverse order.
 
-    What a step replaced is kept until the next run of the flow is complete.
+    RUN must have ended. It can be undone until a later run of the flow is complete.
     """
 
     async def find(store: Store) -> FlowRun:
@@ -177,9 +177,11 @@ def undo_flow(run: str) -> None:
 @flow_command.command("approve")
 @click.argument("run", type=RUN)
 @click.argument("step", required=False)
-@click.option("--reject", is_flag=True, help="Reject it: the step has failed.")
-@click.option("--by", metavar="NAME", show_default="your user name", help="Who decides.")
-@click.option("--comment", metavar="TEXT", help="Why.")
+@click.option("--reject", is_flag=True, help="Reject the step, which then fails.")
+@click.option(
+    "--by", metavar="NAME", show_default="your user name", help="Who approves or rejects."
+)
+@click.option("--comment", metavar="TEXT", help="Reason for the decision.")
 @common_options
 @uses_store
 async def approve_flow(
@@ -198,13 +200,14 @@ async def approve_flow(
 
 @flow_command.command("cancel")
 @click.argument("run", type=RUN)
-@click.option("--comment", metavar="TEXT", help="Why.")
+@click.option("--comment", metavar="TEXT", help="Reason for cancelling.")
 @common_options
 @uses_store
 async def cancel_flow(store: Store, run: str, *, comment: str | None) -> None:
     """Cancel RUN and stop its steps.
 
-    Its failure policy applies. The process that runs it stops within seconds.
+    The process that runs it stops within seconds; then the setting `on_failure` of the flow
+    applies.
     """
     reason = f"cancelled by {getpass.getuser()}" + (f": {comment}" if comment else "")
     found = await store.flows.cancel(run, reason, SystemClock().now())
@@ -219,7 +222,7 @@ async def cancel_flow(store: Store, run: str, *, comment: str | None) -> None:
 @common_options
 @uses_store
 async def list_flows(store: Store, *, flow: str | None, is_open: bool, limit: int) -> None:
-    """List runs of flows, the newest first."""
+    """List runs of flows, newest first."""
     runs = await store.flows.list(flow=flow, is_open=is_open, limit=limit)
     rows = [_run_json(run) for run in runs]
     print_result(rows, lambda: _print_runs(runs))
@@ -242,7 +245,7 @@ async def show_flow(store: Store, run: str) -> None:
 @common_options
 @uses_store
 async def graph_flow(store: Store, flow: str, *, mermaid: bool) -> None:
-    """Draw the steps of a flow, or of a run with their states."""
+    """Draw the steps of a flow; for a run, with their states."""
     settings = settings_of()
     states: dict[str, str] = {}
     try:

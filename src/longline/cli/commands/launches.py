@@ -85,7 +85,7 @@ def _print_launch(launch: Launch, state: str, results: Any) -> None:
 @common_options
 @uses_store
 async def cancel(store: Store, launch: int) -> None:
-    """Cancel LAUNCH, and its job if it runs."""
+    """Cancel LAUNCH, and its job if it is running."""
     found = await cancel_launch(store, launch, "cancelled by the user")
     print_result(_launch_json(found), lambda: print_line(f"launch {launch} is {result_of(found)}"))
 

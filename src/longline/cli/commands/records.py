@@ -308,7 +308,7 @@ def _is_plain_number(value: Any) -> bool:
 @click.argument("source", required=False)
 @click.option("--from", "older", metavar="JOB", help="Earlier run.")
 @click.option("--to", "newer", metavar="JOB", help="Later run.")
-@time_option("--since", "All changes since TIME, over all runs")
+@time_option("--since", "All changes since TIME, across all runs")
 @click.option("--limit", type=COUNT, help="Maximum number of records of each kind of change.")
 @common_options
 @uses_store

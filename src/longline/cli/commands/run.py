@@ -87,7 +87,7 @@ from longline.sources.loader import nothing_in
 @click.option(
     "--detach",
     is_flag=True,
-    help="Submit the job and exit: to workers, or to `longline serve` with --engine local.",
+    help="Submit the job to `longline serve`, or with --engine celery to workers, and exit.",
 )
 @click.option(
     "--export",
@@ -224,7 +224,7 @@ def _print_submitted(submitted: Sequence[Mapping[str, Any]], failed: Sequence[Si
     if any("job" in row for row in submitted):
         click.echo("Watch progress with: longline top")
     elif submitted:
-        click.echo("It runs while `longline serve --no-web` does. See: longline launches list")
+        click.echo("`longline serve --no-web` runs it. Follow it with: longline launches list")
 
 
 def _site_json(end: SiteEnd) -> dict[str, Any]:

@@ -84,7 +84,7 @@ async def list_schedules(store: Store) -> None:
 @common_options
 @uses_store
 async def show_schedule(store: Store, name: str) -> None:
-    """Show a schedule, its next occurrences and its last ones."""
+    """Show the schedule NAME with its next and last occurrences."""
     await _read_files(store)
     now = await store.now()
     stored = await store.schedules.get(name)
@@ -102,7 +102,7 @@ async def show_schedule(store: Store, name: str) -> None:
 
 
 _TARGET_OPTIONS = (
-    click.option("--source", help="Source to run: the name of a manifest, or as for `run`."),
+    click.option("--source", help="Source to run: the name of a manifest, or any SOURCE of `run`."),
     click.option("--job", "job_file", metavar="FILE", help="Job file to run."),
     click.option("--flow", help="Flow to run: its name or file."),
     click.option(
@@ -125,46 +125,58 @@ _TRIGGER_OPTIONS = (
     click.option("--every", metavar="DURATION", help="Interval, such as 90m."),
     click.option("--calendar", help="Days and a time, such as 'first Monday 06:00'."),
     click.option("--at", metavar="TIME", help="Run once at this time, such as 2026-12-01T06:00."),
-    click.option("--after", metavar="NAME", help="After a source, or with flow:NAME a flow."),
+    click.option(
+        "--after", metavar="NAME", help="Run after this source, or after a flow (flow:NAME)."
+    ),
     click.option(
         "--states",
         type=click.Choice(["complete", "partial", "any"]),
-        help="How that run must end; partial includes complete.  [default: complete]",
+        help="How the run of --after must end; partial includes complete.  [default: complete]",
     ),
     click.option(
-        "--within", metavar="DURATION", help="Deadline for that run, from when it is due."
+        "--within", metavar="DURATION", help="Deadline for the run of --after, from when it is due."
     ),
-    click.option("--on", metavar="EVENT", help="On an event type or pattern, such as 'drift.*'."),
-    click.option("--on-source", metavar="NAME", help="Only events of this source."),
     click.option(
-        "--fresh", metavar="DURATION", help="When the data of the source is older than this."
+        "--on", metavar="EVENT", help="Run on this event type or pattern, such as 'drift.*'."
+    ),
+    click.option("--on-source", metavar="NAME", help="With --on: only events of this source."),
+    click.option(
+        "--fresh", metavar="DURATION", help="Run when the data of the source is older than this."
     ),
 )
 _LIMIT_OPTIONS = (
-    click.option("--timezone", metavar="ZONE", help="Time zone, such as Europe/Sofia."),
-    click.option("--start", metavar="TIME", help="No occurrences before."),
-    click.option("--end", metavar="TIME", help="No occurrences after; a date is the last day."),
+    click.option(
+        "--timezone", metavar="ZONE", help="Time zone, such as Europe/Sofia.  [default: UTC]"
+    ),
+    click.option("--start", metavar="TIME", help="No occurrences before TIME."),
+    click.option(
+        "--end", metavar="TIME", help="No occurrences after TIME; a date is the last day."
+    ),
     click.option(
         "--exclude",
         metavar="DATE",
         multiple=True,
         help="Date without runs, or a window FROM..TO. Repeatable.",
     ),
-    click.option("--jitter", metavar="DURATION", help="Maximum delay, derived from the name."),
+    click.option(
+        "--jitter",
+        metavar="DURATION",
+        help="Maximum delay of a start; the delay is derived from NAME.",
+    ),
     click.option(
         "--overlap",
         type=click.Choice([one.value for one in Overlap]),
-        help="What to do if the previous run has not ended.",
+        help="What to do if the previous run has not ended.  [default: skip]",
     ),
     click.option(
         "--misfire",
         type=click.Choice([one.value for one in MisfirePolicy]),
-        help="Which late occurrences are started.",
+        help="Which late occurrences to start.  [default: latest]",
     ),
     click.option("--max-age", metavar="DURATION", help="Maximum age of late occurrences to start."),
     click.option("--max-count", type=COUNT, help="Maximum number of late occurrences to start."),
     click.option("--pause-after-failures", type=COUNT, help="Pause after N failures in a row."),
-    click.option("--priority", type=int, help="Higher is started first."),
+    click.option("--priority", type=int, help="Runs with a higher priority start first."),
 )
 
 
@@ -203,7 +215,7 @@ async def add_schedule(store: Store, name: str, **given: Any) -> None:
 async def remove_schedule(store: Store, name: str) -> None:
     """Remove the schedule NAME; its history stays.
 
-    A schedule of a file is removed by editing the file.
+    To remove a schedule that a file defines, edit the file.
     """
     await _read_files(store)
     await store.schedules.remove(name, await store.now())
@@ -212,7 +224,7 @@ async def remove_schedule(store: Store, name: str) -> None:
 
 @schedule_command.command("pause")
 @click.argument("name")
-@click.option("--reason", default="paused by a command", help="Why; shown in the history.")
+@click.option("--reason", default="paused by the user", help="Reason, shown in the history.")
 @common_options
 @uses_store
 async def pause_schedule(store: Store, name: str, *, reason: str) -> None:
@@ -247,7 +259,7 @@ async def resume_schedule(store: Store, name: str) -> None:
 async def run_schedule(store: Store, name: str) -> None:
     """Run the schedule NAME now, in addition to its times.
 
-    An executor starts the run. It is started even if the schedule is paused.
+    An executor starts the run, even if the schedule is paused.
     """
     files = await _read_files(store)
     schedule = make_schedule((await store.schedules.get(name)).definition)
@@ -261,7 +273,9 @@ async def run_schedule(store: Store, name: str) -> None:
 
 @schedule_command.command("next")
 @click.argument("name", required=False)
-@click.option("--days", type=number(float, 0, 3660, above=True), default=7.0, help="How far ahead.")
+@click.option(
+    "--days", type=number(float, 0, 3660, above=True), default=7.0, help="Number of days to list."
+)
 @click.option("--limit", type=COUNT, default=100, help="Maximum number of occurrences.")
 @common_options
 @uses_store
@@ -284,9 +298,13 @@ async def list_next(store: Store, name: str | None, *, days: float, limit: int) 
 
 @schedule_command.command("backfill")
 @click.argument("name")
-@click.option("--from", "start", required=True, metavar="TIME", help="First time, or a date.")
-@click.option("--to", "end", required=True, metavar="TIME", help="End, or the last day.")
-@click.option("--dry-run", is_flag=True, help="Only list what would be started.")
+@click.option(
+    "--from", "start", required=True, metavar="TIME", help="Start of the range: a time or a date."
+)
+@click.option(
+    "--to", "end", required=True, metavar="TIME", help="End of the range: a time, or the last day."
+)
+@click.option("--dry-run", is_flag=True, help="List the occurrences without starting them.")
 @common_options
 @uses_store
 async def backfill_schedule(
@@ -294,7 +312,7 @@ async def backfill_schedule(
 ) -> None:
     """Start the occurrences of NAME in a range that were not fired.
 
-    Times are in the time zone of the schedule. Occurrences that were fired are not repeated.
+    Times are in the time zone of the schedule.
     """
     files = await _read_files(store)
     schedule = make_schedule((await store.schedules.get(name)).definition)
@@ -340,7 +358,7 @@ async def _read_files(store: Store) -> DefinitionFiles:
     """Store what files define now; print a note for each invalid file."""
     files = DefinitionFiles(settings_of())
     for error in await sync_files(store, files, await store.now(), is_first=True):
-        print_note(f"{error}; the schedules that this file had before stay in use")
+        print_note(f"{error}; the previous schedules of this file stay in use")
     return files
 
 
@@ -412,7 +430,7 @@ def _range_of(schedule: Schedule, start: str, end: str, now: float) -> list[floa
     """Return the nominal times of a range, up to now."""
     if schedule.trigger is None:
         raise BadOption(
-            "NAME", f"{schedule.name} has no times; run it with `longline schedule run`"
+            "NAME", f"{schedule.name} is not time-based; run it with `longline schedule run`"
         )
     try:
         window = Exclusion.model_validate({"from": start, "to": end}).window(schedule.zone)
@@ -499,7 +517,7 @@ def _trigger_text(schedule: Schedule) -> str:
     if schedule.every is not None:
         return f"every {duration_text(schedule.every)}"
     if schedule.fresh is not None:
-        return f"older than {duration_text(schedule.fresh)}"
+        return f"when data is older than {duration_text(schedule.fresh)}"
     if schedule.after is not None:
         return f"after {schedule.after.source or f'flow {schedule.after.flow}'}"
     if schedule.on is not None:
@@ -523,7 +541,7 @@ def _state_text(row: Mapping[str, Any]) -> str:
         return f"paused: {row['paused']}"
     if not row["enabled"]:
         return "disabled"
-    return f"{row['failures']} failed" if row["failures"] else ""
+    return f"failures in a row: {row['failures']}" if row["failures"] else ""
 
 
 def _print_schedules(rows: Sequence[dict[str, Any]]) -> None:
@@ -588,7 +606,7 @@ def _print_planned(rows: Sequence[dict[str, Any]]) -> None:
         starts = datetime.fromisoformat(row["starts_at"]).timestamp()
         cells = (f"{local:%a %Y-%m-%d %H:%M}", row["zone"], row["schedule"])
         table.add(*cells, time_text(starts, seconds=True), "; ".join(notes))
-    table.print("nothing is due")
+    table.print("no upcoming occurrences")
 
 
 def _print_backfill(rows: Sequence[dict[str, Any]], *, is_dry: bool) -> None:

@@ -20,7 +20,7 @@ from longline.server.serve import Server
 
 @click.command("serve")
 @click.option("--no-web", is_flag=True, help="Run without the web interface.")
-@click.option("--once", is_flag=True, help="Run what is due and exit.")
+@click.option("--once", is_flag=True, help="Run due schedules, launches and deliveries, and exit.")
 @log_options
 @home_option
 def serve_command(*, no_web: bool, once: bool) -> None:

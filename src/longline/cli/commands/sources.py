@@ -245,8 +245,8 @@ def _print_source(one: dict[str, Any]) -> None:
 def check(*, record: Path | None, **given: Any) -> None:
     """Run every layer of SOURCE on one item; store nothing.
 
-    Shows each field with its value and origin, or why it is empty. Exits with 0 for a record, 3
-    if required fields are missing, 1 for a failure.
+    Shows each field with its value and origin, or why it is empty. Exits with 0 if a record
+    would be stored, 3 if its data is invalid, 1 if the item fails or is skipped.
     """
     values: dict[str, Any] = {"set": dict(given["options"])}
     values["params"] = typed_values(given["params"])
@@ -437,7 +437,7 @@ async def _propose(
             _print_candidates(survey.candidates)
             if has_prompts and not chosen and count > 1:
                 kind = click.IntRange(1, count)
-                chosen = click.prompt("Which are the items?", type=kind, default=1)
+                chosen = click.prompt("Which candidate are the items?", type=kind, default=1)
                 click.echo()
         if chosen is None:
             proposal = await proposer.best(survey)

@@ -66,7 +66,7 @@ _WITH_DATA = (JobState.COMPLETE, JobState.PARTIAL)
     "ignored",
     metavar="FIELD",
     multiple=True,
-    help="Field whose changes do not matter. Repeatable.",
+    help="Field whose changes are ignored. Repeatable.",
 )
 @click.option(
     "--name", metavar="NAME", show_default="derived from the URL", help="Name of the new source."
@@ -91,8 +91,8 @@ _WITH_DATA = (JobState.COMPLETE, JobState.PARTIAL)
 def watch_command(source: str, *, stop: bool, **given: Any) -> None:
     """Watch a page or a source, and report what changes.
 
-    For a URL, a manifest is written first: of what --select finds there now or, without --select,
-    as `longline sources new` proposes it. SOURCE is a manifest, or as for `longline run`. The first
+    For a URL, a manifest is written first: for the elements that --select finds or, without
+    --select, as `longline sources new` proposes. SOURCE is any source of `longline run`. The first
     run is the baseline; each later one that finds new, changed or gone records appends the event
     source.changed. `longline serve --no-web` starts the runs and sends the notifications.
     """
@@ -202,7 +202,7 @@ def _next_time(schedule: Schedule, now: float) -> str | None:
 async def _definitions(store: Store, now: float) -> DefinitionFiles:
     files = DefinitionFiles(settings_of())
     for error in await sync_files(store, files, now, is_first=True):
-        print_note(f"{error}; the schedules that this file had before stay in use")
+        print_note(f"{error}; the previous schedules of this file stay in use")
     return files
 
 
@@ -234,10 +234,10 @@ def _print_watch(result: dict[str, Any]) -> None:
         facts["manifest"] = result["manifest"]
     facts["schedule"] = f"{result['schedule']}, next at {result['next']}"
     facts["notify"] = ", ".join(one["webhook"] for one in result["notify"]) or (
-        "nobody; changes are events: `longline events follow --type source.changed`"
+        "none; `longline events follow --type source.changed` prints changes"
     )
     if result["baseline"] == "queued":
-        facts["baseline"] = "the first run, which is queued; `longline serve --no-web` starts it"
+        facts["baseline"] = "the first run; it is queued until `longline serve --no-web` starts it"
     print_facts(facts, width=10)
     for warning in result.get("warnings", ()):
         print_note(f"warning: {warning}")
