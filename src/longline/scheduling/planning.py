@@ -130,17 +130,18 @@ class _Plan:
 
     def _miss(self, nominal: datetime) -> Decision | None:
         """Give up an occurrence that is late."""
-        misfire, recent = self._schedule.misfire, self._recent
+        misfire = self._schedule.misfire
         if not self._is_older(nominal, misfire.grace):
             return None
         if misfire.policy is MisfirePolicy.SKIP:
             return Decision(nominal, Fate.MISSED, Reason.LATE)
         if self._is_older(nominal, misfire.max_age):
             return Decision(nominal, Fate.MISSED, Reason.TOO_OLD)
-        if nominal >= recent[0]:
+        if nominal >= self._recent[0]:
             return None
         if misfire.policy is MisfirePolicy.LATEST:
-            return Decision(nominal, Fate.MISSED, Reason.SUPERSEDED, recent[-1].isoformat())
+            newest = self._recent[-1].isoformat()
+            return Decision(nominal, Fate.MISSED, Reason.SUPERSEDED, newest)
         return Decision(nominal, Fate.MISSED, Reason.TOO_MANY)
 
     def _start(self, nominal: datetime) -> Decision:

@@ -422,7 +422,7 @@ class Schedules(Repository):
         waiting = connection.scalars(
             select(occurrences.c.schedule).where(is_queued).distinct()
         ).all()
-        running = _open_runs(connection) if waiting else {}
+        running = _open_runs(connection, waiting) if waiting else {}
         released = [name for name in waiting if name not in running]
         return PollResult(newest_event(connection), released)
 
@@ -635,7 +635,7 @@ def _read_states(
     waiting = select(*columns).where(is_queued).order_by(occurrences.c.nominal_at)
     for name, nominal in connection.execute(waiting):
         queued[name].append(nominal)
-    running = _open_runs(connection)
+    running = _open_runs(connection, names)
     fates = _read_fates(connection, rows, wanted)
     sources = {one.source for one in wanted.values() if one.source is not None}
     data = _data_times(connection, sorted(sources)) if sources else {}
@@ -681,14 +681,15 @@ def _read_fates(
     return fates
 
 
-def _open_runs(connection: Connection) -> Mapping[str, list[OpenRun]]:
-    """Return the launches of schedules that have not ended, by schedule."""
+def _open_runs(connection: Connection, names: Iterable[str]) -> Mapping[str, list[OpenRun]]:
+    """Return the launches of these schedules that have not ended, by schedule."""
     found: dict[str, list[OpenRun]] = defaultdict(list)
-    query = select(launches.c.id, launches.c.origin, launches.c.target)
-    prefix = schedule_origin("")
-    for row in connection.execute(query.where(launches.c.state.in_(_OPEN)).order_by("id")):
-        if row.origin.startswith(prefix):
-            found[row.origin.removeprefix(prefix)].append(OpenRun(row.id, row.target))
+    origins = {schedule_origin(name): name for name in names}
+    query = select(launches.c.id, launches.c.origin, launches.c.target).where(
+        launches.c.state.in_(_OPEN), launches.c.origin.in_([*origins])
+    )
+    for row in connection.execute(query.order_by("id")):
+        found[origins[row.origin]].append(OpenRun(row.id, row.target))
     return found
 
 
