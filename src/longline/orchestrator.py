@@ -47,6 +47,7 @@ from longline.engine.subscribers import Handler, find_cursor, read_events, subsc
 from longline.engine.watch import Checkpoints, OnProgress
 from longline.export.export import ExportRequest
 from longline.http.messages import Middleware
+from longline.monitoring.log_store import storing_logs
 from longline.running import JobRun, RunContext, check_engine
 from longline.sources.base import Source
 from longline.sources.loader import merge_spec, nothing_in, survey
@@ -188,6 +189,7 @@ class Orchestrator:
     async def __aenter__(self) -> Self:
         prepare_home(self._settings)
         self._store = open_store(self._settings.database)
+        self._closing.enter_context(storing_logs(self._store, self._settings, self._clock))
         self._runtime = await self._closing.enter_async_context(Runtime(self._store, self._clock))
         return self
 

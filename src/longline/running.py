@@ -21,6 +21,7 @@ from longline.engine.report import JobReport
 from longline.engine.runtime import Runtime, options_of
 from longline.engine.watch import Checkpoints, OnProgress, Watch
 from longline.http.messages import Middleware
+from longline.monitoring.log_store import pass_on_logs, prune_logs
 from longline.sources.base import Source
 from longline.sources.loader import load_source
 from longline.storage.events import event_row
@@ -114,13 +115,14 @@ class JobRun:
                 context.runtime, collector, options, job=self._job, on_item=watch.count
             )
             start = self._start_data("local", concurrency=options.concurrency)
-            _warn_not_run(collector.source)
+            self._warn_not_run(collector.source)
             report = await self._run_engine(engine, tracker, watch, start)
             if report.progress.state is JobState.COMPLETE and spec.limit is None:
                 ended = await context.store.jobs.get(self._job.id)
                 problem = await notify_finished(context.store, collector, ended, context.clock)
                 if problem:
-                    _LOG.warning(problem)
+                    with LogContext(job=self._job.id, source=self._job.source):
+                        _LOG.warning(problem)
             if fetching.budgets and report.progress.state not in OPEN_STATES:
                 await fetching.budgets.forget()
         return report
@@ -130,7 +132,7 @@ class JobRun:
         from longline.distributed.client import open_cluster  # noqa: PLC0415  # an optional part
 
         context = self._context
-        _warn_not_run(load_source(self._spec.source, self._spec.manifest))
+        self._warn_not_run(load_source(self._spec.source, self._spec.manifest))
         tracker = ProgressTracker(context.store, self._job.id, context.clock)
         async with open_cluster(context.settings, context.store, context.clock) as engine:
             start = self._start_data("celery")
@@ -141,11 +143,17 @@ class JobRun:
         from longline.distributed.client import open_cluster  # noqa: PLC0415  # an optional part
 
         context = self._context
-        _warn_not_run(load_source(self._spec.source, self._spec.manifest))
+        self._warn_not_run(load_source(self._spec.source, self._spec.manifest))
         async with open_cluster(context.settings, context.store, context.clock) as engine:
             at = await context.store.now()
             await context.store.jobs.start(self._job.id, at, **self._start_data("celery"))
             await engine.begin(self._job.id)
+
+    def _warn_not_run(self, source: Source | type[Source]) -> None:
+        """Log which parts of the user's project have no effect, before the first request."""
+        with LogContext(job=self._job.id, source=self._job.source):
+            for part in source.not_run:
+                _LOG.warning("not supported: %s", part)
 
     def _start_data(self, engine: str, **more: Any) -> dict[str, Any]:
         """Return the data of the event that starts this run."""
@@ -191,11 +199,13 @@ class JobRun:
         seconds = clock.now() - started
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
         ended = event_row(job, clock.now(), "run.ended", seconds=seconds, peak_memory_bytes=peak)
+        pass_on_logs()
         await store.events.append(ended)
         settings = self._context.settings
         await store.events.prune_old(
             clock.now(), max_days=settings.event_max_days, max_count=settings.event_max_count
         )
+        await prune_logs(store, settings, clock.now())
         progress = await watch.checkpoint()
         _LOG.info("job ended", extra={"job": job, "state": progress.state.value})
         return JobReport(
@@ -206,12 +216,6 @@ class JobRun:
             closed_host=engine.closed_host,
             caveats=await store.jobs.caveats(job),
         )
-
-
-def _warn_not_run(source: Source | type[Source]) -> None:
-    """Log which parts of the user's project have no effect, before the first request."""
-    for part in source.not_run:
-        _LOG.warning("not supported: %s", part)
 
 
 async def check_engine(settings: Settings, store: Store, clock: Clock, engine: str) -> None:

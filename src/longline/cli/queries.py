@@ -17,7 +17,9 @@ from longline.cli.options import COUNT, JOB, ParsedText, number, settings_of
 from longline.cli.output import print_note
 from longline.config.settings import Settings, is_read_only, prepare_home
 from longline.config.validation import nearest
+from longline.core.clock import SystemClock
 from longline.core.errors import BadOption, HomeUnwritable, UnknownRecord
+from longline.monitoring.log_store import storing_logs
 from longline.pipeline.quality import GRADES
 from longline.storage.query import (
     Condition,
@@ -43,7 +45,7 @@ def with_store(use: Callable[[Store], Awaitable[T]]) -> T:
             raise
 
     async def opened() -> T:
-        with open_store(settings.database) as store:
+        with open_store(settings.database) as store, storing_logs(store, settings, SystemClock()):
             return await use(store)
 
     return asyncio.run(opened())

@@ -117,7 +117,7 @@ def _read_file(profile: str | None) -> Iterator[Explained]:
     profile = profile or os.environ.get(PROFILE_VARIABLE) or None
     if path is None:
         if profile is not None:
-            raise BadOption(option, f"there is no {FILE} here with the profile {profile!r}")
+            raise BadOption(option, f"there is no {FILE} in this folder, so there is no profile {profile!r}")
         return
     document = read_document(path)
     settings = check(document, file_model(Settings))
@@ -134,7 +134,7 @@ def _explain_model(
     settings: BaseModel, document: Document, loc: tuple[str, ...]
 ) -> Iterator[Explained]:
     suffix = f" (profile {loc[1]})" if loc else ""
-    for name in settings.model_fields_set - {"profiles", "schedules"}:
+    for name in settings.model_fields_set - {"profiles", "schedules", "alerts"}:
         line, _ = document.place((*loc, name))
         value = _relative_to(document.path.parent, getattr(settings, name))
         yield Explained(name, value, f"{document.path}:{line}{suffix}")
@@ -159,7 +159,7 @@ def _make_settings(stated: Mapping[str, Explained]) -> Settings:
 
 @cache
 def file_model(kind: type[BaseSettings]) -> type[BaseModel]:
-    """Return the model of a settings file with profiles and schedules."""
+    """Return the model of a settings file with profiles, schedules and alerts."""
     fields: dict[str, Any] = {
         name: (one.annotation, one) for name, one in kind.model_fields.items()
     }
@@ -171,7 +171,13 @@ def file_model(kind: type[BaseSettings]) -> type[BaseModel]:
             Field(default={}, description="schedules by name; see `longline schedule`"),
         )
     }
-    return create_model("SettingsFile", __base__=layer, **profiles, **schedules)
+    alerts: dict[str, Any] = {
+        "alerts": (
+            dict[str, Any],
+            Field(default={}, description="rules, channels and times; see `longline alerts`"),
+        )
+    }
+    return create_model("SettingsFile", __base__=layer, **profiles, **schedules, **alerts)
 
 
 SERVICES_FILE = "services.json"
@@ -336,6 +342,15 @@ class Settings(BaseSettings):
         ge=1,
         description="events of items, records and occurrences are deleted once they are not among "
         "this many newest events; null: never",
+    )
+    log_max_days: float | None = Field(
+        default=30.0, gt=0, description="days to keep stored log lines; null: all"
+    )
+    log_max_count: int | None = Field(
+        default=200_000, ge=1, description="maximum stored log lines; null: any number"
+    )
+    log_max_per_job: int | None = Field(
+        default=1000, ge=1, description="maximum stored log lines of one job; null: any number"
     )
 
     @model_validator(mode="after")

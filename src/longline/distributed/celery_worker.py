@@ -39,12 +39,19 @@ class Child:
     """Handles messages on one event loop; made before the fork, `begin` is called after it."""
 
     def __init__(
-        self, settings: Settings, drain: Drain, reports: Reports, *, queues: Collection[str]
+        self,
+        settings: Settings,
+        drain: Drain,
+        reports: Reports,
+        *,
+        queues: Collection[str],
+        name: str | None = None,
     ) -> None:
         self._settings = settings
         self._drain = drain
         self._reports = reports
         self._queues = queues
+        self._name = name
         self._parent = os.getpid()
         self._runner: asyncio.Runner
         self._messages: Messages
@@ -126,7 +133,12 @@ class Child:
     async def _opened(self) -> ChildWorker:
         if self._worker is None:
             worker = ChildWorker(
-                self._settings, self._messages, self._drain, self._reports, queues=self._queues
+                self._settings,
+                self._messages,
+                self._drain,
+                self._reports,
+                queues=self._queues,
+                name=self._name,
             )
             self._worker = await worker.__aenter__()
         return self._worker
@@ -155,7 +167,8 @@ def main() -> int:
     _log_to_stderr(LogOptions(**plan.log))
     settings = Settings(**plan.settings)
     drain = Drain()
-    child = Child(settings, drain, Reports(plan.reports), queues=plan.queues)
+    reports = Reports(plan.reports)
+    child = Child(settings, drain, reports, queues=plan.queues, name=plan.name)
     app = make_app(settings)
     # No task has a time limit of Celery: a child may discover for hours, and the engine limits
     # chunks. The supervisor kills a child whose loop hangs. The sweeper counts the deaths of

@@ -32,6 +32,7 @@ from longline.engine.owner import this_host, this_run
 from longline.engine.progress import progress_of
 from longline.engine.runtime import first_error, handling_signals
 from longline.limits.backends.redis import open_redis_backends, permanent_cause
+from longline.monitoring.log_store import storing_logs
 from longline.storage.store import Store, open_store
 
 _LOG = logging.getLogger(__name__)
@@ -129,6 +130,9 @@ class Supervisor:
             if store is None:
                 return
             closing.push_async_callback(self._close_store, store)
+            closing.enter_context(
+                storing_logs(store, self._settings, self._clock, worker=self._options.name)
+            )
             self._started_at = self._clock.now()
             processes = count_text(self._options.processes, "process", "processes")
             _LOG.info("%s: starting %s", self._options.name, processes)

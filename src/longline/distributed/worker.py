@@ -22,6 +22,7 @@ from longline.distributed.sweeper import publish
 from longline.distributed.task_runner import TaskRunner
 from longline.engine.owner import own_among, this_child
 from longline.engine.runtime import LEASE, Runtime, first_error, in_background
+from longline.monitoring.log_store import storing_logs
 from longline.storage.queue.chunks import Chunk, ChunkClaim
 from longline.storage.queue.queue import MOST_DEATHS, Reclaim
 from longline.storage.queue.tasks import TaskKind
@@ -340,7 +341,8 @@ async def release_of(store: Store, job: str, owners: Collection[str], at: float)
 class ChildWorker:
     """The store, the messages and the open jobs of one child; use `async with`.
 
-    It serves `queues`. With `process` it finishes jobs itself; otherwise it sends a message.
+    It serves `queues`. With `process` it finishes jobs itself; otherwise it sends a message. `name`
+    is that of its worker, for log lines.
     """
 
     def __init__(
@@ -351,8 +353,10 @@ class ChildWorker:
         reports: Reports,
         *,
         queues: Collection[str],
+        name: str | None = None,
     ) -> None:
         self._settings = settings
+        self._name = name
         self._messages = messages
         self._drain = drain
         self._reports = reports
@@ -371,6 +375,9 @@ class ChildWorker:
         async with AsyncExitStack() as closing:
             self._store = store = closing.enter_context(
                 open_store(self._settings.database, is_stopping=is_stopping)
+            )
+            closing.enter_context(
+                storing_logs(store, self._settings, self._clock, worker=self._name)
             )
             await self._clock.follow(store)
             # While Redis is unavailable, requests wait: it has the rate limits.
@@ -540,7 +547,7 @@ class ChildWorker:
     async def _halt(self, job: str, error: Exception) -> None:
         problem = str(error) if isinstance(error, LonglineError) else repr(error)
         _LOG.warning("%s cannot run on this worker: %s", job, problem)
-        reason = f"a worker could not run it: {problem}"
+        reason = f"a worker could not run the job: {problem}"
         await self._store.jobs.pause(job, self._clock.now(), reason)
 
     async def _publish_or_finish(self, job: str) -> None:

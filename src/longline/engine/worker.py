@@ -310,7 +310,7 @@ class DomainWorker:
         is_full = len(self._tasks) >= self._options.concurrency
         if is_full or not self._waiting or self._has_to_end() or self._do_enough_wait():
             return
-        with LogContext(job=self._job):  # for the whole task
+        with LogContext(job=self._job, domain=self.domain):  # for the whole task
             task = self._spawn(self._attempt_items())
         if task is None:
             return

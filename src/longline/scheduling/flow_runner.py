@@ -17,6 +17,7 @@ from typing import Any, Self
 from longline.config.settings import Settings
 from longline.core.clock import Clock, backoff, sleep_or_wake
 from longline.core.errors import LonglineError, StoreError, error_text
+from longline.core.logging import LogContext
 from longline.engine.owner import dead_among, this_run
 from longline.engine.runtime import HEARTBEAT, LEASE
 from longline.engine.webhooks import WebhookSender
@@ -93,7 +94,7 @@ async def upgrade_run(
     """
     old = FrozenFlow.from_dict(run.definition)
     if step not in flow.spec.by_name:
-        raise FlowNotChangeable(run.id, f"the flow has no step {step!r} now")
+        raise FlowNotChangeable(run.id, f"the changed flow has no step {step!r}")
     again = {step, *flow.spec.descendants(step)}
     for name in flow.spec.order:
         if name not in again and _described(old, name) != _described(flow, name):
@@ -243,13 +244,14 @@ class FlowRunner:
             self._owner, now, now + LEASE, dead=dead, root=self._root
         )
         for run in found:
-            self._drivers[run.lease] = self._group.create_task(self._drive(run))
+            with LogContext(flow=run.id):  # for the whole task
+                self._drivers[run.lease] = self._group.create_task(self._drive(run))
 
     async def _drive(self, run: FlowRun) -> None:
         try:
             await _Driver(self._tools, run).drive()
         except* StoreError as several:
-            _LOG.warning("flow run %s stops here: %s", run.id, several.exceptions[0])
+            _LOG.warning("this process stops flow run %s: %s", run.id, several.exceptions[0])
             with contextlib.suppress(StoreError):
                 await self._store.flows.release([run.lease])
         except* Exception as several:  # noqa: BLE001  # the edge of a run: the others go on
@@ -495,7 +497,7 @@ class _Driver:
                 flow = FrozenFlow.from_dict(one.definition)
             except (KeyError, ValueError) as error:
                 _LOG.warning(
-                    "what %s has replaced stays: its definition is damaged: %r", one.id, error
+                    "data replaced by %s is not deleted: its definition is damaged: %r", one.id, error
                 )
                 continue
             steps = await self._flows.steps(one.id)
@@ -508,7 +510,7 @@ class _Driver:
                 except StoreError:
                     raise
                 except LonglineError as error:
-                    _LOG.warning("what %s of %s has replaced stays: %s", name, one.id, error)
+                    _LOG.warning("data replaced by %s of %s is not deleted: %s", name, one.id, error)
         if older:
             await self._flows.end_undoable([one.id for one in older])
 
@@ -525,7 +527,7 @@ class _TooManyStarts(LonglineError):
     """A step ends the processes that perform it."""
 
     starts: int
-    message = "{starts} processes have ended while they performed it"
+    message = "{starts} processes died while running it"
 
 
 class _TimedOut(LonglineError):

@@ -26,7 +26,7 @@ import orjson
 from longline.config.settings import Settings
 from longline.core.errors import LonglineError, StoreError
 from longline.core.files import make_private_folder, private_opener
-from longline.core.logging import LogOptions, configure_logging
+from longline.core.logging import LogContext, LogOptions, configure_logging
 from longline.core.model import OPEN_STATES
 from longline.core.output import protected_output, sanitize_error
 from longline.distributed.processes import die_with
@@ -52,6 +52,7 @@ class JobPlan:
 
     settings: dict[str, Any]
     launch: int
+    name: str
     owner: str
     spec: dict[str, Any]
     target: str | None
@@ -163,6 +164,7 @@ class JobProcesses(Runner):
         plan = JobPlan(
             self.settings.model_dump(mode="json"),
             launch.id,
+            launch.name,
             owner,
             dict(launch.spec),
             launch.target,
@@ -282,35 +284,47 @@ def _exit_with_parent() -> None:
 
 def _run(plan: JobPlan) -> tuple[RunEnd, int]:
     try:
-        return asyncio.run(_run_job(plan))
-    except StoreError as error:
+        return asyncio.run(_run_launch(plan))
+    except Exception as error:  # noqa: BLE001  # the edge of the process
+        return _ended_by(error)
+
+
+def _ended_by(error: Exception) -> tuple[RunEnd, int]:
+    """Log the error that ended a job; return what the executor is to do about it."""
+    if isinstance(error, StoreError):
         return RunEnd(EndKind.OUTAGE, reason=sanitize_error(error)), _RESUMABLE
-    except LonglineError as error:
+    if isinstance(error, LonglineError):
         _LOG.error(sanitize_error(error))
         is_outage = error.exit_code == _RESUMABLE
         kind = EndKind.OUTAGE if is_outage else EndKind.ENDED
         return RunEnd(kind, "failed", sanitize_error(error)), error.exit_code
-    except Exception as error:  # noqa: BLE001  # the edge of the process
-        _LOG.exception("internal error")
-        return RunEnd(EndKind.DIED, reason=sanitize_error(repr(error))), 1
+    _LOG.error("internal error", exc_info=error)
+    return RunEnd(EndKind.DIED, reason=sanitize_error(repr(error))), 1
 
 
-async def _run_job(plan: JobPlan) -> tuple[RunEnd, int]:
-    settings = Settings(**plan.settings)
-    orchestrator = Orchestrator(settings=settings)
-    async with orchestrator:
-        with orchestrator.handling_signals():
-            job = plan.target
-            if job is None:
-                job = (await orchestrator.find_or_create_job(plan.spec)).id
-                # A launch whose lease was lost is not started here; the other executor finds the
-                # same job.
-                if not await orchestrator.store.launches.attach(plan.launch, plan.owner, job):
-                    return RunEnd(EndKind.INTERRUPTED, job=job), _RESUMABLE
-            if settings.engine == "celery":
-                await orchestrator.hand_over(job)
-                return RunEnd(EndKind.SUBMITTED, job=job), 0
-            report = await orchestrator.resume(job, engine="local")
+async def _run_launch(plan: JobPlan) -> tuple[RunEnd, int]:
+    context = {"launch": str(plan.launch), "source": plan.name}
+    async with Orchestrator(settings=Settings(**plan.settings)) as orchestrator:
+        with LogContext(**context, **({"job": plan.target} if plan.target else {})):
+            try:
+                return await _run_job(orchestrator, plan)
+            except Exception as error:  # noqa: BLE001  # logged while the database is open
+                return _ended_by(error)
+
+
+async def _run_job(orchestrator: Orchestrator, plan: JobPlan) -> tuple[RunEnd, int]:
+    with orchestrator.handling_signals():
+        job = plan.target
+        if job is None:
+            job = (await orchestrator.find_or_create_job(plan.spec)).id
+            # A launch whose lease was lost is not started here; the other executor finds the
+            # same job.
+            if not await orchestrator.store.launches.attach(plan.launch, plan.owner, job):
+                return RunEnd(EndKind.INTERRUPTED, job=job), _RESUMABLE
+        if orchestrator.settings.engine == "celery":
+            await orchestrator.hand_over(job)
+            return RunEnd(EndKind.SUBMITTED, job=job), 0
+        report = await orchestrator.resume(job, engine="local")
     is_interrupted = report.is_interrupted and report.state in OPEN_STATES
     kind = EndKind.INTERRUPTED if is_interrupted else EndKind.ENDED
     return RunEnd(kind, report.state.value, report.reason, job), report.exit_code

@@ -20,6 +20,7 @@ from longline.core.clock import Clock, SharedClock, backoff, sleep_or_wake
 from longline.core.errors import LonglineError, StoreDamaged, StoreError, StoreUnreachable
 from longline.core.files import make_private_folder
 from longline.core.logging import LogOptions
+from longline.monitoring.log_store import prune_logs, storing_logs
 from longline.scheduling.executor import Executor, Runner, limits_of
 from longline.scheduling.scheduler import Scheduler
 from longline.server.flow_part import FlowLaunches, FlowPart
@@ -35,7 +36,7 @@ _LONGEST_BACKOFF = 60.0  # seconds before a part is restarted
 _STABLE = 60.0  # seconds after which a part counts as running without errors
 _LONGEST_TICK = 30.0  # seconds between two ticks; other processes may have changed something
 _IDLE_TICK = 5.0  # seconds before the next tick, if nothing is known to be due
-_RETENTION = 3600.0  # seconds between two deletions of old events
+_RETENTION = 3600.0  # seconds between two deletions of old events and log lines
 _FILE_POLL = 2.0  # seconds between two polls at the settings file
 _OUTAGE_POLL = 5.0  # seconds between two attempts to open the database
 _IDLE_POLL = 0.2  # seconds between two checks whether everything is done
@@ -116,7 +117,10 @@ class Server:
                 return
             clock = SharedClock()
             await clock.follow(store)
-            with _heartbeat_file(self._settings.home) as beat:
+            with (
+                storing_logs(store, self._settings, clock),
+                _heartbeat_file(self._settings.home) as beat,
+            ):
                 await self._run_parts(store, clock, beat, is_once=is_once, on_ready=on_ready)
 
     @contextlib.asynccontextmanager
@@ -200,6 +204,7 @@ class Server:
             while True:
                 days, count = settings.event_max_days, settings.event_max_count
                 await store.events.prune_old(clock.now(), max_days=days, max_count=count)
+                await prune_logs(store, settings, clock.now())
                 await clock.sleep(_RETENTION)
 
         def ticking(name: str, ticker: Ticker) -> Callable[[], Awaitable[None]]:

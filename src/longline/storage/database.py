@@ -93,6 +93,14 @@ class Database:
         )
         return result
 
+    def write_soon(self, function: Callable[[Connection], T]) -> Future[T]:
+        """Queue `function(connection)` as `write` does, from any thread, and do not wait.
+
+        Raises:
+            RuntimeError: the database is closed.
+        """
+        return self._writer.submit(function)
+
     async def read(self, function: Callable[[Connection], T]) -> T:
         """Run `function(connection)` on a snapshot in a reader thread; never blocks the writer."""
 
@@ -580,6 +588,11 @@ class DatabaseInfo:
     rows: Mapping[str, int]
 
 
+def size_of(connection: Connection) -> int:
+    """Return the size of a database in bytes."""
+    return int(connection.scalar(_SIZES[connection.dialect.name]) or 0)
+
+
 def describe(connection: Connection) -> DatabaseInfo:
     """Return kind, version, size and rows of a database with our tables."""
     dialect = connection.dialect
@@ -587,7 +600,7 @@ def describe(connection: Connection) -> DatabaseInfo:
         kind=dialect.name,
         version=".".join(map(str, dialect.server_version_info or ())),
         tables_version=str(connection.scalar(select(_version_table.c.version_num))),
-        size_bytes=int(connection.scalar(_SIZES[dialect.name]) or 0),
+        size_bytes=size_of(connection),
         rows={
             str(table.name): connection.scalar(select(func.count()).select_from(table)) or 0
             for table in metadata.sorted_tables

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or
 
 from longline.core.clock import Clock
 from longline.limits.backends.state import Result, State, StateBackend, Update
+from longline.storage.alerts import Alerts
 from longline.storage.backends import upsert
 from longline.storage.database import TIMEOUT, Database, Repository, open_database, writes
 from longline.storage.enrichment import Questions
@@ -19,6 +20,7 @@ from longline.storage.events import EventLog, Projections, update_projections
 from longline.storage.flows import Flows
 from longline.storage.jobs import Jobs
 from longline.storage.launches import Launches
+from longline.storage.logs import Logs
 from longline.storage.matches import Matches
 from longline.storage.profiles import Profiles
 from longline.storage.queue.chunks import Chunks
@@ -27,9 +29,11 @@ from longline.storage.queue.quarantine import Quarantine
 from longline.storage.queue.queue import Queue
 from longline.storage.queue.tasks import TaskQueue
 from longline.storage.records import ExportCursors, History, Records
+from longline.storage.run_history import RunHistory
 from longline.storage.schedules import Schedules
 from longline.storage.schema import cells, leaders
 from longline.storage.subscribers import Subscribers
+from longline.storage.totals import Totals
 from longline.storage.webhooks import Webhooks
 from longline.storage.workers import Workers
 
@@ -43,6 +47,7 @@ class Store:
         self._database = database
         self.address = database.address
         self.jobs = Jobs(database)
+        self.run_history = RunHistory(database)
         self.queue = Queue(database)
         self.records = Records(database)
         self.history = History(database)
@@ -50,6 +55,8 @@ class Store:
         self.projections = Projections(database)
         self.subscribers = Subscribers(database)
         self.webhooks = Webhooks(database)
+        self.logs = Logs(database)
+        self.alerts = Alerts(database)
         self.failures = FailureLog(database)
         self.quarantine = Quarantine(database)
         self.matches = Matches(database)
@@ -63,6 +70,7 @@ class Store:
         self.leaders = Leaders(database)
         self.tasks = TaskQueue(database)
         self.workers = Workers(database)
+        self.totals = Totals(database)
 
     def state_backend(
         self, room: str, kind: type[State], clock: Clock

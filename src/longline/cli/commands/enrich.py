@@ -35,6 +35,7 @@ from longline.core.output import count_text
 from longline.engine.runtime import handling_signals
 from longline.enrichment.phase import PhaseProgress, PhaseReport, queries_of, queue_records
 from longline.enrichment.task_files import AnyTask, read_task
+from longline.monitoring.log_store import storing_logs
 from longline.sources.loader import SUFFIXES
 from longline.storage.enrichment import Questions, answer_origin
 from longline.storage.store import Store, open_store
@@ -137,7 +138,11 @@ async def _run_task(task: AnyTask, settings: Settings, limit: int | None) -> int
         display.show(progress.task, progress.seconds, spinner, line)
 
     try:
-        with open_store(settings.database) as store, display:
+        with (
+            open_store(settings.database) as store,
+            storing_logs(store, settings, SystemClock()),
+            display,
+        ):
             async with open_phase(settings, task, store, on_progress=update) as phase:
                 with handling_signals(phase.stop, lambda: display.say(_STOPPING)):
                     await _queue_questions(task, store, display)
