@@ -86,7 +86,7 @@ class ScheduleTaken(ConfigError):
     @property
     def by(self) -> str:
         """Where it is defined."""
-        return "by a command" if self.origin == COMMAND else f"in {self.origin}"
+        return "by `longline schedule add`" if self.origin == COMMAND else f"in {self.origin}"
 
 
 class ScheduleOfFile(ConfigError):
@@ -685,11 +685,11 @@ def _open_runs(connection: Connection, names: Iterable[str]) -> Mapping[str, lis
     """Return the launches of these schedules that have not ended, by schedule."""
     found: dict[str, list[OpenRun]] = defaultdict(list)
     origins = {schedule_origin(name): name for name in names}
-    query = select(launches.c.id, launches.c.origin, launches.c.target).where(
-        launches.c.state.in_(_OPEN), launches.c.origin.in_([*origins])
-    )
-    for row in connection.execute(query.order_by("id")):
-        found[origins[row.origin]].append(OpenRun(row.id, row.target))
+    # Not by origin in SQL: the index of origins has all launches that ever were.
+    query = select(launches.c.id, launches.c.origin, launches.c.target)
+    for row in connection.execute(query.where(launches.c.state.in_(_OPEN)).order_by("id")):
+        if (name := origins.get(row.origin)) is not None:
+            found[name].append(OpenRun(row.id, row.target))
     return found
 
 
