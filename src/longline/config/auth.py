@@ -71,7 +71,7 @@ def check_secret_url(name: str, address: str, *, allow_http: bool) -> None:
     """
     url = URL(address) if host_in_url(address) else URL()
     if url.scheme not in {"http", "https"} or url.user or url.password:
-        raise invalid(f"{name}: write a URL such as https://example.com/path, without a user")
+        raise invalid(f"{name}: write a URL such as https://example.com/path, without a user name")
     if not allow_http and not is_confidential(url):
         raise invalid(f"{name}: must be https, or set allow_http: true")
 

@@ -56,7 +56,7 @@ class JobSpec(StrictModel):
     rate: Rate | None = None
     burst: int | None = Field(default=None, ge=1)
     max_in_flight: int | None = Field(default=None, ge=1)
-    """Maximum concurrent requests per domain, over all processes."""
+    """Maximum concurrent requests per domain, across all processes."""
     concurrency: int | None = Field(default=None, ge=1, le=1000)
     timeout: float | None = Field(default=None, gt=0)
     retry: RetrySpec | None = None
@@ -98,7 +98,7 @@ class JobFile(JobSpec):
     """A job file: the settings of a run, and when it is run."""
 
     schedule: ScheduleValues | None = None
-    """When it is run by itself, as `longline schedule` shows it; one schedule or a list."""
+    """When to run it automatically: one schedule or a list; see `longline schedule`."""
 
 
 def make_spec(values: Mapping[str, Any]) -> JobSpec:

@@ -233,7 +233,7 @@ class UnknownJob(ConfigError):
         if not self.job:
             return "there is no unfinished job in this home"
         if self.fitting:
-            return "{fitting} jobs begin with {job!r}"
+            return "{fitting} job ids begin with {job!r}"
         return "there is no job {job!r} in this home"
 
 

@@ -210,7 +210,7 @@ class Sweeper:
         except (BrokerUnreachable, StoreError):
             raise
         except LonglineError as error:  # settings of a newer longline, for example
-            reason = f"the sweeper could not process it: {error}"
+            reason = f"the sweeper could not process the job: {error}"
             await self._store.jobs.pause(job.id, self._clock.now(), reason)
 
     async def _send_once(

@@ -312,7 +312,7 @@ class Delivery:
         failures = 1 if self._cursor > claimed.cursor else claimed.failures + 1
         wait = self._subscription.retry_wait(failures)
         text = str(error) if isinstance(error, LonglineError) else error_text(error)
-        following = "it is given up" if wait is None else f"next attempt in {wait:g} s"
+        following = "no further attempts" if wait is None else f"next attempt in {wait:g} s"
         _LOG.warning("subscriber %s failed; %s: %s", self._name, following, text)
         due_at = self._clock.now() + (wait or 0.0)
         await self._store.subscribers.fail(

@@ -128,7 +128,7 @@ def _check_replaceable(path: Path, field: str, *, may_replace: bool) -> None:
         problem = f"it contains {min(foreign)}, which is not part of an export"
         raise DestinationUnwritable(str(path), problem)
     if not may_replace:
-        raise DestinationUnwritable(str(path), "it exists")
+        raise DestinationUnwritable(str(path), "it already exists")
 
 
 def _replace_folder(new: Path, place: Path) -> None:

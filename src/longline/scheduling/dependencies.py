@@ -146,7 +146,7 @@ def check_cycles(schedules: Iterable[Schedule]) -> None:
     for start in follows:
         path = _path_back(start, follows)
         if path:
-            raise BadOption("after", f"these run after each other in a circle: {' → '.join(path)}")
+            raise BadOption("after", f"these trigger each other in a cycle: {' → '.join(path)}")
 
 
 def _path_back(start: str, follows: Mapping[str, Collection[str]]) -> list[str]:

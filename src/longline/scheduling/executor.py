@@ -171,13 +171,13 @@ class Executor:
         kept = await self._store.launches.renew(self._owner, now + LEASE)
         for launch, task in self._runs.items():
             if launch not in kept and launch not in self._ending:
-                _LOG.warning("the lease of launch %s was lost; its run is stopped here", launch)
+                _LOG.warning("the lease of launch %s was lost; this process stops its run", launch)
                 task.cancel()
         for launch in kept - self._runs.keys():  # leased, and an error came before its start
             await self._store.launches.release(launch, self._owner)
         dead = dead_among(await self._store.launches.owners())
         for lost in await self._store.launches.reclaim(now, dead):
-            _LOG.warning("launch %s of %s continues: its executor is gone", lost.id, lost.name)
+            _LOG.warning("reclaimed launch %s of %s: its executor has died", lost.id, lost.name)
         self._beaten_at = now
         self._on_beat()
 
@@ -255,7 +255,7 @@ class Executor:
                 await self._try_to_store_end(launch, end)
             except StoreError as error:
                 if self._stop.is_set() and attempt >= _GIVE_UP:
-                    _LOG.warning("the end of launch %s is not stored: %s", launch.id, error)
+                    _LOG.warning("the end of launch %s could not be stored: %s", launch.id, error)
                     return  # its lease expires
                 await self._clock.sleep(backoff(attempt, base=_POLL, ceiling=5.0))
             else:

@@ -383,13 +383,15 @@ class InnerStep(StrictModel):
 
 def _check_flow_name(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise invalid("a name has at most 100 letters, digits, '.', '_' and '-'")
+        raise invalid("a name consists of at most 100 letters, digits, '.', '_' and '-'")
     return name
 
 
 def _check_step_name(name: str) -> str:
     if not _STEP.fullmatch(name):
-        raise invalid("a step's name begins with a letter and has letters, digits, '_' and '-'")
+        raise invalid(
+            "a step's name begins with a letter, followed by letters, digits, '_' and '-'"
+        )
     return name
 
 
@@ -520,13 +522,13 @@ def _check_undo(spec: FlowSpec, step: StepSpec, loc: Location) -> None:
     undo = step.undo
     if isinstance(undo, str) and step.kind not in _UNDONE_BY[undo]:
         kinds = " and ".join(_UNDONE_BY[undo])
-        problem = f"a step of kind {step.kind} has no {undo}; steps with it: {kinds}"
-        raise _Problem((*loc, "undo"), f"{problem}. Write a command or a webhook")
+        problem = f"`{undo}` works only for the kinds {kinds}, not for {step.kind}"
+        raise _Problem((*loc, "undo"), f"{problem}; write a command or a webhook")
     if undo is not None and step.kind in ("flow", "each"):
         raise _Problem((*loc, "undo"), "the steps inside have their own undo; remove this one")
     pivots = [one for one in spec.ancestors(step.name) if spec.by_name[one].pivot]
     if undo is not None and pivots:
-        problem = f"it comes after the pivot {pivots[0]!r}, from which on nothing is undone"
+        problem = f"it comes after the pivot {pivots[0]!r}, after which nothing is undone"
         raise _Problem((*loc, "undo"), problem)
 
 

@@ -70,7 +70,7 @@ from longline.storage.store import Store
 from longline.storage.webhooks import Webhook
 
 POLL = 1.0
-"""Seconds between two looks at a launch or a sub-flow."""
+"""Seconds between two polls of a launch or a sub-flow."""
 _MOST_LINES = 20  # of the output of a command that are stored
 _LONGEST_LINE = 500  # characters
 _SUCCESS = {
@@ -82,7 +82,7 @@ _SUCCESS = {
 RunLaunch = Callable[[Launch], Awaitable[None]]
 """Runs a leased launch in this process to its end, and stores its result."""
 Enrich = Callable[[AnyTask, int | None], Awaitable[PhaseReport]]
-"""Runs an enrichment task, with at most so many questions."""
+"""Runs an enrichment task, with at most this many questions."""
 
 
 class StepFailed(LonglineError):

@@ -175,7 +175,7 @@ class Scheduler:
         if self._reported.get(error.path) == str(error):
             return
         self._reported[error.path] = str(error)
-        _LOG.error("the definitions of a file are not used: %s", error)
+        _LOG.error("a file is invalid; its previous schedules stay in use: %s", error)
         data = {"path": error.path, "problem": str(error)}
         await self._store.events.append(
             event_row(None, self._clock.now(), "config.invalid", **data)
@@ -386,7 +386,7 @@ class Scheduler:
         }
         yield from self._with_launches(known, made, labels, step.now)
         for nominal in sorted(set(missed) - nominals):
-            reason = "deadline: the run before has not ended in time"
+            reason = "deadline: the run it depends on has not ended in time"
             yield DecidedOccurrence(nominal.timestamp(), known.kind, Fate.MISSED.value, reason)
 
     def _with_launches(

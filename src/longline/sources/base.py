@@ -225,7 +225,7 @@ class Source:
     """
     burst: ClassVar[int] = 5
     max_in_flight: ClassVar[int | None] = None
-    """Maximum concurrent requests per domain, over all processes; None is unlimited."""
+    """Maximum concurrent requests per domain, across all processes; None is unlimited."""
     retry: ClassVar[Any] = None
     """Attempts and waits of requests as in a job file: `{"attempts": 5, "base": 2, "max": 60}`."""
     headers: ClassVar[Mapping[str, str]] = {}

@@ -103,7 +103,9 @@ class Manifest(StrictModel):
     """Maximum requests per second per domain, `auto` or `unlimited`."""
     burst: int = Field(default=5, ge=1)
     max_in_flight: int | None = Field(
-        default=None, ge=1, description="maximum concurrent requests per domain, over all processes"
+        default=None,
+        ge=1,
+        description="maximum concurrent requests per domain, across all processes",
     )
     retry: RetrySpec | None = None
     """Attempts of a request and the waits between them: attempts, base, max."""
@@ -132,7 +134,7 @@ class Manifest(StrictModel):
     pipeline: Pipeline = ()
     """Stages between extraction and the record: map, filter, validate, enrich."""
     schedule: ScheduleValues | None = None
-    """When it is run by itself, as `longline schedule` shows it; one schedule or a list."""
+    """When to run it automatically: one schedule or a list; see `longline schedule`."""
     fresh: Seconds | None = Field(default=None, gt=0)
     """Maximum age of the data; when it is older, the event `source.late` is appended."""
 

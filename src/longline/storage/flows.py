@@ -63,7 +63,7 @@ class FlowLeaseLost(StoreError):
     """Another process has leased a run of a flow."""
 
     run: str
-    message = "another process runs the flow {run} now"
+    message = "another process is running the flow run {run}"
 
 
 class UnknownFlowRun(ConfigError):
@@ -603,7 +603,9 @@ class Flows(Repository):
         if found.state in (FlowState.COMPENSATING, FlowState.COMPENSATED):
             raise FlowNotChangeable(found.id, f"it is {found.state} and cannot be upgraded")
         if found.owner is not None and found.owner not in dead and (found.until or 0.0) > at:
-            raise FlowNotChangeable(found.id, "a process runs it; stop that first")
+            raise FlowNotChangeable(
+                found.id, "another process is running it; stop that process first"
+            )
         for name in steps:
             if name not in stored:
                 row = {"run_id": found.id, "step": name, "state": StepState.PENDING, "attempt": 0}
@@ -637,7 +639,7 @@ def _leasable(at: float, dead: Sequence[str]) -> tuple[Any, ...]:
     return flow_runs.c.state.in_(OPEN_FLOWS), is_free, is_due
 
 
-_NOT_UNDOABLE = "a later run of the flow is complete, so what this one replaced is not kept"
+_NOT_UNDOABLE = "a later run of the flow is complete, so the data that this one replaced is gone"
 _NO_APPROVAL = "no such step waits for approval"
 _RUN_COLUMNS = tuple(one.name for one in fields(FlowRun))
 

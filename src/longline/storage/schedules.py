@@ -86,7 +86,7 @@ class ScheduleTaken(ConfigError):
     @property
     def by(self) -> str:
         """Where it is defined."""
-        return "by `longline schedule add`" if self.origin == COMMAND else f"in {self.origin}"
+        return "on the command line" if self.origin == COMMAND else f"in {self.origin}"
 
 
 class ScheduleOfFile(ConfigError):

@@ -263,7 +263,7 @@ class ClickThrough:
 
     def _clicked(self, end: str, *, reached: int) -> Clicked:
         if not self._shown and end in ("last", "same"):
-            end = f"there were only {reached} pages this time"
+            end = f"the list had only {reached} pages this time"
         response = self._traffic.main
         has_address = (
             self._is_fresh
