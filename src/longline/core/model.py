@@ -206,8 +206,8 @@ _COUNTED = (
 )
 RESPONSE_TIMES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Upper bounds, in seconds, of the classes by which response times are counted."""
-STATUS_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx", "other")
-_STATUS_NAMES = [f"status/{STATUS_CLASSES[one - 1 if 1 <= one <= 5 else 5]}" for one in range(10)]  # noqa: PLR2004
+STATUS_CLASSES = ("other", "1xx", "2xx", "3xx", "4xx", "5xx")
+_STATUS_NAMES = [f"status/{one}" for one in (*STATUS_CLASSES, *["other"] * 4)]  # by first digit
 _TIME_NAMES = [f"time/{bound:g}" for bound in (*RESPONSE_TIMES, float("inf"))]
 
 
@@ -257,10 +257,8 @@ class Usage:
         self.received_bytes += size_bytes
         self.rate_limited += status == HTTPStatus.TOO_MANY_REQUESTS
         counts = self.responses
-        kind, bound = (
-            _STATUS_NAMES[status // 100],
-            _TIME_NAMES[bisect_left(RESPONSE_TIMES, seconds)],
-        )
+        kind = _STATUS_NAMES[status // 100]
+        bound = _TIME_NAMES[bisect_left(RESPONSE_TIMES, seconds)]
         counts[kind] = counts.get(kind, 0) + 1
         counts[bound] = counts.get(bound, 0) + 1
         counts["time/sum"] = counts.get("time/sum", 0.0) + seconds

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,14 +21,17 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import orjson
+import psutil
 
 from longline.config.settings import Settings
+from longline.core.errors import BadFile
 from longline.services.processes import (
     Launch,
     Service,
     ServiceStatus,
     StartFailed,
     StateFile,
+    find_process,
     launch,
     wait_until_up,
 )
@@ -37,12 +41,55 @@ PROGRAM = (sys.executable, "-m", "longline")
 _START_TIMEOUT = 60.0  # seconds
 _RESPONSE_TIMEOUT = 2.0  # seconds
 _HEARTBEATS = "servers"
-_SILENT = 30.0  # seconds without a heartbeat after which a server counts as hung
+SILENT = 30.0
+"""Seconds without a heartbeat after which a server counts as hung."""
 
 
 def heartbeat_path(home: Path, pid: int) -> Path:
     """Return the file that `longline serve` touches every few seconds while it works."""
     return home / _HEARTBEATS / str(pid)
+
+
+def server_pids(home: Path) -> list[int]:
+    """Return the processes of `longline serve` that this home has on this machine."""
+    with suppress(OSError):
+        found = [one.name for one in (home / _HEARTBEATS).iterdir() if one.name.isdigit()]
+        return sorted(int(name) for name in found)
+    return []
+
+
+def last_heartbeat(home: Path, pid: int) -> float | None:
+    """Return when a server last touched its file, in seconds since the epoch; None: never."""
+    with suppress(OSError):
+        return heartbeat_path(home, pid).stat().st_mtime
+    return None
+
+
+def process_memory(home: Path) -> dict[str, list[int]]:
+    """Return the resident memory of the processes of a home on this machine, by component.
+
+    The components are `server`, `job` (the processes that a server starts), and the services that
+    `longline up` has started.
+    """
+    found: dict[str, list[int]] = defaultdict(list)
+    servers = set(server_pids(home))
+    for pid in servers:
+        _add_memory(found, "server", "job", pid)
+    with suppress(BadFile):  # the check of the services reports it
+        for entry in StateFile(home.resolve()).read().processes:
+            if entry.pid not in servers and find_process(entry) is not None:
+                component = entry.name.partition("-")[0]
+                _add_memory(found, component, component, entry.pid)
+    return dict(found)
+
+
+def _add_memory(found: dict[str, list[int]], own: str, below: str, pid: int) -> None:
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        found[own].append(process.memory_info().rss)
+        for child in process.children(recursive=True):
+            with suppress(psutil.Error):
+                found[below].append(child.memory_info().rss)
 
 
 class BackgroundService(Service):
@@ -97,10 +144,8 @@ class ExecutorService(BackgroundService):
         entry = self.entry
         if entry is None:
             return False
-        with suppress(OSError):
-            beaten_at = heartbeat_path(self._file.home, entry.pid).stat().st_mtime
-            return beaten_at >= max(entry.start_time, time.time() - _SILENT)
-        return False
+        beaten_at = last_heartbeat(self._file.home, entry.pid) or 0.0
+        return beaten_at >= max(entry.start_time, time.time() - SILENT)
 
     @property
     def is_external(self) -> bool:

@@ -110,9 +110,7 @@ class Subscribers(Repository):
     @reads
     def list(self, connection: Connection) -> list[Subscriber]:
         """Return all subscribers by name."""
-        newest = newest_event(connection)
-        rows = connection.execute(select(subscribers).order_by(subscribers.c.name)).all()
-        return [_with_lag(connection, _subscriber_of(row), newest) for row in rows]
+        return read_subscribers(connection)
 
     @reads
     def slowest(
@@ -233,6 +231,13 @@ class Subscribers(Repository):
     def release(self, connection: Connection, name: str, owner: str) -> None:
         """Release the lease, so that another process can read immediately."""
         _change(connection, name, owner, {"owner": None})
+
+
+def read_subscribers(connection: Connection) -> list[Subscriber]:
+    """Return all subscribers by name, in the caller's transaction."""
+    newest = newest_event(connection)
+    rows = connection.execute(select(subscribers).order_by(subscribers.c.name)).all()
+    return [_with_lag(connection, _subscriber_of(row), newest) for row in rows]
 
 
 def save_subscriber(

@@ -15,7 +15,8 @@ from longline.storage.events import append_events, event_row
 from longline.storage.schema import leaders
 
 _PREFIX = "worker/"
-_IS_WORKER = leaders.c.name.startswith(_PREFIX, autoescape=True)
+IS_WORKER = leaders.c.name.startswith(_PREFIX, autoescape=True)
+"""The condition of leases of workers."""
 
 
 class Workers(Repository):
@@ -44,7 +45,7 @@ class Workers(Repository):
     @reads
     def owners(self, connection: Connection) -> list[str]:
         """Return the processes of the registered workers."""
-        return list(connection.scalars(select(leaders.c.owner).where(_IS_WORKER)))
+        return list(connection.scalars(select(leaders.c.owner).where(IS_WORKER)))
 
     @writes
     def remove_lost(
@@ -54,7 +55,7 @@ class Workers(Repository):
         latest = at if with_expired else 0.0
         removed = (
             delete(leaders)
-            .where(_IS_WORKER, or_(leaders.c.owner.in_(dead), leaders.c.until < latest))
+            .where(IS_WORKER, or_(leaders.c.owner.in_(dead), leaders.c.until < latest))
             .returning(leaders.c.name, leaders.c.owner)
         )
         workers = []
