@@ -117,7 +117,9 @@ def _read_file(profile: str | None) -> Iterator[Explained]:
     profile = profile or os.environ.get(PROFILE_VARIABLE) or None
     if path is None:
         if profile is not None:
-            raise BadOption(option, f"there is no {FILE} in this folder, so there is no profile {profile!r}")
+            raise BadOption(
+                option, f"there is no {FILE} in this folder, so there is no profile {profile!r}"
+            )
         return
     document = read_document(path)
     settings = check(document, file_model(Settings))

@@ -497,7 +497,9 @@ class _Driver:
                 flow = FrozenFlow.from_dict(one.definition)
             except (KeyError, ValueError) as error:
                 _LOG.warning(
-                    "data replaced by %s is not deleted: its definition is damaged: %r", one.id, error
+                    "data replaced by %s is not deleted: its definition is damaged: %r",
+                    one.id,
+                    error,
                 )
                 continue
             steps = await self._flows.steps(one.id)
@@ -510,7 +512,9 @@ class _Driver:
                 except StoreError:
                     raise
                 except LonglineError as error:
-                    _LOG.warning("data replaced by %s of %s is not deleted: %s", name, one.id, error)
+                    _LOG.warning(
+                        "data replaced by %s of %s is not deleted: %s", name, one.id, error
+                    )
         if older:
             await self._flows.end_undoable([one.id for one in older])
 

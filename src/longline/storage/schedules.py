@@ -524,6 +524,27 @@ class Schedules(Repository):
 OriginList = list[str]
 
 
+def late_sources(connection: Connection) -> dict[str, Mapping[str, Any]]:
+    """Return the sources whose data is older than its limit, with the event that reported it."""
+    is_late = [
+        name
+        for name, state in connection.execute(
+            select(cells.c.name, cells.c.state).where(cells.c.room == _FRESHNESS)
+        )
+        if state["is_late"]
+    ]
+    found: dict[str, Mapping[str, Any]] = {}
+    for name in is_late:
+        reported = (
+            select(events.c.data)
+            .where(events.c.subject == f"source/{name}", events.c.type == "source.late")
+            .order_by(events.c.id.desc())
+            .limit(1)
+        )
+        found[name] = connection.scalar(reported) or {}
+    return found
+
+
 # ---------------- Definitions
 
 

@@ -566,9 +566,7 @@ def _print_schedule(
         "runs": row["target"],
         "when": f"{row['trigger']} ({row['timezone']})",
         "state": _state_text(row) or "active",
-        "defined": "by `longline schedule add`"
-        if row["origin"] == COMMAND
-        else f"in {row['origin']}",
+        "defined": "on the command line" if row["origin"] == COMMAND else f"in {row['origin']}",
     }
     shown = {"name", "source", "job", "flow", "timezone", *("cron", "every", "calendar", "at")}
     others = {key: value for key, value in schedule.stated().items() if key not in shown}
