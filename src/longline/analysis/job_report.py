@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from longline.core.clock import utc_datetime
-from longline.core.model import Caveats, ItemState
-from longline.core.output import count_text
-from longline.engine.progress import Progress
+from longline.analysis.changes import ChangeKind, compare_runs
+from longline.core.errors import BadOption
+from longline.core.model import Caveats, ItemState, Job
+from longline.drift.monitor import compare_fields
+from longline.engine.progress import Progress, ProgressTracker
 from longline.storage.jobs import JobFindings
+from longline.storage.logs import LogFilter
+from longline.storage.run_history import EndedRun
+from longline.storage.store import Store
 
 _MIN_SUCCESS = 0.95
 _MAX_MEAN_SECONDS = 10.0
 _MIN_PER_HOUR = 100
 _MAX_MEMORY_BYTES = 1_000_000_000
-_MAX_SHOWN = 10  # failures in the document
-_MAX_NAMED = 3  # cuts in the table
+_MAX_NAMED = 3  # cuts in a check
+_MAX_CHANGES = 5  # records of each kind that are listed
+_MAX_EARLIER = 10  # runs to compare with
+_MAX_LOG = 2000  # lines that are counted; a job stores fewer
+_MAX_LINES = 10  # of the log that are listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,58 @@ class Check:
     claim: str
     holds: bool
     found: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordChanges:
+    """What a job has changed, compared with the run before it.
+
+    `counts` are those of `longline records changes`, `examples` the first keys of each kind.
+    `caveats` say what the runs could not see.
+    """
+
+    older: str | None
+    counts: Mapping[str, int]
+    examples: Mapping[str, tuple[str, ...]]
+    caveats: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FieldCoverage:
+    """The share of records in which a field is filled; None: no record was seen with it.
+
+    `drift` is why the field counts as drifted.
+    """
+
+    field: str
+    now: float | None
+    before: float | None
+    drift: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobHistory:
+    """A job next to earlier runs of its source.
+
+    `coverage` and `drift` are empty before the job has ended. `baseline_runs` is how many earlier
+    runs the fields were compared with, `earlier` are the last ended runs, oldest first.
+    """
+
+    changes: RecordChanges | None = None
+    coverage: tuple[FieldCoverage, ...] = ()
+    baseline_runs: int = 0
+    drift: Mapping[str, str] = field(default_factory=dict)
+    is_drift_accepted: bool = False
+    earlier: tuple[EndedRun, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedLine:
+    """A warning or an error that was logged while the job ran."""
+
+    at: float
+    level: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +102,16 @@ class FullReport:
     failures: tuple[tuple[str, str, str, str | None], ...]
     reason: str | None = None
     caveats: Caveats = field(default_factory=Caveats)
+    created_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    kinds: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By kind of failure: items by state, and failed attempts."""
+    history: JobHistory = field(default_factory=JobHistory)
+    logged: Mapping[str, int] = field(default_factory=dict)
+    """How many lines of each level were logged."""
+    log: tuple[LoggedLine, ...] = ()
+    """The last of them."""
 
     @property
     def is_good(self) -> bool:
@@ -51,7 +122,75 @@ class FullReport:
         """Return it for JSON."""
         values = asdict(self)
         del values["caveats"]
-        return values | self.caveats.as_dict() | {"is_good": self.is_good}
+        history: dict[str, Any] = values.pop("history")
+        return values | history | self.caveats.as_dict() | {"is_good": self.is_good}
+
+
+async def read_report(store: Store, job: Job) -> FullReport:
+    """Return the report of a job, as far as it has got."""
+    progress = await ProgressTracker(store, job.id).snapshot()
+    findings = await store.jobs.findings(job.id, job.source)
+    caveats = await store.jobs.caveats(job.id)
+    report = build_report(progress, findings, reason=job.reason, caveats=caveats)
+    lines, _ = await store.logs.search(LogFilter(job=job.id, level=logging.WARNING), limit=_MAX_LOG)
+    logged = [
+        LoggedLine(one.at, logging.getLevelName(one.level).lower(), one.message) for one in lines
+    ]
+    return replace(
+        report,
+        created_at=job.created_at,
+        started_at=job.started_at,
+        ended_at=job.finished_at,
+        kinds=await store.failures.by_kind(job.id),
+        history=await _read_history(store, job),
+        logged=dict(Counter(one.level for one in logged)),
+        log=tuple(logged[-_MAX_LINES:]),
+    )
+
+
+async def _read_history(store: Store, job: Job) -> JobHistory:
+    earlier = tuple(await store.run_history.before(job, limit=_MAX_EARLIER))
+    history = JobHistory(changes=await _read_changes(store, job), earlier=earlier)
+    kept = await store.profiles.find(job.id)
+    if kept is None:
+        return history
+    compared = await compare_fields(store, kept)
+    drift: Mapping[str, str] = kept.profile.get("drift", {})
+    coverage = tuple(
+        FieldCoverage(
+            row["field"],
+            None if row["now"] is None else row["now"]["filled"],
+            None if row["before"] is None else row["before"]["filled"],
+            drift.get(row["field"]),
+        )
+        for row in compared["fields"]
+        # Keys of nested objects may be data, and make thousands of fields; @score is not a field.
+        if "." not in row["field"] and not row["field"].startswith("@")
+    )
+    return replace(
+        history,
+        coverage=coverage,
+        baseline_runs=compared["baseline"]["runs"],
+        drift=drift,
+        is_drift_accepted=kept.is_accepted,
+    )
+
+
+async def _read_changes(store: Store, job: Job) -> RecordChanges | None:
+    try:
+        found = await compare_runs(store, newer_job=job.id, most=_MAX_CHANGES)
+    except BadOption:  # the earlier run cannot be compared
+        return None
+    return RecordChanges(
+        found.older,
+        {kind.value: found.counts[kind] for kind in ChangeKind},
+        {
+            kind.value: tuple(one.key for one in found.of(kind))
+            for kind in ChangeKind
+            if kind is not ChangeKind.UNCHANGED
+        },
+        found.caveats,
+    )
 
 
 def build_report(
@@ -178,46 +317,3 @@ def _speed_checks(progress: Progress, statistics: dict[str, Any]) -> list[Check]
 
 def _quantile(ordered: tuple[float, ...], share: float) -> float | None:
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else None
-
-
-def as_markdown(result: FullReport, at: float) -> str:
-    """Return the report as a Markdown document."""
-    caveats = [f"- discovery ended early: {one}" for one in result.caveats.cuts]
-    if result.caveats.limit is not None:
-        caveats.append(f"- limited to {count_text(result.caveats.limit, 'item')} (--limit)")
-    caveats += [f"- warning: {one}" for one in result.caveats.warnings]
-    lines = [
-        f"# Report of {result.job}",
-        "",
-        (
-            f"Source {result.source}, state {result.state}, written "
-            f"{utc_datetime(at):%Y-%m-%d %H:%M} UTC by `longline report`."
-        ),
-        *(["", *caveats] if caveats else []),
-        "",
-        "| check | passed | result |",
-        "|---|---|---|",
-        *(
-            f"| {one.claim} | {'yes' if one.holds else '**no**'} | {one.found} |"
-            for one in result.checks
-        ),
-        "",
-        "| statistic | value |",
-        "|---|---|",
-        *(f"| {name} | {_format(value)} |" for name, value in result.statistics.items()),
-    ]
-    if result.failures:
-        lines += ["", f"## Failures (first {_MAX_SHOWN} of {len(result.failures)})", ""]
-        lines += [
-            f"- `{key}` {state}, {kind}: {reason}"
-            for state, kind, key, reason in result.failures[:_MAX_SHOWN]
-        ]
-    return "\n".join([*lines, ""])
-
-
-def _format(value: Any) -> str:
-    if value is None:
-        return "unknown"
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {count}" for name, count in sorted(value.items())) or "none"
-    return f"{value:,.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else f"{value:,}"

@@ -33,7 +33,7 @@ GROUPS = {  # of each command: its module in commands/, and the first sentence o
         "jobs": ("jobs", "List jobs, or show one with its settings, counts and events."),
         "failures": ("jobs", "List failed items of JOB, with failure kinds and attempts."),
         "checkpoints": ("jobs", "List checkpoint documents."),
-        "report": ("jobs", "Report the checks, statistics and failures of a job."),
+        "report": ("reports", "Report the result, checks, failures and history of a job."),
         "top": ("top", "Show live progress of all jobs and workers."),
         "drift": ("jobs", "Show changes in the fields of sources, and accept them."),
         "launches": (

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from datetime import date, datetime
+from pathlib import Path
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import AfterValidator, BeforeValidator
+from pydantic_core import PydanticCustomError
 
 from longline.config.validation import invalid, nearest
+from longline.core.errors import BadOption
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -53,6 +58,30 @@ def _check_zone(name: str) -> str:
         advice = f"did you mean {meant}?" if meant else "write a name such as Europe/Sofia or UTC"
         raise invalid(f"unknown time zone; {advice}") from None
     return name
+
+
+def parse_zone(name: str) -> ZoneInfo:
+    """Return a time zone by its name.
+
+    Raises:
+        BadOption: there is none of this name.
+    """
+    try:
+        return ZoneInfo(_check_zone(name))
+    except PydanticCustomError as error:
+        raise BadOption("timezone", error.message()) from None
+
+
+def local_zone() -> ZoneInfo:
+    """Return the time zone of this machine; UTC if it cannot be found out."""
+    names = [os.environ.get("TZ", "").removeprefix(":")]
+    with contextlib.suppress(OSError):
+        # A link into the database of time zones; the end of its path is the name.
+        names.append(str(Path("/etc/localtime").resolve(strict=True)).partition("zoneinfo/")[2])
+    for name in filter(None, names):
+        with contextlib.suppress(KeyError, ValueError, OSError):
+            return ZoneInfo(name)
+    return ZoneInfo("UTC")
 
 
 def _nearest_zone(name: str) -> str | None:

@@ -390,12 +390,16 @@ async def drift_of(store: Store, source: str) -> Row:
     if last is None:
         listed = ", ".join(sorted(await store.profiles.sources())) or "none"
         raise BadOption("SOURCE", f"no run of {source!r} has ended; known sources: {listed}")
-    found = [await store.profiles.find(job) for job in last.profile.get("measured_by", ())]
+    return {**await _run_row(store, last), **await compare_fields(store, last)}
+
+
+async def compare_fields(store: Store, kept: StoredProfile) -> Row:
+    """Return the fields of a run next to those of the earlier runs that it was compared with."""
+    found = [await store.profiles.find(job) for job in kept.profile.get("measured_by", ())]
     measured_by = [one for one in found if one is not None]
-    baseline = _merge_profiles(measured_by, last.profile.get("definitions", {}))
-    before, now = baseline.profile, Profile.from_json(last.profile)
+    baseline = _merge_profiles(measured_by, kept.profile.get("definitions", {}))
+    before, now = baseline.profile, Profile.from_json(kept.profile)
     return {
-        **await _run_row(store, last),
         "baseline": {"runs": len(baseline.jobs), "records": before.records},
         "fields": [
             {

@@ -26,12 +26,13 @@ _BAD = (ItemState.FAILED, ItemState.QUARANTINED)
 _MISSING = (404, 410)
 _WITH_DATA = (JobState.COMPLETE, JobState.PARTIAL)
 _ENDS = tuple(f"job.{state}" for state in _ENDED)
-_CHANGES = {
+RECORD_CHANGES = {
     "record.changed": "changed",
     "record.created": "new",
     "record.gone": "gone",
     "record.returned": "returned",
 }
+"""The types of events that change records, and the name of each change."""
 _MOST_LISTED = 20  # records of each kind
 _LONGEST_VALUE = 300  # characters
 _LARGEST_LIST = 12_000  # bytes; a message of a webhook may have 20,000
@@ -164,7 +165,7 @@ def _summary(connection: Connection, job: Row[Any]) -> dict[str, Any] | None:
     ends = select(events.c.id).where(of_job, events.c.type.in_(_ENDS))
     # The first is this end.
     previous = connection.scalar(ends.order_by(events.c.id.desc()).offset(1).limit(1)) or 0
-    wanted = (of_job, events.c.type.in_(_CHANGES), events.c.id > previous)
+    wanted = (of_job, events.c.type.in_(RECORD_CHANGES), events.c.id > previous)
     counted = connection.execute(
         select(events.c.type, func.count(events.c.key.distinct()))
         .where(*wanted)
@@ -174,14 +175,14 @@ def _summary(connection: Connection, job: Row[Any]) -> dict[str, Any] | None:
     if not found:
         return None
     changes: list[dict[str, Any]] = []
-    for name, change in _CHANGES.items():
+    for name, change in RECORD_CHANGES.items():
         query = select(events.c.key, events.c.data).where(*wanted, events.c.type == name)
         rows = connection.execute(query.order_by(events.c.id).limit(_MOST_LISTED)).all()
         versions = {row.key: row.data["version"] for row in rows}
         changes += _describe(connection, job, change, versions)
     listed = _within_size(changes)
     return {
-        **{change: found.get(name, 0) for name, change in _CHANGES.items()},
+        **{change: found.get(name, 0) for name, change in RECORD_CHANGES.items()},
         "records": listed,
         "unlisted": sum(found.values()) - len(listed),
     }

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or
 
 from longline.core.clock import Clock
 from longline.limits.backends.state import Result, State, StateBackend, Update
+from longline.storage.alert_inputs import AlertInputReader
 from longline.storage.alerts import Alerts
 from longline.storage.backends import upsert
 from longline.storage.database import TIMEOUT, Database, Repository, open_database, writes
@@ -57,6 +58,7 @@ class Store:
         self.webhooks = Webhooks(database)
         self.logs = Logs(database)
         self.alerts = Alerts(database)
+        self.alert_inputs = AlertInputReader(database)
         self.failures = FailureLog(database)
         self.quarantine = Quarantine(database)
         self.matches = Matches(database)

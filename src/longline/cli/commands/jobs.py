@@ -1,17 +1,13 @@
-"""longline jobs, failures, checkpoints, report, drift: inspect jobs."""
+"""longline jobs, failures, checkpoints, drift: inspect jobs."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
 
-from longline.analysis.job_report import as_markdown, build_report
-from longline.cli.exit_codes import ExitCode
 from longline.cli.options import (
     COUNT,
     JOB,
@@ -23,16 +19,13 @@ from longline.cli.options import (
 from longline.cli.output import TextTable, iso_time, one_line, print_line, print_result, time_text
 from longline.cli.queries import uses_store
 from longline.core.clock import SystemClock
-from longline.core.errors import NoJobsYet
 from longline.core.json import as_text
 from longline.core.model import OPEN_STATES, ItemState, Job
 from longline.core.output import count_text, sanitize
 from longline.drift.monitor import accept_profile, drift_of, sources_watched
 from longline.engine.owner import describe_owner, is_abandoned
-from longline.engine.progress import ProgressTracker
 from longline.engine.report import holder_of
 from longline.engine.watch import Checkpoints
-from longline.export.atomic_files import atomic_write
 from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.store import Store
@@ -207,42 +200,6 @@ def checkpoints_command(job: str | None) -> None:
         for one in documents
     ]
     print_result(documents, lambda: click.echo("\n".join(lines) or "no checkpoints yet"))
-
-
-# ---------------- report
-
-
-@click.command("report")
-@click.argument("job", type=JOB, required=False)
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write the report to a Markdown file.",
-)
-@common_options
-@uses_store
-async def report_command(store: Store, job: str | None, *, output: Path | None) -> None:
-    """Report the checks, statistics and failures of a job.
-
-    JOB defaults to the newest. Exits with 3 when a check fails.
-    """
-    newest = await store.jobs.list(limit=1)
-    if job is None and not newest:
-        raise NoJobsYet
-    found = newest[0] if job is None else await store.jobs.get(job)
-    progress = await ProgressTracker(store, found.id).snapshot()
-    findings = await store.jobs.findings(found.id, found.source)
-    caveats = await store.jobs.caveats(found.id)
-    result = build_report(progress, findings, reason=found.reason, caveats=caveats)
-    text = as_markdown(result, SystemClock().now())
-    if output:
-        with atomic_write(output) as target:
-            target.write(text.encode())
-        text = f"wrote the report of {result.job} to {output}\n"
-    print_result(result.as_dict(), lambda: click.echo(text, nl=False))
-    sys.exit(ExitCode.OK if result.is_good else ExitCode.PARTIAL)
 
 
 # ---------------- drift

@@ -1,0 +1,92 @@
+"""longline report, digest: reports of a job, and of all sources over a period."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import click
+
+from longline.analysis.job_report import read_report
+from longline.cli.exit_codes import ExitCode
+from longline.cli.log_options import combine
+from longline.cli.options import JOB, ParsedText, common_options, wants_json
+from longline.cli.output import SafeConsole, print_line
+from longline.cli.queries import uses_store
+from longline.config.times import local_zone, parse_zone
+from longline.core.errors import NoJobsYet
+from longline.export.atomic_files import atomic_write
+from longline.monitoring.reports.formats import ReportFormat, format_of_file, render
+from longline.monitoring.reports.job_page import job_page
+from longline.monitoring.reports.page import ReportPage
+from longline.storage.store import Store
+
+_ZONE = ParsedText("ZONE", parse_zone)
+_report_options = combine(
+    click.option(
+        "--format",
+        "wanted",
+        type=click.Choice([one.value for one in ReportFormat]),
+        show_default="that of the suffix of FILE, else text",
+        help="Format of the report.",
+    ),
+    click.option(
+        "--output",
+        "-o",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="Write the report to a file (.txt, .md, .html, .json).",
+    ),
+    click.option(
+        "--timezone",
+        type=_ZONE,
+        show_default="that of this machine",
+        help="Time zone, such as Europe/Sofia.",
+    ),
+)
+
+
+@click.command("report")
+@click.argument("job", type=JOB, required=False)
+@_report_options
+@common_options
+@uses_store
+async def report_command(
+    store: Store, job: str | None, *, timezone: ZoneInfo | None, **how: Any
+) -> None:
+    """Report the result, checks, failures and history of a job.
+
+    JOB defaults to the newest. Exits with 3 when a check fails.
+    """
+    newest = await store.jobs.list(limit=1)
+    if job is None and not newest:
+        raise NoJobsYet
+    found = newest[0] if job is None else await store.jobs.get(job)
+    result = await read_report(store, found)
+    page = job_page(result, await store.now(), timezone or local_zone())
+    _write(page, result.as_dict(), f"the report of {result.job}", **how)
+    sys.exit(ExitCode.OK if result.is_good else ExitCode.PARTIAL)
+
+
+def _write(
+    page: ReportPage, values: dict[str, Any], what: str, *, wanted: str | None, output: Path | None
+) -> None:
+    """Write a report to a file or print it; with `--json`, print its values in any case."""
+    if output is not None:
+        chosen = ReportFormat(wanted) if wanted else format_of_file(output.name)
+        with atomic_write(output) as target:
+            target.write(render(page, values, chosen).encode())
+    if wants_json():
+        click.echo(render(page, values, ReportFormat.JSON), nl=False)
+    elif output is not None:
+        print_line(f"wrote {what} to {output}")
+    else:
+        chosen = ReportFormat(wanted or "text")
+        click.echo(render(page, values, chosen, width=_width()), nl=False)
+
+
+def _width() -> int | None:
+    console = SafeConsole()
+    return console.width if console.is_terminal else None

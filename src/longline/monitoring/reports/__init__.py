@@ -1,0 +1,1 @@
+"""Reports of jobs and digests of all sources, as text, Markdown, HTML and JSON."""

@@ -1,0 +1,140 @@
+"""Ended runs with their counts, for reports: of a period, or of a source before a job."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Select, and_, func, or_, select
+
+from longline.core.model import OPEN_STATES, Job
+from longline.storage.database import Repository, reads
+from longline.storage.job_changes import RECORD_CHANGES
+from longline.storage.projections import read_rows
+from longline.storage.schema import events, jobs, projections, statistics
+
+_ITEMS = ("open", "stored", "unchanged", "skipped", "failed", "quarantined")
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """A job that has ended.
+
+    `items` counts all its items by state. `changes` counts new, changed, gone and returned records;
+    None: not known, since events of the job were deleted.
+    """
+
+    job: str
+    source: str
+    state: str
+    reason: str | None
+    created_at: float
+    started_at: float | None
+    ended_at: float
+    items: Mapping[str, int]
+    statistics: Mapping[str, float]
+    changes: Mapping[str, int] | None
+
+    @property
+    def seconds(self) -> float:
+        """From its first start to its end, pauses included."""
+        return self.ended_at - (self.created_at if self.started_at is None else self.started_at)
+
+    @property
+    def found(self) -> int:
+        """How many items it has discovered."""
+        return sum(self.items.values())
+
+
+class RunHistory(Repository):
+    """The ended jobs of all sources."""
+
+    @reads
+    def ended(self, connection: Connection, start: float, end: float) -> list[EndedRun]:
+        """Return the jobs that have ended from `start` on and before `end`, in this order."""
+        chosen = select(jobs.c.id).where(jobs.c.finished_at >= start, jobs.c.finished_at < end)
+        found = _runs(connection, chosen)
+        return sorted(found, key=lambda run: (run.ended_at, run.job))
+
+    @reads
+    def before(self, connection: Connection, job: Job, *, limit: int) -> list[EndedRun]:
+        """Return the last ended jobs of the same source that were created before, oldest first."""
+        is_before = or_(
+            jobs.c.created_at < job.created_at,
+            and_(jobs.c.created_at == job.created_at, jobs.c.id < job.id),
+        )
+        chosen = (
+            select(jobs.c.id)
+            .where(jobs.c.source == job.source, is_before, jobs.c.state.not_in(OPEN_STATES))
+            .order_by(jobs.c.created_at.desc(), jobs.c.id.desc())
+            .limit(limit)
+        )
+        found = _runs(connection, chosen)
+        return sorted(found, key=lambda run: (run.created_at, run.job))
+
+    @reads
+    def changes(self, connection: Connection, job: str) -> Mapping[str, int] | None:
+        """Return how many records a job has changed; None: not known any more."""
+        return _changes(connection, select(jobs.c.id).where(jobs.c.id == job), [job])[job]
+
+
+def _runs(connection: Connection, chosen: Select[Any]) -> list[EndedRun]:
+    columns = ("id", "source", "state", "reason", "created_at", "started_at", "finished_at")
+    rows = connection.execute(
+        select(*(jobs.c[name] for name in columns)).where(jobs.c.id.in_(chosen))
+    ).all()
+    names = [row.id for row in rows]
+    counters: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for row in connection.execute(select(statistics).where(statistics.c.job_id.in_(chosen))):
+        counters[row.job_id][row.name] = row.value
+    items = _items(connection, names)
+    changes = _changes(connection, chosen, names)
+    return [
+        EndedRun(
+            job=row.id,
+            source=row.source,
+            state=row.state,
+            reason=row.reason,
+            created_at=row.created_at,
+            started_at=row.started_at,
+            ended_at=row.finished_at,
+            items=items.get(row.id, dict.fromkeys(_ITEMS, 0)),
+            statistics=counters[row.id],
+            changes=changes[row.id],
+        )
+        for row in rows
+    ]
+
+
+def _items(connection: Connection, names: Sequence[str]) -> dict[str, Mapping[str, int]]:
+    found: dict[str, Mapping[str, int]] = {}
+    for start in range(0, len(names), 5000):  # SQLite allows 32,766 variables
+        rows = read_rows(connection, "runs", keys=names[start : start + 5000])
+        found |= {row["job"]: row["items"] for row in rows}
+    return found
+
+
+def _changes(
+    connection: Connection, chosen: Select[Any], names: Sequence[str]
+) -> dict[str, dict[str, int] | None]:
+    found: dict[str, dict[str, int] | None] = {
+        name: dict.fromkeys(RECORD_CHANGES.values(), 0) for name in names
+    }
+    counted = (
+        select(events.c.job_id, events.c.type, func.count())
+        .where(events.c.job_id.in_(chosen), events.c.type.in_(RECORD_CHANGES))
+        .group_by(events.c.job_id, events.c.type)
+    )
+    for job, kind, count in connection.execute(counted):
+        if (counts := found.get(job)) is not None:
+            counts[RECORD_CHANGES[kind]] = count
+    deleted_until = connection.scalar(select(func.max(projections.c.base))) or 0
+    begun = (
+        select(events.c.job_id)
+        .where(events.c.job_id.in_(chosen), events.c.type == "job.created")
+        .group_by(events.c.job_id)
+        .having(func.min(events.c.id) <= deleted_until)
+    )
+    return found | dict.fromkeys(connection.scalars(begun), None)
