@@ -40,6 +40,7 @@ PACKAGES = [  # a package imports only from those above it
 ]
 PRACTICE_WEB_MAY = {"core", "sandbox"}
 BACKENDS: dict[str, str | tuple[str, ...]] = {  # where alone each may be imported
+    "apprise": "src/longline/monitoring/alerts/apprise_sender",
     "boto3": "src/longline/export/s3",
     "celery": "src/longline/distributed/",
     "kombu": "src/longline/distributed/",
@@ -52,6 +53,7 @@ BACKENDS: dict[str, str | tuple[str, ...]] = {  # where alone each may be import
     "botocore": "src/longline/export/s3",
     "duckdb": "src/longline/export/arrow",
     "keyring": "src/longline/config/secrets",
+    "opentelemetry": "src/longline/monitoring/otlp",
     "playwright": "src/longline/http/browser/",
     "psycopg": ("src/longline/export/postgres", "src/longline/services/"),
     "pyarrow": "src/longline/export/arrow",
@@ -73,6 +75,7 @@ OPTIONAL = {
     "fastapi",
     "keyring",
     "kombu",
+    "opentelemetry",
     "playwright",
     "psycopg",
     "pyarrow",

@@ -57,6 +57,7 @@ from longline.storage.store import Store, open_store
 if TYPE_CHECKING:  # needs jsonschema, which a run does not
     from longline.enrichment.phase import Phase, PhaseProgress, PhaseReport
     from longline.enrichment.task_files import AnyTask
+    from longline.monitoring.alerts.channels import Channels
     from longline.scheduling.flow_runner import FlowRunner
     from longline.scheduling.flow_steps import RunLaunch
 
@@ -222,7 +223,7 @@ async def open_webhook_sender(
 async def open_event_deliveries(
     settings: Settings, store: Store, clock: Clock, on_result: OnResult = ignore_result
 ) -> AsyncIterator[EventDeliveries]:
-    """Open what delivers the events of a home to webhooks, plugins and a Redis stream.
+    """Open what delivers events to webhooks, channels of alerts, plugins and a Redis stream.
 
     On a cluster, `clock` is a `SharedClock`, since processes compare the times of leases.
 
@@ -237,7 +238,25 @@ async def open_event_deliveries(
             others.append(
                 await ends.enter_async_context(_open_stream(settings.redis, settings, store))
             )
-        yield EventDeliveries(store, clock, sender, others, on_result)
+        channels = _make_channels(settings, store, clock, sender)
+        more = channels.subscriptions
+        yield EventDeliveries(store, clock, sender, others, on_result, find_more=more)
+
+
+@asynccontextmanager
+async def open_channels(settings: Settings, store: Store, clock: Clock) -> AsyncIterator[Channels]:
+    """Open the channels of alerts."""
+    async with open_webhook_sender(settings, store, clock) as sender:
+        yield _make_channels(settings, store, clock, sender)
+
+
+def _make_channels(
+    settings: Settings, store: Store, clock: Clock, sender: WebhookSender
+) -> Channels:
+    from longline.monitoring.alerts.channels import Channels  # noqa: PLC0415  # the mail library
+    from longline.monitoring.alerts.configuration import AlertFile  # noqa: PLC0415  # the same
+
+    return Channels(store, clock, sender, AlertFile(), settings.ca_file)
 
 
 def _plugin_subscriptions() -> Iterator[Subscription]:

@@ -30,6 +30,7 @@ from pydantic_settings import (
 
 from longline.config.documents import Document, check, read_document
 from longline.config.identity import PrivateHosts
+from longline.config.secrets import SecretRef, is_loopback
 from longline.config.validation import StrictModel, describe_error, invalid
 from longline.core.errors import BadFile, BadOption, HomeUnwritable, StoreFull
 from longline.core.event_types import match_types
@@ -80,10 +81,10 @@ def explain_settings(*, home: Path | None = None, profile: str | None = None) ->
 
 
 def redact_value(value: Any) -> Any:
-    """Return a value for display: URLs without passwords."""
+    """Return a value for display: URLs without passwords, and references to secrets."""
     if isinstance(value, tuple):
         return [redact_value(one) for one in value]
-    if isinstance(value, Path):
+    if isinstance(value, Path | SecretRef):
         return str(value)
     return redact_url(value) if isinstance(value, str) else value
 
@@ -156,7 +157,9 @@ def _make_settings(stated: Mapping[str, Explained]) -> Settings:
         return Settings(**{name: one.value for name, one in stated.items()})
     except ValidationError as error:
         first = error.errors()[0]
-        raise BadOption(stated[str(first["loc"][0])].origin, describe_error(first)) from error
+        # What is wrong with several settings together has no place.
+        option = stated[str(first["loc"][0])].origin if first["loc"] else "settings"
+        raise BadOption(option, describe_error(first)) from error
 
 
 @cache
@@ -355,6 +358,36 @@ class Settings(BaseSettings):
         default=1000, ge=1, description="maximum stored log lines of one job; null: any number"
     )
 
+    monitoring_address: str | None = Field(
+        default=None,
+        pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:/\s]+):[0-9]{1,5}$",
+        description="host and port at which `longline serve` answers /metrics, /livez and /readyz",
+    )
+    monitoring_token: Annotated[SecretRef | None, NoDecode] = Field(
+        default=None, description="reference to the token that /metrics and /readyz require"
+    )
+    metrics_sources: int = Field(
+        default=80, ge=1, description="maximum number of sources with their own metrics"
+    )
+    otlp_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://",
+        description="OTLP receiver of metrics, such as http://127.0.0.1:4318/v1/metrics",
+    )
+    otlp_interval: float = Field(
+        default=60.0, ge=1, description="seconds between two exports of metrics to otlp_url"
+    )
+
+    @model_validator(mode="after")
+    def _require_monitoring_token(self) -> Self:
+        host = (self.monitoring_address or "localhost:").rpartition(":")[0].strip("[]")
+        if not is_loopback(host) and self.monitoring_token is None:
+            raise invalid(
+                "monitoring_address is not on this machine only, so it needs monitoring_token: a "
+                "reference such as env:NAME"
+            )
+        return self
+
     @model_validator(mode="after")
     def _require_proxy_address(self) -> Self:
         if self.proxy_command is not None and self.proxy_address is None:
@@ -363,7 +396,8 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _keep_passwords_out_of_logs(self) -> Self:
-        for url in (self.database_url, self.redis_url, self.broker_url, self.chromium):
+        urls = (self.database_url, self.redis_url, self.broker_url, self.chromium, self.otlp_url)
+        for url in urls:
             KNOWN_SECRETS.add_password(url)
         return self
 

@@ -657,6 +657,70 @@ class StepChanged(TypedDict):
     retry_at: NotRequired[float]
 
 
+# ---------------- Alerts
+
+
+class AlertChanged(TypedDict):
+    """An alert fires, is worse than before, or is resolved; `alert` is its number.
+
+    `subject` is such as `source/NAME`, `since` when the problem began, `evidence` the numbers, and
+    `action` what to do.
+    """
+
+    alert: int
+    rule: str
+    subject: str
+    severity: str
+    summary: str
+    evidence: dict[str, Any]
+    action: str
+    since: float
+
+
+class NotifiedAlert(TypedDict):
+    """An alert as a notification has it; long values are cut."""
+
+    alert: int
+    rule: str
+    subject: str
+    state: str
+    severity: str
+    summary: str
+    evidence: dict[str, Any]
+    action: str
+    since: float
+    resolved_at: float | None
+
+
+class AlertsNotified(TypedDict):
+    """People are notified of the alerts of a group, through these channels.
+
+    `reason` is new, reminder or escalation. `alerts` lists the first 20, and `unlisted` is how many
+    it leaves out.
+    """
+
+    group: str
+    reason: str
+    channels: list[str]
+    title: str
+    text: str
+    alerts: list[NotifiedAlert]
+    unlisted: int
+
+
+class SilenceChanged(TypedDict):
+    """Alerts of a rule and subject are not notified `until` a time, or are again.
+
+    `rule` and `subject` may be patterns; null: any.
+    """
+
+    silence: int
+    rule: str | None
+    subject: str | None
+    until: float
+    reason: str
+
+
 _Entries = Mapping[str, tuple[type, str]]
 
 
@@ -824,6 +888,25 @@ EVENT_TYPES: Mapping[str, EventType] = {
     **_typed(
         "webhook=webhook",
         {"webhook.disabled": (WebhookDisabled, "A webhook gets no more events.")},
+    ),
+    **_typed(
+        "alert=alert",
+        {
+            "alert.firing": (AlertChanged, "An alert fires."),
+            "alert.worsened": (AlertChanged, "A firing alert has become critical."),
+            "alert.resolved": (AlertChanged, "What an alert has reported is over."),
+        },
+    ),
+    **_typed(
+        "alert_group=group",
+        {"alert.notified": (AlertsNotified, "Channels are sent the alerts of a group.")},
+    ),
+    **_typed(
+        "silence=silence",
+        {
+            "alert.silenced": (SilenceChanged, "Alerts are not notified until a time."),
+            "alert.unsilenced": (SilenceChanged, "A silence was ended early."),
+        },
     ),
     **_typed(
         "config=path",

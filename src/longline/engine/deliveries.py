@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from longline.core.clock import Clock
 from longline.core.errors import LonglineError
@@ -16,6 +16,14 @@ from longline.storage.subscribers import UnknownSubscriber
 
 _POLL = 5.0  # seconds between two polls for new webhooks
 
+FindSubscriptions = Callable[[], Awaitable[Sequence[Subscription]]]
+"""Returns subscriptions that are not known from the start, such as the channels of alerts."""
+
+
+async def _find_none() -> Sequence[Subscription]:
+    """Return no subscriptions."""
+    return ()
+
 
 class EventDeliveries:
     """Delivers events to the webhooks of a home and to other subscriptions.
@@ -25,6 +33,7 @@ class EventDeliveries:
     Args:
         sender: sends to the webhooks.
         others: what else gets events.
+        find_more: returns further subscriptions, which may change; polled every 5 s.
         on_result: called after each attempt to deliver events, also a failed one.
     """
 
@@ -35,12 +44,15 @@ class EventDeliveries:
         sender: WebhookSender,
         others: Sequence[Subscription] = (),
         on_result: OnResult = ignore_result,
+        *,
+        find_more: FindSubscriptions = _find_none,
     ) -> None:
         self._store = store
         self._clock = clock
         self._sender = sender
         self._others = others
         self._on_result = on_result
+        self._find_more = find_more
 
     async def run(self) -> None:
         """Deliver until cancelled, also to webhooks that are added later.
@@ -74,6 +86,7 @@ class EventDeliveries:
             *(self._sender.subscription(one.name) for one in webhooks),
             *(self._sender.subscription(webhook, name) for name, webhook in watches),
             *self._others,
+            *await self._find_more(),
         ]
 
     async def _deliver(self, subscription: Subscription, *, is_once: bool = False) -> None:

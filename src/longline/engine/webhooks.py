@@ -130,6 +130,12 @@ def _read_key(text: str) -> bytes:
 # ---------------- Messages
 
 
+def message_id_of(log_id: str, event: Event) -> str:
+    """Return the id of the message of an event, which is the same for all attempts."""
+    # With the time, since a database that is restored gives its last numbers again.
+    return f"evt_{log_id}_{event.id}_{round(event.at * 1000)}"
+
+
 def message_body(message: Mapping[str, Any]) -> bytes:
     """Return an event of `cloud_event` as JSON.
 
@@ -213,8 +219,7 @@ class WebhookSender:
         """
         self._log_id = self._log_id or await self._store.events.log_id()
         message = cloud_event(event, self._log_id)
-        # With the time, since a database that is restored gives its last numbers again.
-        message_id = f"evt_{self._log_id}_{event.id}_{round(event.at * 1000)}"
+        message_id = message_id_of(self._log_id, event)
         if not event.id:
             message_id = message["id"] = f"test_{secrets.token_hex(8)}"
         started = self._clock.now()

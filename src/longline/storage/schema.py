@@ -249,10 +249,10 @@ webhooks = Table(
 )
 
 webhook_deliveries = Table(
-    "webhook_deliveries",  # attempts to send an event; the newest of each webhook
+    "webhook_deliveries",  # attempts to send an event; the newest of each webhook or channel
     metadata,
     Column("id", Id, primary_key=True),
-    Column("webhook", Text, nullable=False),
+    Column("webhook", Text, nullable=False),  # or a channel of alerts, such as mail:ops
     Column("event_id", Id),  # null: a test, which is not in the event log
     Column("message_id", Text, nullable=False),
     Column("attempt", Integer, nullable=False),  # from 1, for each message

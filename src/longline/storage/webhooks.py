@@ -223,6 +223,14 @@ class Webhooks(Repository):
         return replace(made, id=number, attempt=earlier + 1, error=error)
 
     @reads
+    def was_delivered(self, connection: Connection, name: str, message_id: str) -> bool:
+        """Return whether a webhook or channel has accepted a message."""
+        log = webhook_deliveries
+        of_message = (log.c.webhook == name) & (log.c.message_id == message_id)
+        query = select(log.c.id).where(of_message, log.c.error.is_(None)).limit(1)
+        return connection.scalar(query) is not None
+
+    @reads
     def deliveries(
         self, connection: Connection, name: str, *, limit: int = _KEPT
     ) -> Sequence[WebhookDelivery]:

@@ -46,12 +46,14 @@ from longline.services.doctor.servers import (
 from longline.sources.loader import check_secrets, survey
 
 EXTRAS = {  # a module of each extra
+    "apprise": "apprise",
     "browser": "playwright",
     "cluster": "celery",
     "duckdb": "duckdb",
     "excel": "xlsxwriter",
     "keyring": "keyring",
     "language": "py3langid",
+    "otlp": "opentelemetry",
     "parquet": "pyarrow",
     "postgres": "psycopg",
     "s3": "boto3",

@@ -1,0 +1,249 @@
+"""The key `alerts` of the settings file: channels, groups, quiet hours and escalation."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable
+from datetime import datetime, time
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+
+from longline.config.documents import Document, read_document
+from longline.config.secrets import SecretRef, is_loopback
+from longline.config.settings import FILE, settings_file
+from longline.config.times import Seconds, ZoneName
+from longline.config.validation import (
+    StrictModel,
+    invalid,
+    one_or_several,
+    select_problem,
+    short_for,
+)
+from longline.core.errors import BadFile
+
+_LOG = logging.getLogger(__name__)
+_ADDRESS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]+@[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_CHANNEL = re.compile(rf"(webhook|mail|apprise):{_NAME.pattern}")
+_PORTS = {"starttls": 587, "tls": 465, "none": 25}
+
+
+def _check_address(text: str) -> str:
+    if not _ADDRESS.fullmatch(text):
+        raise invalid("write an e-mail address such as ops@example.com")
+    return text
+
+
+def _check_channel(text: str) -> str:
+    if not _CHANNEL.fullmatch(text):
+        raise invalid("a channel is written as mail:NAME, webhook:NAME or apprise:NAME")
+    return text
+
+
+def _check_channel_name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise invalid("use at most 64 letters, digits, dots, dashes and underscores")
+    return text
+
+
+def _parse_clock_time(value: Any) -> time:
+    if not isinstance(value, str) or not re.fullmatch(r"\d\d:\d\d", value):
+        raise invalid("write a time of day such as 22:00")
+    try:
+        return time.fromisoformat(value)
+    except ValueError:
+        raise invalid("write a time of day such as 22:00") from None
+
+
+Address = Annotated[str, AfterValidator(_check_address)]
+Channel = Annotated[str, AfterValidator(_check_channel)]
+ChannelName = Annotated[str, AfterValidator(_check_channel_name)]
+ClockTime = Annotated[time, BeforeValidator(_parse_clock_time, json_schema_input_type=str)]
+Severity = Literal["warning", "critical"]
+
+
+class MailChannel(StrictModel):
+    """An SMTP server, and who gets the mails.
+
+    `security` is starttls, tls (encrypted from the start) or none. The default `port` is 587, 465
+    or 25.
+    """
+
+    host: str = Field(min_length=1)
+    port: int | None = Field(default=None, ge=1, le=65535)
+    security: Literal["starttls", "tls", "none"] = "starttls"
+    user: str | None = Field(default=None, min_length=1)
+    password: SecretRef | None = None
+    sender: Address = Field(alias="from")
+    to: Annotated[tuple[Address, ...], BeforeValidator(one_or_several)] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check_login(self) -> Self:
+        if (self.user is None) != (self.password is None):
+            raise invalid("a login needs `user` and `password`")
+        if self.password is not None and self.security == "none" and not is_loopback(self.host):
+            raise invalid("the password would be sent unencrypted; use security: starttls or tls")
+        return self
+
+    @property
+    def server_port(self) -> int:
+        """The port, or the default one."""
+        return self.port or _PORTS[self.security]
+
+
+class AppriseChannel(StrictModel):
+    """Apprise URLs by reference, since they contain secrets."""
+
+    urls: Annotated[
+        tuple[SecretRef, ...],
+        BeforeValidator(lambda value: value if isinstance(value, list | tuple) else [value]),
+    ] = Field(min_length=1)
+
+
+def _accept_urls(value: Any) -> Any:
+    is_short = not isinstance(value, dict) or value.keys() <= {"env", "file", "keyring"}
+    return {"urls": value} if is_short else value
+
+
+class Route(StrictModel):
+    """A channel, and which alerts it gets: from a severity on, about subjects of a pattern."""
+
+    channel: Channel
+    severity: Severity = "warning"
+    subject: str = Field(default="*", min_length=1)
+
+
+class QuietHours(StrictModel):
+    """Hours of each day without notifications; critical alerts pass unless `critical` is hold."""
+
+    start: ClockTime = Field(alias="from")
+    end: ClockTime = Field(alias="to")
+    timezone: ZoneName = "UTC"
+    critical: Literal["pass", "hold"] = "pass"
+
+    @model_validator(mode="after")
+    def _check_length(self) -> Self:
+        if self.start == self.end:
+            raise invalid("`from` and `to` are the same time")
+        return self
+
+    def includes(self, at: float) -> bool:
+        """Return whether a time is in the quiet hours."""
+        local = datetime.fromtimestamp(at, ZoneInfo(self.timezone)).time()
+        if self.start < self.end:
+            return self.start <= local < self.end
+        return local >= self.start or local < self.end
+
+
+class Escalation(StrictModel):
+    """Channels that also get a critical alert that fires for longer than `after`."""
+
+    after: Seconds = Field(gt=0)
+    to: Annotated[tuple[Channel, ...], BeforeValidator(one_or_several)] = Field(min_length=1)
+
+
+class AlertSettings(StrictModel):
+    """Who is notified of alerts, and when; without `notify`, alerts are only listed."""
+
+    rules: dict[str, Any] = Field(default_factory=dict)
+    """Changed and additional rules; see "Rules"."""
+    mail: dict[ChannelName, MailChannel] = Field(default_factory=dict)
+    apprise: dict[ChannelName, Annotated[AppriseChannel, BeforeValidator(_accept_urls)]] = Field(
+        default_factory=dict
+    )
+    notify: Annotated[
+        tuple[Annotated[Route, short_for("channel")], ...], BeforeValidator(one_or_several)
+    ] = ()
+    group_by: Literal["subject", "rule", "all"] = "subject"
+    """What one notification has in common."""
+    group_wait: Seconds = 30.0
+    """How long a group waits for further alerts before its first notification."""
+    group_interval: Seconds = 300.0
+    """Minimum time between two notifications of a group."""
+    repeat: Seconds | None = Field(default=86_400.0, gt=0)
+    """Time after which alerts that still fire are notified again; null: never."""
+    resolve_after: Seconds = 300.0
+    """How long a problem must be absent before its alert is resolved."""
+    quiet_hours: QuietHours | None = None
+    escalate: Escalation | None = None
+
+    @model_validator(mode="after")
+    def _check_channels(self) -> Self:
+        for channel in self.channels:
+            kind, _, name = channel.partition(":")
+            if kind != "webhook" and name not in getattr(self, kind):
+                raise invalid(f"there is no channel {channel}; add {name} to alerts.{kind}")
+        return self
+
+    @property
+    def channels(self) -> list[str]:
+        """The channels that may get notifications, each once."""
+        escalated: Iterable[str] = () if self.escalate is None else self.escalate.to
+        return [*dict.fromkeys([*(one.channel for one in self.notify), *escalated])]
+
+    def secrets(self) -> list[SecretRef]:
+        """Return the secrets of all channels."""
+        passwords = [one.password for one in self.mail.values() if one.password is not None]
+        return passwords + [url for one in self.apprise.values() for url in one.urls]
+
+
+def alert_settings_in(document: Document) -> AlertSettings:
+    """Return what a settings file says about alerts.
+
+    Raises:
+        BadFile: it is invalid; of several problems, the first in the file is reported.
+    """
+    node = document.node(("alerts",))
+    if node is None or node.content is None:
+        return AlertSettings()
+    try:
+        return AlertSettings.model_validate(node.plain())
+    except ValidationError as error:
+        found = select_problem(error, node)
+        loc, near = ("alerts", *found.loc), ("alerts", *found.near)
+        raise document.error(loc, found.problem, near) from None
+
+
+def read_alert_settings() -> AlertSettings:
+    """Return what the settings file says about alerts; the defaults without one.
+
+    Raises:
+        BadFile: it is invalid.
+    """
+    path = settings_file()
+    return AlertSettings() if path is None else alert_settings_in(read_document(path))
+
+
+class AlertFile:
+    """The settings of alerts, read again when their file has changed.
+
+    An invalid file is logged once, and what it said before stays in use.
+    """
+
+    def __init__(self) -> None:
+        self._stamp: tuple[str, int, int] | None = None
+        self._settings: AlertSettings | None = None
+
+    def read(self) -> AlertSettings:
+        """Return the settings as they are now."""
+        stamp = _stamp_of(settings_file() or Path(FILE))
+        if self._settings is None or stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._settings = read_alert_settings()
+            except BadFile as error:
+                _LOG.warning("the settings of alerts are not applied: %s", error)
+                self._settings = self._settings or AlertSettings()
+        return self._settings
+
+
+def _stamp_of(path: Path) -> tuple[str, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return str(path), found.st_mtime_ns, found.st_size
