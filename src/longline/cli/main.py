@@ -42,6 +42,11 @@ GROUPS = {  # of each command: its module in commands/, and the first sentence o
         ),
         "events": ("events", "Read the event log, and manage its subscribers."),
         "webhooks": ("webhooks", "Send events to URLs, signed and with retries."),
+        "health": (
+            "health",
+            "Check that this home works: database, disk, Redis, workers, server, lag.",
+        ),
+        "metrics": ("metrics", "Print the metrics of this home in the text format of Prometheus."),
     },
     "data": {
         "records": ("records", "Query records, their history and their quality."),

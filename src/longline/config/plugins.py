@@ -18,8 +18,10 @@ EXPORTERS = "longline.exporters"
 BACKENDS = "longline.backends"
 LISTENERS = "longline.listeners"
 SUBSCRIBERS = "longline.subscribers"
+HEALTH = "longline.health"
 ENTRY_POINTS = (
     *(SOURCES, MIDDLEWARES, STAGES, ENRICHERS, EXPORTERS, BACKENDS, LISTENERS, SUBSCRIBERS),
+    HEALTH,
 )
 Check = Callable[[str, Any], object]
 """Receives the name and the loaded object; raises when it is not usable."""

@@ -31,7 +31,7 @@ from longline.storage.totals import HomeTotals, SourceTotals
 Sample = tuple[Sequence[str], float]
 _MAX_SUBSCRIBERS = 50
 _LONGEST_LABEL = 100
-_UNSAFE = re.compile(r"://|[@?\x00-\x1f]")  # a URL, or parts of one
+_IN_URLS = re.compile(r"://|[@?]")
 _ENDS = ("complete", "partial", "failed", "cancelled")
 _OUTCOMES = ("stored", "unchanged", "skipped", "deferred", "failed", "quarantined")
 
@@ -519,6 +519,6 @@ def _response_durations(home: HomeTotals) -> Metric:
 
 def _safe_label(text: str) -> str:
     """Return the value of a label: a name as it is, or a hash of what may be a URL."""
-    if len(text) <= _LONGEST_LABEL and not _UNSAFE.search(text):
+    if len(text) <= _LONGEST_LABEL and text.isprintable() and not _IN_URLS.search(text):
         return text
     return f"hash-{hashlib.sha256(text.encode()).hexdigest()[:12]}"

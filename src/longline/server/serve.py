@@ -19,7 +19,7 @@ from longline.config.settings import Settings, prepare_home, settings_file
 from longline.core.clock import Clock, SharedClock, backoff, sleep_or_wake
 from longline.core.errors import LonglineError, StoreDamaged, StoreError, StoreUnreachable
 from longline.core.files import make_private_folder
-from longline.core.logging import LogOptions
+from longline.core.logging import LogOptions, keep_rotating_logs
 from longline.monitoring.log_store import prune_logs, storing_logs
 from longline.scheduling.executor import Executor, Runner, limits_of
 from longline.scheduling.scheduler import Scheduler
@@ -163,6 +163,7 @@ class Server:
             others = [
                 group.create_task(clock.keep_following(store)),
                 group.create_task(self._run_reloadable(store, clock)),
+                group.create_task(keep_rotating_logs(settings.home / "logs")),
                 group.create_task(self._reload_settings(executor, jobs)),
             ]
             if is_once:
@@ -224,7 +225,8 @@ class Server:
         tickers = self._make_tickers(store, clock, settings)
         unticked = self._unticked = set(tickers)
         ticks = {name: ticking(name, ticker) for name, ticker in tickers.items()}
-        return {"deliveries": deliver, "retention": prune, **ticks}
+        monitoring = _monitoring(store, clock, settings)
+        return {"deliveries": deliver, "retention": prune, **monitoring, **ticks}
 
     # ---------------- the settings file
 
@@ -250,6 +252,18 @@ class Server:
                 executor.limits = limits_of(new)
                 self._changed.set()
                 _LOG.info("the changed settings are applied")
+
+
+def _monitoring(
+    store: Store, clock: Clock, settings: Settings
+) -> dict[str, Callable[[], Awaitable[None]]]:
+    """Return the endpoint of metrics and health, and the export of metrics, if they are set."""
+    if settings.monitoring_address is None and settings.otlp_url is None:
+        return {}
+    # Libraries that a server without them need not load.
+    from longline.server.monitoring_part import MonitoringPart  # noqa: PLC0415
+
+    return MonitoringPart(store, clock, settings).runs()
 
 
 async def keep_running(name: str, part: Callable[[], Awaitable[None]], clock: Clock) -> None:

@@ -41,7 +41,7 @@ from longline.cli.output import (
 )
 from longline.cli.queries import uses_store
 from longline.config.job_spec import make_spec
-from longline.config.plugins import ENTRY_POINTS, SOURCES, SUBSCRIBERS, list_plugins
+from longline.config.plugins import ENTRY_POINTS, HEALTH, SOURCES, SUBSCRIBERS, list_plugins
 from longline.config.settings import Settings
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption, ConfigError, DestinationUnwritable
@@ -525,9 +525,12 @@ def plugins_command() -> None:
     """List installed plugins.
 
     A plugin is a package with entry points for sources, middlewares, pipeline stages, enrichers,
-    exporters, limit backends, listeners or subscribers of events.
+    exporters, limit backends, listeners, subscribers of events or checks of health.
     """
-    plugins = list_plugins({SOURCES: as_source, SUBSCRIBERS: plugin_subscription})
+    from longline.services.health import plugin_check  # noqa: PLC0415  # slow to import
+
+    checks = {SOURCES: as_source, SUBSCRIBERS: plugin_subscription, HEALTH: plugin_check}
+    plugins = list_plugins(checks)
     table = TextTable("kind", "name", "package", "target", "state")
     for one in plugins:
         kind = one.group.partition(".")[2].removesuffix("s")

@@ -316,7 +316,7 @@ def workers(context: CheckContext) -> Iterator[Finding]:
         sentence = "unknown while Redis does not respond"
         yield warning("workers", sentence, "fix that first, and run doctor again")
         return
-    waiting = _ask_database(context, _waiting_work) or _WaitingWork()
+    waiting = ask_database(context, _waiting_work) or _WaitingWork()
     if found:
         names = ", ".join(sorted(one.get("name", key) for key, one in found.items()))
         yield ok("workers", f"{len(found)} registered: {names}")
@@ -344,14 +344,14 @@ def _waits(count: int, noun: str) -> str:
 
 def abandoned_jobs(context: CheckContext) -> Iterator[Finding]:
     """Check that every running job has a process."""
-    abandoned = _ask_database(context, _abandoned)
+    abandoned = ask_database(context, _abandoned)
     for job in abandoned or ():
         yield warning("jobs", f"the process of {job} has died", f"run `longline resume {job}`")
     if abandoned == []:
         yield ok("jobs", "every running job has a process")
 
 
-def _ask_database(
+def ask_database(
     context: CheckContext, query: Callable[[Database], Coroutine[Any, Any, T]]
 ) -> T | None:
     """Return the result of a query; None if the schema is not the newest: nothing is migrated."""

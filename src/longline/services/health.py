@@ -1,0 +1,254 @@
+"""Health of a home while it works: the checks of `longline health` and of /readyz.
+
+The checks of the doctor that concern a running home are used again; those of an installation, such
+as settings and sources, are left to the doctor. No check depends on the state of a site.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+import psutil
+
+from longline.config.plugins import HEALTH, load_plugin, plugin_names
+from longline.config.settings import Settings
+from longline.core.errors import BadSource, StoreError
+from longline.services.background import SILENT, last_heartbeat, server_pids
+from longline.services.doctor.doctor import disk, examine, home
+from longline.services.doctor.findings import (
+    Check,
+    CheckContext,
+    Finding,
+    Verdict,
+    ok,
+    problem,
+    warning,
+)
+from longline.services.doctor.servers import (
+    abandoned_jobs,
+    ask_database,
+    broker,
+    database,
+    own_services,
+    redis,
+    workers,
+)
+from longline.storage.database import Database
+from longline.storage.store import Store
+from longline.storage.totals import HomeTotals
+
+_TIMEOUT = 5.0  # seconds for all checks, which run in parallel
+_LONG_LAG = 300.0  # seconds that an event, a due item or a due launch may wait
+_EXPIRES_SOON = 14 * 86400.0  # seconds
+
+
+class HealthState(StrEnum):
+    """The health of a home, or of one of its parts."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    FAILED = "failed"
+
+
+_STATE_OF = {
+    Verdict.OK: HealthState.OK,
+    Verdict.WARNING: HealthState.DEGRADED,
+    Verdict.PROBLEM: HealthState.FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReport:
+    """The findings of the checks, the worst last."""
+
+    findings: Sequence[Finding]
+
+    @property
+    def state(self) -> HealthState:
+        """The worst state of all."""
+        states = [_STATE_OF[one.verdict] for one in self.findings]
+        worst_first = (HealthState.FAILED, HealthState.DEGRADED)
+        return next((state for state in worst_first if state in states), HealthState.OK)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        checks = [
+            {"check": one.about, "state": _STATE_OF[one.verdict].value, **_texts(one)}
+            for one in self.findings
+        ]
+        return {"state": self.state.value, "checks": checks}
+
+
+def _texts(finding: Finding) -> dict[str, Any]:
+    shown = asdict(finding)
+    return {"sentence": shown["sentence"], "remedy": shown["remedy"]}
+
+
+# ---------------- Checks of a running home
+
+
+def executor(context: CheckContext) -> Iterator[Finding]:
+    """Check that the servers of this machine work."""
+    folder = context.settings.home.absolute()
+    running = [pid for pid in server_pids(folder) if psutil.pid_exists(pid)]
+    for pid in running:
+        silent = context.now() - (last_heartbeat(folder, pid) or 0.0)
+        if silent > SILENT:
+            sentence = f"the server (process {pid}) has sent no heartbeat for {silent:.0f} s"
+            yield problem("executor", sentence, f"see its log, and restart it: kill {pid}")
+        else:
+            yield ok("executor", f"a server works (process {pid})")
+    if not running:
+        yield ok("executor", "no server runs on this machine")
+
+
+def waiting_work(context: CheckContext) -> Iterator[Finding]:
+    """Check that launches, events and items are processed in time."""
+
+    async def read(opened: Database) -> HomeTotals:
+        return await Store(opened).totals.read(context.now(), max_domains=1)
+
+    try:
+        found = ask_database(context, read)
+    except StoreError:  # the check of the database reports it
+        return
+    if found is not None:
+        yield from _check_launches(found)
+        yield from _check_events(found)
+        yield from _check_items(found)
+
+
+def _check_launches(found: HomeTotals) -> Iterator[Finding]:
+    late = 0.0 if found.due_since is None else found.at - found.due_since
+    if late > _LONG_LAG:
+        sentence = f"a launch has been due for {late:.0f} s"
+        remedy = "run longline serve, or raise executor_jobs; `longline launches list` lists them"
+        yield warning("launches", sentence, remedy)
+    else:
+        yield ok("launches", "launches are started in time")
+
+
+def _check_events(found: HomeTotals) -> Iterator[Finding]:
+    waiting = [one for one in found.subscribers if one.is_enabled and one.waiting_since is not None]
+    late = [one for one in waiting if found.at - (one.waiting_since or 0.0) > _LONG_LAG]
+    for one in late:
+        seconds = found.at - (one.waiting_since or 0.0)
+        sentence = f"{one.name} has {one.lag} events to handle, the first {seconds:.0f} s old"
+        remedy = "run longline serve; `longline events subscribers` shows errors"
+        yield warning("event lag", sentence, remedy)
+    if not late:
+        yield ok("event lag", "subscribers receive events in time")
+
+
+def _check_items(found: HomeTotals) -> Iterator[Finding]:
+    since = {name: one.waiting_since or found.at for name, one in found.sources.items()}
+    late = {name: found.at - at for name, at in since.items() if found.at - at > _LONG_LAG}
+    for name, seconds in sorted(late.items()):
+        sentence = f"items of {name} are due, and none was finished for {seconds:.0f} s"
+        yield warning(
+            "due items", sentence, "run `longline top`, and resume jobs without a process"
+        )
+    if not late:
+        yield ok("due items", "running jobs process the items that are due")
+
+
+def certificates(context: CheckContext) -> Iterator[Finding]:
+    """Check that the own certificate authorities are valid for some time."""
+    file = context.settings.ca_file
+    if file is None:
+        return
+    try:
+        store = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        store.load_verify_locations(file)
+    except (OSError, ValueError) as error:
+        sentence = f"ca_file {file} cannot be used ({error})"
+        yield problem("certificates", sentence, "write PEM certificates into it, or unset ca_file")
+        return
+    ends = [ssl.cert_time_to_seconds(str(one["notAfter"])) for one in store.get_ca_certs()]
+    left = min(ends, default=float("inf")) - context.now()
+    if left < _EXPIRES_SOON:
+        state = "has expired" if left < 0 else f"expires in {left / 86400:.0f} days"
+        sentence = f"a certificate of ca_file {file} {state}"
+        yield warning("certificates", sentence, "replace it in the file")
+    else:
+        yield ok("certificates", f"{len(ends)} certificates of ca_file are valid")
+
+
+CHECKS: Mapping[str, Check] = {
+    "home": home,
+    "disk": disk,
+    "database": database,
+    "redis": redis,
+    "broker": broker,
+    "services": own_services,
+    "workers": workers,
+    "executor": executor,
+    "jobs": abandoned_jobs,
+    "work": waiting_work,
+    "certificates": certificates,
+}
+READINESS = ("home", "disk", "database", "redis", "broker")
+"""The checks without which a process cannot work; what it works on does not count."""
+
+
+# ---------------- Running them
+
+
+def plugin_check(name: str, loaded: object) -> Check:
+    """Return the check of a plugin.
+
+    Raises:
+        BadSource: it is not a function.
+    """
+    if not callable(loaded):
+        kind = type(loaded).__name__
+        raise BadSource(name, f"a check of health is a function of a CheckContext, not {kind}")
+    return partial(_run_plugin, name, loaded)
+
+
+def _run_plugin(
+    name: str, check: Callable[[CheckContext], Any], context: CheckContext
+) -> Iterator[Finding]:
+    for found in check(context):
+        if not isinstance(found, Finding):
+            kind = type(found).__name__
+            raise BadSource(name, f"the check returned {kind} instead of findings")
+        yield found
+
+
+def _unusable(name: str, error: BadSource, _context: CheckContext) -> Iterator[Finding]:
+    yield problem(name, str(error), "fix or remove the plugin; `longline plugins` lists them")
+
+
+def all_checks() -> dict[str, Check]:
+    """Return all checks by name, those of plugins last."""
+    checks = dict(CHECKS)
+    for name in plugin_names(HEALTH):
+        about = name if name not in checks else f"{name} (plugin)"
+        try:
+            checks[about] = plugin_check(name, load_plugin(HEALTH, name))
+        except BadSource as error:
+            checks[about] = partial(_unusable, name, error)
+    return checks
+
+
+def check_health(
+    settings: Settings,
+    checks: Mapping[str, Check] | None = None,
+    context: CheckContext | None = None,
+) -> HealthReport:
+    """Run checks, by default all; one that hangs or raises has failed."""
+    chosen = all_checks() if checks is None else checks
+    return HealthReport(examine(context or CheckContext(settings), chosen, seconds=_TIMEOUT))
+
+
+async def check_readiness(settings: Settings) -> HealthReport:
+    """Run the checks of `READINESS`."""
+    checks = {name: CHECKS[name] for name in READINESS}
+    return await asyncio.to_thread(check_health, settings, checks)
