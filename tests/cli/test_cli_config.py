@@ -134,6 +134,59 @@ def test_problems_can_be_read_by_a_program(longline: Terminal, tmp_path: Path) -
     ]
 
 
+CYCLE = "  one: {source: shop, after: n8n}\n  two: {source: n8n, after: shop}\n"
+FLOW = """flow: refresh
+steps:
+  - {name: collect, run: shop}
+"""
+
+
+def test_flows_and_the_settings_file_are_validated_too(
+    longline: Terminal, shelf: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "flows").mkdir()
+    (tmp_path / "flows" / "refresh.yaml").write_text(FLOW)
+    (tmp_path / "longline.yaml").write_text("schedules: {daily: {flow: refresh, every: 1d}}\n")
+
+    answer = longline("config", "validate", "--json")
+
+    assert (answer.code, answer.last) == (0, {"files": 4, "problems": []})
+    assert shelf.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("flows/odd.yaml", "flow: odd\nsteps:\n  - {name: one, after: [two], run: shop}\n", 3),
+        ("longline.yaml", "schedules:\n  daily: {source: shop, cron: '61 * * * *'}\n", 2),
+        ("longline.yaml", "schedules:\n  daily: {source: gone, every: 1d}\n", 0),
+        ("longline.yaml", "schedules:\n  shop: {source: shop, after: shop}\n", 2),
+        ("longline.yaml", f"schedules:\n{CYCLE}", 0),
+    ],
+)
+@pytest.mark.usefixtures("shelf")
+def test_an_invalid_flow_or_schedule_is_a_problem(
+    longline: Terminal, tmp_path: Path, name: str, text: str, line: int
+) -> None:
+    (tmp_path / "flows").mkdir()
+    (tmp_path / name).write_text(text)
+
+    answer = longline("config", "validate", "--json")
+
+    assert (answer.code, len(answer.last["problems"])) == (2, 1)
+    assert answer.last["problems"][0]["line"] == line
+
+
+def test_a_flow_is_validated_by_its_file(longline: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "flow.yaml").write_text(FLOW.replace("shop", "n8n"))
+    (tmp_path / "bad.yaml").write_text(FLOW.replace("run: shop", "run: [1]"))
+
+    answer = longline("config", "validate", "flow.yaml", "bad.yaml", "--json")
+
+    assert (answer.code, answer.last["files"]) == (2, 2)
+    assert [one["file"] for one in answer.last["problems"]] == ["bad.yaml"]
+
+
 def test_a_missing_secret_is_a_problem_unless_secrets_are_left_out(
     longline: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

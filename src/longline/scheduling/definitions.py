@@ -7,16 +7,16 @@ also have `fresh`, the maximum age of its data.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from longline.config.documents import Document, read_document
+from longline.config.documents import Document, check, read_document
 from longline.config.job_spec import JobSpec, make_spec
 from longline.config.plugins import SOURCES, plugin_names
-from longline.config.settings import FILE, Settings, settings_file
+from longline.config.settings import FILE, Settings, file_model, settings_file
 from longline.core.errors import BadFile, BadOption, ConfigError
 from longline.scheduling.dependencies import check_cycles
 from longline.scheduling.schedule import Schedule, make_schedule, read_schedule
@@ -27,6 +27,7 @@ from longline.sources.loader import (
     load_source,
     merge_spec,
     parse_entry,
+    validate_files,
     yaml_files,
 )
 from longline.sources.manifest import Manifest
@@ -286,6 +287,83 @@ def _stamp(path: str) -> _Stamp:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size
+
+
+# ---------------- Validation
+
+
+def validate_home(
+    files: Sequence[Path],
+    settings: Settings,
+    *,
+    with_secrets: bool = True,
+    settings_checks: Sequence[Callable[[Document], object]] = (),
+) -> tuple[int, list[ConfigError]]:
+    """Return the number of files, and the first problem of each invalid one.
+
+    Without `files`, all manifests, job files and flows of the settings are validated, and the
+    settings file with the targets of all schedules. `settings_checks` raise `ConfigError`; they
+    are those of packages that this one does not know.
+    """
+    from longline.scheduling.flow import read_flow  # noqa: PLC0415  # has many parts
+
+    def check_settings(document: Document) -> None:
+        check(document, file_model(Settings))
+        _settings_schedules(document)
+        for one in settings_checks:
+            one(document)
+
+    own = _settings_path()
+    flows = [*yaml_files(settings.flows)]
+    others = [own] if own.exists() else []
+    if files:
+        others = [path for path in files if path.name == FILE or path.absolute() == own]
+        flows = [path for path in files if path not in others and _is_flow(path)]
+    entries = [path for path in files if path not in others and path not in flows]
+    count, problems = 0, list[ConfigError]()
+    if entries or not files:
+        count, problems = validate_files(
+            entries, settings, with_secrets=with_secrets, checks=(definitions_in,)
+        )
+    for path in (*flows, *others):
+        try:
+            document = read_document(path)
+            check_settings(document) if path in others else read_flow(document, settings)
+        except ConfigError as error:
+            problems.append(error)
+    if not files and not problems:
+        problems = [*_problems_of_targets(settings)]
+    return count + len(flows) + len(others), problems
+
+
+def _is_flow(path: Path) -> bool:
+    try:
+        return read_document(path).node(("steps",)) is not None
+    except ConfigError:
+        return False  # the validation of manifests reports it
+
+
+def _problems_of_targets(settings: Settings) -> Iterator[ConfigError]:
+    """Yield what is wrong with schedules of valid files: their targets, names and cycles."""
+    files = DefinitionFiles(settings)
+    found: dict[str, str] = {}  # the file of each schedule
+    every: list[Schedule] = []
+    for path, content in files.refresh().changed.items():
+        for schedule in content.schedules.values():
+            if schedule.name in found:
+                yield BadFile(
+                    path, problem_text(ScheduleTaken(schedule.name, found[schedule.name]))
+                )
+            found[schedule.name] = path
+            every.append(schedule)
+            try:
+                files.target_of(schedule)
+            except ConfigError as error:
+                yield BadFile(path, f"schedule {schedule.name}: {problem_text(error)}")
+    try:
+        check_cycles(every)
+    except ConfigError as error:
+        yield error
 
 
 # ---------------- Files and the database

@@ -26,7 +26,7 @@ from longline.config.job_spec import JobSpec
 from longline.config.settings import Settings, explain_settings
 from longline.core.errors import BadFile, BadOption, ConfigError, UnknownJob
 from longline.core.output import count_text
-from longline.scheduling.definitions import definitions_in
+from longline.scheduling.definitions import definitions_in, validate_home
 from longline.sources.loader import (
     SCHEMA_NAMES,
     diff_settings,
@@ -35,7 +35,6 @@ from longline.sources.loader import (
     nothing_in,
     schema_of,
     survey,
-    validate_files,
 )
 
 
@@ -86,13 +85,11 @@ def show_values(name: str | None) -> None:
 @profile_option
 @json_option
 def validate_all(files: tuple[Path, ...], *, no_secrets: bool) -> None:
-    """Validate FILEs, or all manifests and job files.
+    """Validate FILEs, or all manifests, job files, flows and settings.
 
-    Exits with 2 if any of them is invalid.
+    Also checks that what schedules run exists. Exits with 2 if any of them is invalid.
     """
-    count, problems = validate_files(
-        files, settings_of(), with_secrets=not no_secrets, checks=(definitions_in,)
-    )
+    count, problems = validate_home(files, settings_of(), with_secrets=not no_secrets)
     if wants_json():
         print_json({"files": count, "problems": [_problem_json(one) for one in problems]})
     elif problems:
