@@ -34,6 +34,10 @@ GROUPS = {  # of each command: its module in commands/, and the first sentence o
         "failures": ("jobs", "List failed items of JOB, with failure kinds and attempts."),
         "checkpoints": ("jobs", "List checkpoint documents."),
         "report": ("reports", "Report the result, checks, failures and history of a job."),
+        "digest": (
+            "reports",
+            "Report all sources over a period: what needs a person, what ran, and trends.",
+        ),
         "top": ("top", "Show live progress of all jobs and workers."),
         "drift": ("jobs", "Show changes in the fields of sources, and accept them."),
         "launches": (

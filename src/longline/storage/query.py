@@ -10,7 +10,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any, ClassVar, Literal, get_args
 
 import orjson
@@ -312,10 +312,12 @@ _AGO = re.compile(r"(\d{1,6}(?:\.\d+)?)\s*([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-def parse_timestamp(text: str, *, option: str, now: float | None = None) -> float:
+def parse_timestamp(
+    text: str, *, option: str, now: float | None = None, zone: tzinfo = UTC
+) -> float:
     """Return the seconds since the epoch of a text: 2026-11-01, 2026-11-01T08:30, 2d, 3h.
 
-    Without a time zone it is UTC. Durations mean "ago" and require `now`.
+    Without an offset it is a time of `zone`. Durations mean "ago" and require `now`.
 
     Raises:
         BadOption: it is not a time; names `option`.
@@ -326,7 +328,7 @@ def parse_timestamp(text: str, *, option: str, now: float | None = None) -> floa
         return now - float(ago[1]) * _SECONDS[ago[2]]
     try:
         read = datetime.fromisoformat(written)
-        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+        return (read if read.tzinfo else read.replace(tzinfo=zone)).timestamp()
     except (ValueError, OverflowError) as error:
         known = "a date (2026-11-01), a time (2026-11-01T08:30)"
         known += " or a duration (30m, 3h, 2d)" if now is not None else ""

@@ -14,6 +14,7 @@ from longline.core.clock import Clock
 from longline.limits.backends.state import Result, State, StateBackend, Update
 from longline.storage.alert_inputs import AlertInputReader
 from longline.storage.alerts import Alerts
+from longline.storage.attention import Attention
 from longline.storage.backends import upsert
 from longline.storage.database import TIMEOUT, Database, Repository, open_database, writes
 from longline.storage.enrichment import Questions
@@ -49,6 +50,7 @@ class Store:
         self.address = database.address
         self.jobs = Jobs(database)
         self.run_history = RunHistory(database)
+        self.attention = Attention(database)
         self.queue = Queue(database)
         self.records = Records(database)
         self.history = History(database)

@@ -12,15 +12,18 @@ import click
 from longline.analysis.job_report import read_report
 from longline.cli.exit_codes import ExitCode
 from longline.cli.log_options import combine
-from longline.cli.options import JOB, ParsedText, common_options, wants_json
+from longline.cli.options import JOB, ParsedText, common_options, number, wants_json
 from longline.cli.output import SafeConsole, print_line
 from longline.cli.queries import uses_store
 from longline.config.times import local_zone, parse_zone
-from longline.core.errors import NoJobsYet
+from longline.core.errors import BadOption, NoJobsYet
 from longline.export.atomic_files import atomic_write
+from longline.monitoring.reports.digest import Period, last_days, read_digest
+from longline.monitoring.reports.digest_page import digest_page
 from longline.monitoring.reports.formats import ReportFormat, format_of_file, render
 from longline.monitoring.reports.job_page import job_page
 from longline.monitoring.reports.page import ReportPage
+from longline.storage.query import parse_timestamp
 from longline.storage.store import Store
 
 _ZONE = ParsedText("ZONE", parse_zone)
@@ -68,6 +71,46 @@ async def report_command(
     page = job_page(result, await store.now(), timezone or local_zone())
     _write(page, result.as_dict(), f"the report of {result.job}", **how)
     sys.exit(ExitCode.OK if result.is_good else ExitCode.PARTIAL)
+
+
+@click.command("digest")
+@click.option(
+    "--days",
+    type=number(int, 1, 366),
+    show_default="1",
+    help="Report this many days, up to --until or now.",
+)
+@click.option("--since", metavar="TIME", help="Start of the period: a date, a time or an age (2d).")
+@click.option("--until", metavar="TIME", help="End of the period.  [default: now]")
+@_report_options
+@common_options
+@uses_store
+async def digest_command(
+    store: Store,
+    *,
+    days: int | None,
+    since: str | None,
+    until: str | None,
+    timezone: ZoneInfo | None,
+    **how: Any,
+) -> None:
+    """Report all sources over a period: what needs a person, what ran, and trends.
+
+    Times without an offset are in the time zone. A run belongs to the period in which it ended.
+    """
+    zone, now = timezone or local_zone(), await store.now()
+    end = now if until is None else parse_timestamp(until, option="--until", now=now, zone=zone)
+    if since is not None and days is not None:
+        raise BadOption("--days", "it cannot be used together with --since")
+    if since is None:
+        days = days or 1
+        period = last_days(end, days, zone)
+    else:
+        period = Period(parse_timestamp(since, option="--since", now=now, zone=zone), end)
+    if period.seconds <= 0:
+        raise BadOption("--since", "it must be earlier than --until")
+    digest = await read_digest(store, period, days=days, zone=zone, now=now)
+    _write(digest_page(digest), digest.as_dict(), "the digest", **how)
 
 
 def _write(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -45,6 +43,7 @@ from longline.scheduling.planning import Planned, plan_next
 from longline.scheduling.schedule import Exclusion, MisfirePolicy, Overlap, Schedule, make_schedule
 from longline.scheduling.scheduler import launch_of
 from longline.scheduling.triggers import ClockChange, occurrences
+from longline.scheduling.upcoming import upcoming_runs, why_paused
 from longline.storage.schedules import COMMAND, StoredOccurrence, StoredSchedule
 from longline.storage.store import Store
 
@@ -289,7 +288,7 @@ async def list_next(store: Store, name: str | None, *, days: float, limit: int) 
     if name is not None:
         stored = [await store.schedules.get(name)]
     now = utc_datetime(await store.now())
-    found = [*itertools.islice(_upcoming(stored, now, days), limit + 1)]
+    found = [*itertools.islice(upcoming_runs(stored, now, days), limit + 1)]
     rows = [_planned_json(one.name, one.planned, paused=one.paused) for one in found[:limit]]
     print_result(rows, lambda: _print_planned(rows))
     if len(found) > limit:
@@ -453,32 +452,6 @@ def _range_of(schedule: Schedule, start: str, end: str, now: float) -> list[floa
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Upcoming:
-    name: str
-    planned: Planned
-    paused: str | None
-
-
-def _upcoming(stored: Sequence[StoredSchedule], now: datetime, days: float) -> Iterator[_Upcoming]:
-    """Yield the next occurrences of several schedules in the order of their starts."""
-
-    def of(one: StoredSchedule) -> Iterator[_Upcoming]:
-        schedule = make_schedule(one.definition)
-        if schedule.enabled:
-            for planned in plan_next(schedule, now, days):
-                yield _Upcoming(one.name, planned, _paused(one))
-
-    def key(one: _Upcoming) -> tuple[datetime, str]:
-        return one.planned.starts_at, one.name
-
-    return heapq.merge(*(of(one) for one in stored), key=key)
-
-
-def _paused(one: StoredSchedule) -> str | None:
-    return None if one.paused_at is None else one.pause_reason or "no reason given"
-
-
 # ---------------- Output
 
 
@@ -486,7 +459,7 @@ def _schedule_json(stored: StoredSchedule, now: float) -> dict[str, Any]:
     row: dict[str, Any] = {
         "name": stored.name,
         "origin": stored.origin,
-        "paused": _paused(stored),
+        "paused": why_paused(stored),
         "paused_at": iso_time(stored.paused_at),
         "failures": stored.failures,
     }

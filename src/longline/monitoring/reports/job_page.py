@@ -26,6 +26,7 @@ from longline.monitoring.reports.page import (
     Tag,
     bytes_of,
     count_of,
+    count_or_nothing,
     in_zone,
     local_time,
     share_of,
@@ -130,8 +131,8 @@ def _failures(report: FullReport) -> Iterable[Block]:
         tuple(
             (
                 kind,
-                *(_count_or_nothing(counts.get(name, 0)) for name in columns),
-                _count_or_nothing(counts.get("queued", 0) + counts.get("leased", 0)),
+                *(count_or_nothing(counts.get(name, 0)) for name in columns),
+                count_or_nothing(counts.get("queued", 0) + counts.get("leased", 0)),
             )
             for kind, counts in report.kinds.items()
         ),
@@ -285,10 +286,6 @@ def run_charts(runs: Sequence[EndedRun], zone: tzinfo) -> Iterable[Chart]:
     values = tuple(run.seconds for run in runs) if is_short else minutes
     unit = "s" if is_short else "min"
     yield Chart("Duration", labels, (Series(unit, Level.NEUTRAL, values),), unit)
-
-
-def _count_or_nothing(count: int) -> str:
-    return count_of(count) if count else ""
 
 
 def _sum(items: Mapping[str, int], *states: str) -> int:

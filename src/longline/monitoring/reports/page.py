@@ -154,6 +154,11 @@ def count_of(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
+def count_or_nothing(count: int) -> str:
+    """Return a count; nothing for 0."""
+    return count_of(count) if count else ""
+
+
 def share_of(value: float | None) -> str:
     """Return a share as a percentage; 100 % only for all, 0 % only for none."""
     if value is None:

@@ -1,0 +1,281 @@
+"""The page of a digest: first what needs a person, then what ran, trends, domains, next runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from longline.core.output import count_text
+from longline.monitoring.reports.digest import Digest, Need, RunTotals, SourceRuns
+from longline.monitoring.reports.page import (
+    UNKNOWN,
+    Block,
+    Chart,
+    Level,
+    Notes,
+    ReportPage,
+    ReportSection,
+    ReportTable,
+    Series,
+    Strip,
+    Tag,
+    count_of,
+    count_or_nothing,
+    in_zone,
+    local_time,
+    share_of,
+    span_of,
+    state_tag,
+)
+
+_MAX_ROWS = 200  # sources in a table
+_MOST_ENDS = 24  # runs of a source in its strip
+_LEVELS = (
+    ("complete", Level.GOOD),
+    ("partial", Level.WARNING),
+    ("failed", Level.BAD),
+    ("cancelled", Level.NEUTRAL),
+)
+
+
+def digest_page(digest: Digest, name: str = "") -> ReportPage:
+    """Return the page of a digest; `name` is that of the scheduled report."""
+    bad = any(need.level is Level.BAD for need in digest.needs)
+    level = Level.BAD if bad else Level.WARNING if digest.needs else Level.GOOD
+    return ReportPage(
+        title=f"Digest {name}".strip() + f", {_period_text(digest)}",
+        state=digest_state(digest),
+        level=level,
+        about=_about(digest),
+        sections=(
+            ReportSection("Needs you", (_needs(digest),)),
+            ReportSection("What ran", tuple(_sources(digest))),
+            ReportSection("Trends", tuple(_trends(digest))),
+            ReportSection("Domains in trouble", tuple(_domains(digest))),
+            ReportSection("Missed runs", tuple(_missed(digest))),
+            ReportSection("Next runs", tuple(_next(digest))),
+        ),
+    )
+
+
+def digest_state(digest: Digest) -> str:
+    """Return the state of a digest in one sentence, such as the subject of a mail."""
+    count = len(digest.needs)
+    if count:
+        first = ", ".join(f"{_name(one)} {one.kind}" for one in digest.needs[:3])
+        more = f" and {count - 3} more" if count > 3 else ""  # noqa: PLR2004  # those named
+        verb = "needs" if count == 1 else "need"
+        return f"{count_text(count, 'thing')} {verb} you: {first}{more}"
+    if not digest.totals.runs:
+        return "Nothing ran, and nothing needs you"
+    return f"Nothing needs you; {_runs_text(digest.totals)}"
+
+
+def _name(need: Need) -> str:
+    return need.subject.partition("/")[2] or need.subject
+
+
+def _runs_text(totals: RunTotals) -> str:
+    states = ", ".join(f"{count:,} {state}" for state, count in totals.states.items())
+    return f"{count_text(totals.runs, 'run')} ended ({states})"
+
+
+def _about(digest: Digest) -> str:
+    totals = digest.totals
+    parts = []
+    if totals.runs:
+        parts.append(f"{_runs_text(totals)} of {count_text(len(digest.sources), 'source')}")
+        changed = (totals.new, totals.changed, totals.gone)
+        if None not in changed:
+            parts.append("{:,} new, {:,} changed, {:,} gone records".format(*changed))
+    else:
+        parts.append("No run ended in this period")
+    if digest.running:
+        parts.append(f"running now: {', '.join(digest.running[:5])}")
+    parts.append(f"made {in_zone(digest.made_at, digest.zone):%Y-%m-%d %H:%M %Z}")
+    return " · ".join(parts)
+
+
+def _period_text(digest: Digest) -> str:
+    start, end = (in_zone(at, digest.zone) for at in (digest.period.start, digest.period.end))
+    zone = f"{end:%Z}"
+    if _is_midnight(start) and _is_midnight(end):
+        return f"{start:%Y-%m-%d} to {end:%Y-%m-%d} ({zone})"
+    return f"{start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} ({zone})"
+
+
+def _is_midnight(at: datetime) -> bool:
+    return (at.hour, at.minute, at.second) == (0, 0, 0)
+
+
+def _needs(digest: Digest) -> Block:
+    if not digest.needs:
+        return Notes(("Nothing.",))
+    return ReportTable(
+        ("what", "state", "why", "since", "do"),
+        tuple(
+            (
+                one.subject.replace("source/", "", 1),
+                Tag(one.kind, one.level),
+                "; ".join((one.summary, *one.details)),
+                "" if one.since is None else local_time(one.since, digest.zone),
+                one.action,
+            )
+            for one in digest.needs
+        ),
+        wide="why",
+    )
+
+
+def _sources(digest: Digest) -> Iterable[Block]:
+    if not digest.sources:
+        yield Notes(("No run ended in this period.",))
+        return
+    columns = ("items", "new", "changed", "gone", "bad", "duration")
+    yield ReportTable(
+        ("source", "last", "runs", *columns, "ended"),
+        tuple(_source_row(one, digest) for one in digest.sources[:_MAX_ROWS]),
+        numbers=frozenset(columns),
+    )
+    if len(digest.sources) > _MAX_ROWS:
+        yield Notes((f"{len(digest.sources) - _MAX_ROWS} further sources are not listed.",))
+
+
+def _source_row(one: SourceRuns, digest: Digest) -> tuple[str | Tag | Strip, ...]:
+    totals = one.totals
+    tags = tuple(state_tag(state) for state in one.ends[-_MOST_ENDS:])
+    return (
+        one.source,
+        state_tag(one.last_state),
+        Strip(tags),
+        count_of(totals.items),
+        *(UNKNOWN if n is None else count_or_nothing(n) for n in _changes(totals)),
+        count_or_nothing(totals.bad),
+        span_of(totals.seconds / totals.runs),
+        local_time(one.last_ended_at, digest.zone),
+    )
+
+
+def _changes(totals: RunTotals) -> tuple[int | None, int | None, int | None]:
+    return totals.new, totals.changed, totals.gone
+
+
+def _trends(digest: Digest) -> Iterable[Block]:
+    now, before = digest.totals, digest.before
+    if not now.runs and not before.runs:
+        return
+    if now.runs:
+        yield from _charts(digest)
+    rows = [
+        ("runs", count_of(now.runs), count_of(before.runs), _change(now.runs, before.runs)),
+        *(
+            (
+                f"runs {state}",
+                count_of(now.states.get(state, 0)),
+                count_of(before.states.get(state, 0)),
+                _change(now.states.get(state, 0), before.states.get(state, 0)),
+            )
+            for state, _ in _LEVELS
+            if state in now.states or state in before.states
+        ),
+        ("items", count_of(now.items), count_of(before.items), _change(now.items, before.items)),
+        ("success", share_of(now.success), share_of(before.success), _points(now, before)),
+        *(
+            (f"records {name}", count_of(new), count_of(old), _change(new, old))
+            for name, new, old in zip(
+                ("new", "changed", "gone"), _changes(now), _changes(before), strict=True
+            )
+        ),
+        (
+            "requests",
+            count_of(now.requests),
+            count_of(before.requests),
+            _change(now.requests, before.requests),
+        ),
+        (
+            "429 responses",
+            count_of(now.rate_limited),
+            count_of(before.rate_limited),
+            _change(now.rate_limited, before.rate_limited),
+        ),
+        (
+            "duration, sum",
+            span_of(now.seconds),
+            span_of(before.seconds),
+            _change(now.seconds, before.seconds),
+        ),
+    ]
+    columns = ("this period", "before", "change")
+    yield ReportTable(("", *columns), tuple(rows), numbers=frozenset(columns))
+
+
+def _change(now: float | None, before: float | None) -> str:
+    if now is None or before is None or not before:
+        return ""
+    return f"{(now - before) / before:+.0%}" if now != before else "="
+
+
+def _points(now: RunTotals, before: RunTotals) -> str:
+    if now.success is None or before.success is None or now.success == before.success:
+        return ""
+    return f"{(now.success - before.success) * 100:+.1f} points"
+
+
+def _charts(digest: Digest) -> Iterable[Chart]:
+    buckets = digest.buckets
+    is_daily = len(buckets) > 1 and buckets[1].start - buckets[0].start > 3600  # noqa: PLR2004  # an hour
+    form = "%m-%d" if is_daily else "%H:%M"
+    labels = tuple(f"{in_zone(one.start, digest.zone):{form}}" for one in buckets)
+    used = [
+        Series(state, level, tuple(float(one.states.get(state, 0)) for one in buckets))
+        for state, level in _LEVELS
+        if any(one.states.get(state) for one in buckets)
+    ]
+    yield Chart("Runs ended", labels, tuple(used))
+    changed = tuple(float(one.changed) for one in buckets)
+    if any(changed):
+        yield Chart("Records changed", labels, (Series("records", Level.NEUTRAL, changed),))
+
+
+def _domains(digest: Digest) -> Iterable[Block]:
+    if digest.domains:
+        yield ReportTable(
+            ("domain", "state", "why", "since"),
+            tuple(
+                (
+                    one.domain,
+                    Tag("trouble" if one.level is Level.BAD else "watch", one.level),
+                    one.problem,
+                    "" if one.since is None else local_time(one.since, digest.zone),
+                )
+                for one in digest.domains
+            ),
+            wide="why",
+        )
+
+
+def _missed(digest: Digest) -> Iterable[Block]:
+    if digest.missed:
+        yield ReportTable(
+            ("schedule", "missed", "last reason"),
+            tuple((one.schedule, count_of(one.count), one.reason or "") for one in digest.missed),
+            numbers=frozenset({"missed"}),
+            wide="last reason",
+        )
+
+
+def _next(digest: Digest) -> Iterable[Block]:
+    if digest.next_runs:
+        yield ReportTable(
+            ("starts", "schedule", "runs", "note"),
+            tuple(
+                (
+                    local_time(one.starts_at, digest.zone),
+                    one.schedule,
+                    one.target,
+                    "" if one.paused is None else f"skipped, paused: {one.paused}",
+                )
+                for one in digest.next_runs
+            ),
+            wide="note",
+        )

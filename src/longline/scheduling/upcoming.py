@@ -1,0 +1,47 @@
+"""The next runs of all schedules, in the order of their starts."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from longline.core.errors import ConfigError
+from longline.scheduling.planning import Planned, plan_next
+from longline.scheduling.schedule import make_schedule
+from longline.storage.schedules import StoredSchedule
+
+
+@dataclass(frozen=True, slots=True)
+class UpcomingRun:
+    """An occurrence to come of a schedule; `paused` is why the schedule is paused."""
+
+    name: str
+    planned: Planned
+    paused: str | None
+
+
+def upcoming_runs(
+    stored: Sequence[StoredSchedule], now: datetime, days: float
+) -> Iterator[UpcomingRun]:
+    """Yield the occurrences of the next days; a definition that is invalid now has none."""
+
+    def of(one: StoredSchedule) -> Iterator[UpcomingRun]:
+        try:
+            schedule = make_schedule(one.definition)
+        except ConfigError:  # of another version of longline
+            return
+        if schedule.enabled:
+            for planned in plan_next(schedule, now, days):
+                yield UpcomingRun(one.name, planned, why_paused(one))
+
+    def key(one: UpcomingRun) -> tuple[datetime, str]:
+        return one.planned.starts_at, one.name
+
+    return heapq.merge(*(of(one) for one in stored), key=key)
+
+
+def why_paused(one: StoredSchedule) -> str | None:
+    """Return why a schedule is paused; None: it is not."""
+    return None if one.paused_at is None else one.pause_reason or "no reason given"

@@ -1,0 +1,117 @@
+"""What may need a person now: the latest state of sources, flows, schedules and domains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, and_, exists, func, or_, select
+
+from longline.storage.database import Repository, reads
+from longline.storage.flows import OPEN_FLOWS, StepState
+from longline.storage.projections import ProjectionRow, read_rows
+from longline.storage.schedules import late_sources
+from longline.storage.schema import flow_runs, flow_steps, occurrences
+
+
+@dataclass(frozen=True, slots=True)
+class LatestFlowRun:
+    """The newest run of a flow, or one that has not ended; `approval` is since when it waits."""
+
+    run: str
+    flow: str
+    state: str
+    reason: str | None
+    changed_at: float
+    approval: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MissedRuns:
+    """Occurrences of a schedule that were not started; `reason` is that of the last one."""
+
+    schedule: str
+    count: int
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LatestStates:
+    """Rows of the projections `sources` and `domains`, and what else has a state.
+
+    `items` counts the items of the newest job of each source by state. `late` has the sources whose
+    data is older than its limit.
+    """
+
+    sources: Sequence[ProjectionRow]
+    items: Mapping[str, Mapping[str, int]]
+    domains: Sequence[ProjectionRow]
+    late: Mapping[str, Mapping[str, Any]]
+    flows: Sequence[LatestFlowRun]
+
+
+class Attention(Repository):
+    """Reads the latest states of a home."""
+
+    @reads
+    def latest(self, connection: Connection) -> LatestStates:
+        """Return the latest states, on one snapshot."""
+        sources = read_rows(connection, "sources")
+        runs: list[ProjectionRow] = []
+        jobs = [row["job"] for row in sources if row["job"] is not None]
+        for start in range(0, len(jobs), 5000):  # SQLite allows 32,766 variables
+            runs += read_rows(connection, "runs", keys=jobs[start : start + 5000])
+        return LatestStates(
+            sources=sources,
+            items={row["job"]: row["items"] for row in runs},
+            domains=read_rows(connection, "domains"),
+            late=late_sources(connection),
+            flows=_latest_flow_runs(connection),
+        )
+
+    @reads
+    def missed(self, connection: Connection, start: float, end: float) -> list[MissedRuns]:
+        """Return by schedule the occurrences from `start` to `end` that were missed."""
+        is_missed = and_(
+            occurrences.c.fate == "missed",
+            occurrences.c.nominal_at >= start,
+            occurrences.c.nominal_at < end,
+        )
+        query = select(occurrences.c.schedule, occurrences.c.reason).where(is_missed)
+        found: dict[str, MissedRuns] = {}
+        for name, reason in connection.execute(query.order_by(occurrences.c.nominal_at)):
+            count = found[name].count if name in found else 0
+            found[name] = MissedRuns(name, count + 1, reason)
+        return sorted(found.values(), key=lambda one: one.schedule)
+
+
+def _latest_flow_runs(connection: Connection) -> list[LatestFlowRun]:
+    waiting = (
+        select(func.min(flow_steps.c.started_at))
+        .where(flow_steps.c.run_id == flow_runs.c.id, flow_steps.c.state == StepState.WAITING)
+        .scalar_subquery()
+    )
+    later = flow_runs.alias("later")
+    has_later = exists().where(
+        later.c.flow == flow_runs.c.flow,
+        later.c.root == later.c.id,
+        or_(
+            later.c.created_at > flow_runs.c.created_at,
+            and_(later.c.created_at == flow_runs.c.created_at, later.c.id > flow_runs.c.id),
+        ),
+    )
+    changed = func.coalesce(
+        flow_runs.c.ended_at, flow_runs.c.started_at, flow_runs.c.created_at
+    ).label("changed_at")
+    query = (
+        select(
+            *(flow_runs.c.id, flow_runs.c.flow, flow_runs.c.state, flow_runs.c.reason),
+            changed,
+            waiting.label("approval"),
+        )
+        .where(flow_runs.c.root == flow_runs.c.id)
+        .where(or_(flow_runs.c.state.in_(OPEN_FLOWS), ~has_later))
+        .order_by(flow_runs.c.flow, flow_runs.c.created_at)
+    )
+    return [LatestFlowRun(*row) for row in connection.execute(query)]
