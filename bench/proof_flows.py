@@ -550,7 +550,7 @@ def flow(warehouse: str, hook: str) -> dict[str, Any]:
         "flow": "saga",
         "params": {"ends": "complete", "price": 5},
         "on_failure": "compensate",
-        "undo_retry": {"attempts": 3, "backoff": 1},
+        "undo_retry": {"attempts": 3, "base": 1},
         "steps": [
             {
                 "name": "collect",

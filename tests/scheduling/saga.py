@@ -65,7 +65,7 @@ def saga(
         "flow": "saga",
         "params": {"ends": "complete", "price": 5},
         "on_failure": "compensate",
-        "undo_retry": {"attempts": 5, "backoff": 1},
+        "undo_retry": {"attempts": 5, "base": 1},
         "steps": [step for step in steps if not only or step["name"] in only],
     }
     path = folder / "saga.yaml"

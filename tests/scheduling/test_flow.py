@@ -110,7 +110,7 @@ def test_python_means_the_same_as_yaml(tmp_path: Path) -> None:
           - {name: shop, run: {source: shop.py, set: {things: 2}}, undo: restore}
           - name: look
             check: {source: shop, records: {min: 1}}
-            retry: {attempts: 3, backoff: 1m}
+            retry: {attempts: 3, base: 1m}
           - {name: publish, export: '{params.region}.csv', undo: restore, pivot: true}
           - {name: done, command: [echo, done], optional: true, when: steps.shop.output}
         """,
@@ -121,7 +121,7 @@ def test_python_means_the_same_as_yaml(tmp_path: Path) -> None:
         .check(
             "look",
             {"source": "shop", "records": {"min": 1}},
-            retry={"attempts": 3, "backoff": "1m"},
+            retry={"attempts": 3, "base": "1m"},
         )
         .export("publish", "{params.region}.csv", undo="restore", pivot=True)
         .command("done", ["echo", "done"], optional=True, when="steps.shop.output")

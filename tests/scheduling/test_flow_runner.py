@@ -200,7 +200,7 @@ async def test_a_failed_step_is_retried_with_the_same_key(world: World) -> None:
         steps:
           - name: a
             command: [{sys.executable}, third.py, a.txt]
-            retry: {{attempts: 3, backoff: 60}}
+            retry: {{attempts: 3, base: 60}}
         """
     )
 
@@ -301,7 +301,7 @@ async def test_what_cannot_be_undone_needs_attention(world: World) -> None:
         f"""
         flow: x
         on_failure: compensate
-        undo_retry: {{attempts: 3, backoff: 10}}
+        undo_retry: {{attempts: 3, base: 10}}
         steps:
           - {{name: a, {note("a")}, undo: {{{note("undone")}}}}}
           - {{name: b, {note("b")}, undo: {{{FAIL}}}}}

@@ -323,7 +323,7 @@ class Retry(StrictModel):
     """Attempts of a step, and the wait before the second one, doubled for each further one."""
 
     attempts: int = Field(default=1, ge=1, le=100)
-    backoff: Seconds = 10.0
+    base: Seconds = 10.0
     max: Seconds = 600.0
 
 
@@ -419,7 +419,7 @@ class FlowSpec(StrictModel):
     params: dict[str, Any] = Field(default_factory=dict)
     """Parameters and their defaults."""
     on_failure: FailurePolicy = FailurePolicy.STOP
-    undo_retry: Retry = Retry(attempts=8, backoff=2.0, max=300.0)
+    undo_retry: Retry = Retry(attempts=8, base=2.0, max=300.0)
     steps: tuple[StepSpec, ...]
 
     @model_validator(mode="after")

@@ -524,7 +524,7 @@ def _expire(limit: asyncio.Timeout) -> None:
 
 
 def _wait_after(attempt: int, retry: Retry) -> float:
-    return backoff(attempt, base=retry.backoff, ceiling=retry.max)
+    return backoff(attempt, base=retry.base, ceiling=retry.max)
 
 
 class _TooManyStarts(LonglineError):
