@@ -278,7 +278,7 @@ class Settings(BaseSettings):
     flows: Folders = Field(default=(Path("flows"),), description="folders of flows")
     engine: Literal["local", "celery"] = Field(default="local", description="where jobs run")
     redis_url: str | None = Field(
-        default=None, description="shares limits and progress with other machines"
+        default=None, description="Redis server that shares limits and progress between machines"
     )
     event_stream: bool = Field(
         default=True, description="copy events to a Redis stream, if Redis is used"
@@ -340,13 +340,13 @@ class Settings(BaseSettings):
     event_max_days: float | None = Field(
         default=90.0,
         gt=0,
-        description="days to keep events of items, records and occurrences; null: all",
+        description="days to keep events of items, records and occurrences; null: forever",
     )
     event_max_count: int | None = Field(
         default=5_000_000,
         ge=1,
-        description="events of items, records and occurrences are deleted once they are not among "
-        "this many newest events; null: never",
+        description="number of newest events to keep; older events of items, records and "
+        "occurrences are deleted; null: keep all",
     )
     log_max_days: float | None = Field(
         default=30.0, gt=0, description="days to keep stored log lines; null: all"

@@ -744,7 +744,7 @@ EVENT_TYPES: Mapping[str, EventType] = {
             "job.started": (JobStarted, "A job was started for the first time."),
             "job.resumed": (JobStarted, "A job was started again."),
             "job.counted": (JobCounted, "A migration recorded the state and items of a job."),
-            "job.continued": (JobContinued, "A paused job is running again."),
+            "job.continued": (JobContinued, "A job that one process paused continues in another."),
             "job.discovered": (JobDiscovered, "All items of a job are discovered."),
             "job.paused": (JobEnded, "A job was paused; it can be resumed."),
             "job.complete": (JobEnded, "A job has ended, and nothing is missing."),
@@ -801,7 +801,10 @@ EVENT_TYPES: Mapping[str, EventType] = {
             "record.gone": (RecordGone, "A record is gone from its source."),
             "record.returned": (RecordWritten, "A record that was gone has returned."),
             "source.changed": (SourceChanged, "A run has changed records of its source."),
-            "source.profiled": (SourceProfiled, "The records of a job were compared with others."),
+            "source.profiled": (
+                SourceProfiled,
+                "The records of a job were compared with earlier jobs.",
+            ),
             "source.counted": (
                 SourceCounted,
                 "A migration recorded the number of records of a source.",
@@ -868,13 +871,16 @@ EVENT_TYPES: Mapping[str, EventType] = {
             "flow.created": (FlowCreated, "A run of a flow was created."),
             "flow.running": (FlowChanged, "A run of a flow has begun."),
             "flow.waiting": (FlowChanged, "A run of a flow waits for a person."),
-            "flow.reopened": (FlowReopened, "A person has changed a run of a flow; it continues."),
+            "flow.reopened": (
+                FlowReopened,
+                "A run of a flow was approved, retried, undone, upgraded or cancelled.",
+            ),
             "flow.complete": (FlowChanged, "All steps of a flow are complete or skipped."),
             "flow.partial": (FlowChanged, "A flow has ended, and some of its steps failed."),
             "flow.failed": (FlowChanged, "A flow has failed."),
             "flow.compensating": (FlowChanged, "The steps of a flow are being undone."),
             "flow.compensated": (FlowChanged, "The steps of a flow were undone."),
-            "flow.needs_attention": (FlowChanged, "A flow can neither go on nor be undone."),
+            "flow.needs_attention": (FlowChanged, "A flow can neither continue nor be undone."),
             "step.running": (StepChanged, "A step of a flow was started."),
             "step.waiting": (StepChanged, "A step of a flow waits for a person."),
             "step.complete": (StepChanged, "A step of a flow is complete."),
@@ -887,7 +893,7 @@ EVENT_TYPES: Mapping[str, EventType] = {
     ),
     **_typed(
         "webhook=webhook",
-        {"webhook.disabled": (WebhookDisabled, "A webhook gets no more events.")},
+        {"webhook.disabled": (WebhookDisabled, "A webhook was disabled and gets no more events.")},
     ),
     **_typed(
         "alert=alert",
@@ -910,7 +916,12 @@ EVENT_TYPES: Mapping[str, EventType] = {
     ),
     **_typed(
         "config=path",
-        {"config.invalid": (ConfigInvalid, "A file of definitions cannot be used.")},
+        {
+            "config.invalid": (
+                ConfigInvalid,
+                "A file with definitions, such as schedules, is invalid.",
+            )
+        },
     ),
 }
 
