@@ -198,15 +198,18 @@ async def test_a_silence_is_active_until_its_time_or_its_end(store: Store) -> No
         await store.alerts.unsilence(long.id, EPOCH + 60)
 
 
-async def test_a_quiet_home_has_no_open_and_no_unreported_alert(store: Store) -> None:
-    before = await store.alerts.is_quiet(EPOCH)
+async def test_open_and_unreported_alerts_may_be_notified(store: Store) -> None:
     ended = replace(FIRING, state=AlertState.RESOLVED, resolved_at=EPOCH)
-    await add(store, ended)
-    unnotified = await store.alerts.is_quiet(EPOCH)
-    await add(store, replace(ended, notified_at=EPOCH - 5))
+    await add(store, ended, replace(ended, rule="unreported", notified_at=EPOCH - 5))
+    quiet = await store.alerts.is_quiet()
+    silence = await store.alerts.silence(Silence(None, None, EPOCH + 9, "", EPOCH))
 
-    assert (before, unnotified, await store.alerts.is_quiet(EPOCH)) == (True, True, False)
-    assert await store.alerts.is_quiet(EPOCH + 3 * DAY)
+    found, silences = await store.alerts.candidates(EPOCH)
+
+    assert quiet
+    assert [one.rule for one in found] == ["unreported"]
+    assert silences == [silence]
+    assert await store.alerts.candidates(EPOCH + 3 * DAY) == ([], [])
 
 
 def _listed(alert: Alert) -> dict[str, object]:

@@ -182,9 +182,17 @@ class Alerts(Repository):
         return notifications
 
     @reads
-    def is_quiet(self, connection: Connection, at: float) -> bool:
-        """Return whether no alert is open and none is to be notified."""
-        return connection.execute(_candidates(at).limit(1)).first() is None
+    def candidates(
+        self, connection: Connection, at: float
+    ) -> tuple[Sequence[Alert], Sequence[Silence]]:
+        """Return what `notify` passes to `decide`."""
+        found = _alerts_in(connection, _candidates(at))
+        return found, _silences_in(connection, _active_silences(at)) if found else []
+
+    @reads
+    def is_quiet(self, connection: Connection) -> bool:
+        """Return whether no alert is open."""
+        return connection.execute(_OPEN.limit(1)).first() is None
 
     @reads
     def list(

@@ -128,7 +128,7 @@ class Alerting:
 
     async def _change(self, findings: Findings, settings: AlertSettings, now: float) -> None:
         conditions = [_redacted(one) for one in findings.conditions]
-        if not conditions and await self._store.alerts.is_quiet(now):
+        if not conditions and await self._store.alerts.is_quiet():
             return
         decide = partial(
             decide_changes,
@@ -144,9 +144,10 @@ class Alerting:
             await self._store.alerts.keep_channels(settings.channels)
             self._channels = settings.channels
         now = self._clock.now()
-        if not settings.channels or await self._store.alerts.is_quiet(now):
-            return
         decide = partial(decide_notifications, settings=settings, now=now)
+        # Mostly nothing is due, and a transaction that writes is not needed.
+        if not settings.channels or not decide(*await self._store.alerts.candidates(now)):
+            return
         for one in await self._store.alerts.notify(decide, now):
             _LOG.info("notified %s of %s", ", ".join(one.channels), one.group)
 

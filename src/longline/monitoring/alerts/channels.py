@@ -95,7 +95,7 @@ class Channels:
         kind, _, name = channel.partition(":")
         if kind == "webhook" and name:
             return await self._sender.send(await self._store.webhooks.get(name), event)
-        if name not in getattr(settings, kind, {}) or kind not in ("mail", "apprise"):
+        if channel not in settings.own_channels:
             raise BadOption("CHANNEL", _unknown(channel, settings))
         return await self._send(channel, event, f"test_{secrets.token_hex(8)}")
 
@@ -169,20 +169,18 @@ class Channels:
         settings = await asyncio.to_thread(self._file.read)
         kind, _, name = channel.partition(":")
         data: Mapping[str, Any] = event.data
-        if kind == "mail" and name in settings.mail:
+        if channel not in settings.own_channels:
+            raise BadOption("channel", _unknown(channel, settings))
+        if kind == "mail":
             html = data.get("html") or notification_html(data, event.at)
             mail = Mail(message_id, event.at, data["title"], data["text"], html)
             return await asyncio.to_thread(send_mail, settings.mail[name], mail, self._ca_file)
-        if kind == "apprise" and name in settings.apprise:
-            urls = [one.read().get_secret_value() for one in settings.apprise[name].urls]
-            try:
-                from longline.monitoring.alerts.apprise_sender import (  # noqa: PLC0415
-                    send_apprise,
-                )
-            except ImportError as error:
-                raise MissingExtra("apprise", f"the channel {channel}") from error
-            return None, await send_apprise(urls, data["title"], data["text"])
-        raise BadOption("channel", _unknown(channel, settings))
+        urls = [one.read().get_secret_value() for one in settings.apprise[name].urls]
+        try:
+            from longline.monitoring.alerts import apprise_sender  # noqa: PLC0415  # optional
+        except ImportError as error:
+            raise MissingExtra("apprise", f"the channel {channel}") from error
+        return None, await apprise_sender.send_apprise(urls, data["title"], data["text"])
 
     async def _log_delivery(
         self,
@@ -211,8 +209,5 @@ class Channels:
 
 
 def _unknown(channel: str, settings: AlertSettings) -> str:
-    names = [f"mail:{one}" for one in settings.mail] + [
-        f"apprise:{one}" for one in settings.apprise
-    ]
-    known = ", ".join([*names, "webhook:NAME"])
+    known = ", ".join([*settings.own_channels, "webhook:NAME"])
     return f"there is no channel {channel!r}; known: {known}"

@@ -175,7 +175,7 @@ class AlertSettings(StrictModel):
     def _check_channels(self) -> Self:
         for channel in self.channels:
             kind, _, name = channel.partition(":")
-            if kind != "webhook" and name not in getattr(self, kind):
+            if kind != "webhook" and channel not in self.own_channels:
                 raise invalid(f"there is no channel {channel}; add {name} to alerts.{kind}")
         return self
 
@@ -184,6 +184,14 @@ class AlertSettings(StrictModel):
         """The channels that may get notifications, each once."""
         escalated: Iterable[str] = () if self.escalate is None else self.escalate.to
         return [*dict.fromkeys([*(one.channel for one in self.notify), *escalated])]
+
+    @property
+    def own_channels(self) -> list[str]:
+        """The channels that are defined here: all but webhooks."""
+        return [
+            *(f"mail:{name}" for name in self.mail),
+            *(f"apprise:{name}" for name in self.apprise),
+        ]
 
     def secrets(self) -> list[SecretRef]:
         """Return the secrets of all channels."""
