@@ -15,13 +15,13 @@ from others_frame import Suite, Verdict
 
 _LOCALES = {".": "en", ",": "de"}  # whose decimal mark a case asks for
 _NO_NUMBER = "the case expects an amount of 1 from a text without a number"
-_ONE_NUMBER = "the one number of a text is its amount, whatever the words around it say"
+_ONE_NUMBER = "the only number in a text is its amount, regardless of the surrounding words"
 # Differences of policy, each with its reason.
 _POLICIES = {
-    "Цена: уточняйте (мин. заказ: 1 )": f"{_ONE_NUMBER}; price-parser fails its own case",
-    "July, 2004": f"{_ONE_NUMBER}; price-parser fails its own case",
-    "Free Shipping on Orders $49+.": f"{_ONE_NUMBER}; price-parser fails its own case",
-    "11. 12. 2014, 08:45:39": "with points between its parts, a date has its day first",
+    "Цена: уточняйте (мин. заказ: 1 )": f"{_ONE_NUMBER}; price-parser itself fails this case",
+    "July, 2004": f"{_ONE_NUMBER}; price-parser itself fails this case",
+    "Free Shipping on Orders $49+.": f"{_ONE_NUMBER}; price-parser itself fails this case",
+    "11. 12. 2014, 08:45:39": "a date with points between its parts begins with the day",
 }
 # The spelling that a case expects, and the currencies that it means.
 _SPELLINGS = """

@@ -29,7 +29,7 @@ _IMAGE = "http://www.google.com/schemas/sitemap-image/1.1"
 _NEWS = "http://www.google.com/schemas/sitemap-news/0.9"
 _PATHS = ("a", "shop/item-7", "düsseldorf", "q?x=1&y=2", "list?page=3#top", "%7Euser/", "片/1")
 _DATES = ("", "<lastmod>2024-02-29</lastmod>", "<lastmod>2024-02-29T10:00:00+02:00</lastmod>")
-_CUT = "the entry at which a document is cut off is left out; the job is partial and says why"
+_CUT = "the entry at which a document is cut off is left out; the job is partial, with the reason"
 
 
 def judge(folder: Path) -> list[Verdict]:

@@ -101,7 +101,7 @@ PROTEGO = _Tests(
         ),
         "TestProtego::test_grouping_unknown_keys": _LENIENT,
         "TestProtego::test_index_html_is_directory": (
-            "`Allow: /a/index.html` allows nothing but that; the rest is Google's own rule"
+            "`Allow: /a/index.html` allows only that path; also allowing `/a/` is Google's rule"
         ),
         "TestProtego::test_request_rate": _WHOLE,
         "TestProtego::test_request_rate_bare_number": _WHOLE,

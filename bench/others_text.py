@@ -76,13 +76,15 @@ sys.exit(code)
 """
 _LABELS = "the label is not in the Encoding Standard, so browsers do not know it either"
 _BODY_TAG = "the standard does not stop at the body tag: a meta in the first bytes counts"
-_META_UTF16 = "the standard reads a page as UTF-8 if its meta says utf-16, since that meta is ASCII"
+_META_UTF16 = (
+    "by the standard, a page whose meta says utf-16 is read as UTF-8, since that meta is ASCII"
+)
 _REFERENCES = "the HTML standard gives such a reference a meaning; w3lib removes it"
 _NUMBERED = re.compile(r"&#(\d+);")
 _C1 = range(0x80, 0xA0)  # control characters, of which the standard makes others
-_UNQUOTED = "by the HTML standard an unquoted attribute goes on after `<`; w3lib ends it there"
+_UNQUOTED = "by the HTML standard, an unquoted attribute continues after `<`; w3lib ends it there"
 _UNQUOTED_LESS = re.compile(r"href=[^\s\"'>]*<")
-_NOSCRIPT = "no scripts are run, so what is in noscript counts"
+_NOSCRIPT = "scripts are not run, so the content of noscript counts"
 _UNFINISHED = "the HTML standard drops a tag that is not finished at the end of the page"
 _PREFIX = "a field names its property, so every prefix can be read, declared or not"
 _MARK_IN_URL = "w3lib adds the bytes of the byte order mark to the address"

@@ -48,7 +48,7 @@ def prove(sizes: Sizes) -> Proof:
         samples, ended = _whole(url, Path(name) / "whole")
         figures = [
             exactly("pages stored", Home(Path(name) / "whole").states()["stored"], _PAGES),
-            nothing_wrong("the process ended with 0", failures([ended])),
+            nothing_wrong("the process exited with 0", failures([ended])),
             *_memory(samples),
             *_killed(url, Path(name) / "killed"),
         ]

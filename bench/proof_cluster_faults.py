@@ -132,7 +132,7 @@ def _wrong_in(ended: Ended, names: str) -> list[str]:
 
 def _unreachable(folder: Path) -> list[Figure]:
     """Start a worker and a client while Redis is unreachable; both continue later."""
-    title = "Redis not there at the start"
+    title = "Redis unreachable at the start"
     with serving(folder / "site", folder / "nginx-away") as server, open_cluster() as cluster:
         port = free_port()
         cluster.redis_url = f"redis://127.0.0.1:{port}/0"
@@ -158,10 +158,10 @@ def _unreachable(folder: Path) -> list[Figure]:
             late.kill()
     wrong = [] if ended.code == 0 else [f"exit code {ended.code}: {_last(ended.errors)}"]
     return [
-        nothing_wrong(f"{title}: the worker says so and waits", [] if said else ["it does not"]),
+        nothing_wrong(f"{title}: the worker reports it and waits", [] if said else ["it does not"]),
         unjudged(f"{title}: it says", said or "nothing"),
         unjudged(f"{title}: the client says", _last(client.errors()) or "nothing"),
-        nothing_wrong(f"{title}: the job is complete once it is there", wrong),
+        nothing_wrong(f"{title}: the job is complete once it is reachable", wrong),
         unjudged(f"{title}: from its start to the end of the job", f"{seconds:.1f} s"),
     ]
 
@@ -198,7 +198,7 @@ def _stalled(folder: Path, seconds: float) -> list[Figure]:
         nothing_wrong(f"{title}: {_PAGES - 1} items stored exactly once, and one end", problems),
         unjudged(f"{title}: requests meanwhile, after the first second", len(meanwhile)),
         unjudged(f"{title}: from its end to the next request", f"{min(later, default=-1):.1f} s"),
-        nothing_wrong(f"{title}: a worker says so", [] if troubles else ["none does"]),
+        nothing_wrong(f"{title}: a worker reports it", [] if troubles else ["none does"]),
         unjudged(f"{title}: it says", _plain(troubles[0]) if troubles else "nothing"),
     ]
 
@@ -232,7 +232,7 @@ def _clock_off(folder: Path, shift: float) -> list[Figure]:
         nothing_wrong(
             f"{title}: {_PAGES // 2 - 1} items stored exactly once, and one end", problems
         ),
-        none(f"{title}: times that leases were taken back", int(back)),
+        none(f"{title}: times that leases were reclaimed", int(back)),
         none(f"{title}: wrong times in the database", len(off)),
     ]
 
@@ -277,10 +277,10 @@ def _full_disk(folder: Path) -> list[Figure]:
             cluster.end_workers()
             cluster.judge.close()
     return [
-        nothing_wrong(f"{title}: a worker says so", [] if said else ["it does not"]),
+        nothing_wrong(f"{title}: a worker reports it", [] if said else ["it does not"]),
         unjudged(f"{title}: it says", said or "nothing"),
         unjudged(
-            f"{title}: the job when there is room again", f"{standing.state}, {seconds:.1f} s"
+            f"{title}: the job once there is space again", f"{standing.state}, {seconds:.1f} s"
         ),
         nothing_wrong(f"{title}: {count} items stored exactly once, and one end", problems),
     ]

@@ -152,7 +152,9 @@ def _figures(
         unjudged("jobs per second, submitted and ended", f"{ended / seconds:.1f}"),
         unjudged("Redis at the start", f"{before.used_bytes / _MEGABYTE:.2f} MB"),
         unjudged("growth, right after the last job", _more(before, after)),
-        unjudged("keys then", ", ".join(f"{name} {count}" for name, count in after.kinds.items())),
+        unjudged(
+            "keys at that time", ", ".join(f"{name} {count}" for name, count in after.kinds.items())
+        ),
         at_most("longest lifetime of keys of a job", after.longest, _DAY, "s"),
         nothing_wrong(f"at most {_FOR_GOOD} keys without a lifetime", odd),
         unjudged("keys without a lifetime", ", ".join(sorted(after.for_good)[:20]) or "none"),

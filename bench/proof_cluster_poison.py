@@ -46,7 +46,7 @@ def prove(sizes: Sizes) -> Proof:
             deadly.append(_job(cluster, server, f"p{number}", sizes.poison_items, middle))
     about = (
         f"{sizes.poison_items} items, one of which (the poison item) kills its process with "
-        f"SIGKILL whenever its page was received; two workers of {_PROCESSES} processes, "
+        f"SIGKILL whenever its page is received; two workers of {_PROCESSES} processes, "
         f"{_CONCURRENCY} concurrent items in each, pages that take {_LATENCY:g} s, chunks of 50. "
         f"The same job without the poison item runs in turns with it, {sizes.poison_rounds} times "
         "each. The time is from the start of the job to the commit of the last other item."

@@ -109,7 +109,7 @@ def _figures(title: str, arrivals: list[Arrival], problems: list[str], count: in
 
 
 def _a_minute(folder: Path) -> list[Figure]:
-    title = f"{_MANY} workers, 10 a minute"
+    title = f"{_MANY} workers, 10 per minute"
     with (
         serving(folder / "site", folder / "nginx-minute", has_log=True) as server,
         open_cluster(chunk_size=_CHUNK) as cluster,

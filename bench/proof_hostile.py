@@ -100,7 +100,7 @@ def _figures(
         at_most("healthy site: time with the others / alone", ratio, 1.05),
         exactly("healthy site: stored", jobs["healthy"]["stored"], _COUNTS[Temper.HEALTHY]),
         *(_state(temper, jobs[temper.value]) for temper in Temper),
-        *(unjudged(f"{one.value}: why", _reason(jobs[one.value])) for one in Temper),
+        *(unjudged(f"{one.value}: reason", _reason(jobs[one.value])) for one in Temper),
         at_most("banning: responses after the ban", hits[Temper.BANNING].get(403, 0), 8),
         at_most("challenging: pages requested", hits[Temper.CHALLENGING][200], 8),
         at_most("peak memory of the process", beside["peak_bytes"] / 1e6, MOST_MEMORY_MB, "MB"),

@@ -82,7 +82,7 @@ def _figures(run: _Run, arrivals: Sequence[Arrival], pages: int, failed: list[st
         at_most(refusals, refused, run.most_refusals)
         if run.most_refusals
         else none(refusals, refused),
-        nothing_wrong(f"{run.title}: the process ended with 0", failed),
+        nothing_wrong(f"{run.title}: the process exited with 0", failed),
         at_most(
             f"{run.title}: {seconds:.2f} s for at least {shortest:.2f} s",
             seconds / shortest,

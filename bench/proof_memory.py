@@ -35,7 +35,7 @@ def prove(sizes: Sizes) -> Proof:
         at_most("peak memory", (ended.peak_bytes or 0) / 1e6, _LARGEST, "MB"),
         exactly("exit code after ctrl-c", ended.code, _INTERRUPTED),
         unjudged("all queued after", f"{seconds:.1f} s"),
-        unjudged("stored meanwhile", stored),
+        unjudged("stored by then", stored),
     ]
     about = (
         f"`longline run n8n --rate 20` discovers {sizes.queued:,} templates in a sitemap and "

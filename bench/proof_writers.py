@@ -53,7 +53,7 @@ def _together(
         ]
         ended = [child.wait(_PATIENCE) for child in running]
     return [
-        nothing_wrong(f"{title}: every process ended with 0", failures(ended)),
+        nothing_wrong(f"{title}: every process exited with 0", failures(ended)),
         none(
             f"{title}: processes with output on stderr",
             sum(bool(one.errors.strip()) for one in ended),

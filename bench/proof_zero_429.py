@@ -96,7 +96,7 @@ def _figures(trial: _Trial, arrivals: Sequence[Arrival], failed: list[str]) -> l
         exactly(f"{title}: pages sent", len(sent), trial.items),
         exactly(f"{title}: different pages sent", len(set(sent)), trial.items),
         none(f"{title}: responses with 429", refused),
-        nothing_wrong(f"{title}: every process ended with 0", failed),
+        nothing_wrong(f"{title}: every process exited with 0", failed),
         at_most(
             f"{title}: {seconds:.2f} s for at least {shortest:.2f} s",
             seconds / shortest,

@@ -9,10 +9,10 @@ from typing import Any
 from machine import sentence
 from proofs import Proof
 
-_HEAD = """# Soak
+_HEAD = """# Soak tests
 
-Written by `make soak`; do not edit. Each proof is a slow test of a guarantee. It can be run alone,
-`python bench/soak.py NAME …`, and then replaces its own section. All traffic stays on the machine.
+Written by `make soak`; do not edit. Each proof is a slow test of a guarantee. To run single
+proofs and replace their sections: `python bench/soak.py NAME …`. All traffic stays on the machine.
 Quoted messages are those of the commit at which the proof ran; the wording may have changed since.
 """
 
