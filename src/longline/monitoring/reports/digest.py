@@ -22,7 +22,7 @@ from longline.engine.owner import is_abandoned
 from longline.monitoring.reports.page import Level, in_zone
 from longline.scheduling.schedule import make_schedule
 from longline.scheduling.triggers import resolve
-from longline.scheduling.upcoming import upcoming_runs
+from longline.scheduling.upcoming import UpcomingRun, upcoming_runs
 from longline.storage.alerts import Alert, AlertState
 from longline.storage.attention import LatestFlowRun, LatestStates, MissedRuns
 from longline.storage.flows import FlowState
@@ -34,7 +34,8 @@ from longline.storage.store import Store
 _HOUR = 3600.0
 _MAX_HOURS = 49  # a longer period is divided into days
 _MAX_BUCKETS = 62  # days; a longer period is divided into parts of several days
-_MAX_NEXT = 20  # runs to come
+_MAX_NEXT = 30  # schedules whose next run is listed
+_MAX_COMING = 20_000  # runs to come that are counted
 _ENDS = ("complete", "partial", "failed", "cancelled")
 _RANKS = {Level.BAD: 0, Level.WARNING: 1, Level.GOOD: 2, Level.NEUTRAL: 3}
 
@@ -142,11 +143,15 @@ class DomainTrouble:
 
 @dataclass(frozen=True, slots=True)
 class NextRun:
-    """A run to come; `paused` is why it will be skipped."""
+    """The next run of a schedule; `count` is how many there are in as many days as the period has.
+
+    `paused` is why they will be skipped.
+    """
 
     schedule: str
     target: str
     starts_at: float
+    count: int
     paused: str | None
 
 
@@ -283,7 +288,7 @@ def build_digest(
         buckets=tuple(_buckets(inputs.runs, period, zone)),
         domains=tuple(find_troubled_domains(inputs.latest.domains, period.start)),
         missed=tuple(inputs.missed),
-        next_runs=tuple(itertools.islice(_next_runs(inputs.schedules, now, days), _MAX_NEXT)),
+        next_runs=tuple(_next_runs(inputs.schedules, now, days)[:_MAX_NEXT]),
     )
 
 
@@ -362,7 +367,7 @@ def _bucket_starts(period: Period, zone: ZoneInfo) -> Iterator[float]:
     step = timedelta(days=-(-days // _MAX_BUCKETS))
     wall = in_zone(period.start, zone).replace(tzinfo=None, fold=0)
     at = period.start
-    while at < period.end:
+    while at < period.end - 1:  # a resolved time has no fractions of a second
         yield at
         wall += step
         at = resolve(wall, zone).nominal.timestamp()
@@ -507,14 +512,19 @@ def find_troubled_domains(rows: Iterable[ProjectionRow], since: float) -> Iterat
     yield from sorted(found, key=lambda one: (_RANKS[one.level], one.domain))
 
 
-def _next_runs(
-    schedules: Sequence[StoredSchedule], now: float, days: int | None
-) -> Iterator[NextRun]:
+def _next_runs(schedules: Sequence[StoredSchedule], now: float, days: int | None) -> list[NextRun]:
     targets = {one.name: _target_of(one) for one in schedules}
-    for one in upcoming_runs(schedules, utc_datetime(now), days or 1):
+    first: dict[str, UpcomingRun] = {}
+    counts: Counter[str] = Counter()
+    coming = upcoming_runs(schedules, utc_datetime(now), days or 1)
+    for one in itertools.islice(coming, _MAX_COMING):
         if one.planned.exclusion is None:
-            starts_at = one.planned.starts_at.timestamp()
-            yield NextRun(one.name, targets[one.name], starts_at, one.paused)
+            first.setdefault(one.name, one)
+            counts[one.name] += 1
+    return [
+        NextRun(name, targets[name], one.planned.starts_at.timestamp(), counts[name], one.paused)
+        for name, one in first.items()
+    ]
 
 
 def _target_of(stored: StoredSchedule) -> str:

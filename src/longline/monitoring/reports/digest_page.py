@@ -11,6 +11,7 @@ from longline.monitoring.reports.page import (
     UNKNOWN,
     Block,
     Chart,
+    Code,
     Level,
     Notes,
     ReportPage,
@@ -21,15 +22,16 @@ from longline.monitoring.reports.page import (
     Tag,
     count_of,
     count_or_nothing,
+    day_and_time,
+    filled_table,
     in_zone,
-    local_time,
     share_of,
     span_of,
     state_tag,
 )
 
 _MAX_ROWS = 200  # sources in a table
-_MOST_ENDS = 24  # runs of a source in its strip
+_MOST_ENDS = 20  # runs of a source in its strip
 _LEVELS = (
     ("complete", Level.GOOD),
     ("partial", Level.WARNING),
@@ -118,11 +120,12 @@ def _needs(digest: Digest) -> Block:
                 one.subject.replace("source/", "", 1),
                 Tag(one.kind, one.level),
                 "; ".join((one.summary, *one.details)),
-                "" if one.since is None else local_time(one.since, digest.zone),
-                one.action,
+                day_and_time(one.since, digest.zone),
+                Code(one.action),
             )
             for one in digest.needs
         ),
+        short=frozenset({"since"}),
         wide="why",
     )
 
@@ -132,10 +135,13 @@ def _sources(digest: Digest) -> Iterable[Block]:
         yield Notes(("No run ended in this period.",))
         return
     columns = ("items", "new", "changed", "gone", "bad", "duration")
-    yield ReportTable(
-        ("source", "last", "runs", *columns, "ended"),
-        tuple(_source_row(one, digest) for one in digest.sources[:_MAX_ROWS]),
-        numbers=frozenset(columns),
+    yield filled_table(
+        ReportTable(
+            ("source", "last", "runs", *columns, "ended"),
+            tuple(_source_row(one, digest) for one in digest.sources[:_MAX_ROWS]),
+            numbers=frozenset(columns),
+            short=frozenset({"ended"}),
+        )
     )
     if len(digest.sources) > _MAX_ROWS:
         yield Notes((f"{len(digest.sources) - _MAX_ROWS} further sources are not listed.",))
@@ -152,7 +158,7 @@ def _source_row(one: SourceRuns, digest: Digest) -> tuple[str | Tag | Strip, ...
         *(UNKNOWN if n is None else count_or_nothing(n) for n in _changes(totals)),
         count_or_nothing(totals.bad),
         span_of(totals.seconds / totals.runs),
-        local_time(one.last_ended_at, digest.zone),
+        day_and_time(one.last_ended_at, digest.zone),
     )
 
 
@@ -212,7 +218,8 @@ def _trends(digest: Digest) -> Iterable[Block]:
 def _change(now: float | None, before: float | None) -> str:
     if now is None or before is None or not before:
         return ""
-    return f"{(now - before) / before:+.0%}" if now != before else "="
+    text = f"{(now - before) / before:+.0%}"
+    return text.removeprefix("+").removeprefix("-") if text.endswith(("+0%", "-0%")) else text
 
 
 def _points(now: RunTotals, before: RunTotals) -> str:
@@ -246,10 +253,11 @@ def _domains(digest: Digest) -> Iterable[Block]:
                     one.domain,
                     Tag("trouble" if one.level is Level.BAD else "watch", one.level),
                     one.problem,
-                    "" if one.since is None else local_time(one.since, digest.zone),
+                    day_and_time(one.since, digest.zone),
                 )
                 for one in digest.domains
             ),
+            short=frozenset({"since"}),
             wide="why",
         )
 
@@ -266,16 +274,22 @@ def _missed(digest: Digest) -> Iterable[Block]:
 
 def _next(digest: Digest) -> Iterable[Block]:
     if digest.next_runs:
-        yield ReportTable(
-            ("starts", "schedule", "runs", "note"),
-            tuple(
-                (
-                    local_time(one.starts_at, digest.zone),
-                    one.schedule,
-                    one.target,
-                    "" if one.paused is None else f"skipped, paused: {one.paused}",
-                )
-                for one in digest.next_runs
-            ),
-            wide="note",
+        days = count_text(digest.days or 1, "day")
+        times = f"in {days}"
+        yield filled_table(
+            ReportTable(
+                ("next", "schedule", "runs", times, "note"),
+                tuple(
+                    (
+                        day_and_time(one.starts_at, digest.zone),
+                        one.schedule,
+                        one.target,
+                        count_of(one.count),
+                        "" if one.paused is None else f"skipped, paused: {one.paused}",
+                    )
+                    for one in digest.next_runs
+                ),
+                numbers=frozenset({times}),
+                short=frozenset({"next"}),
+            )
         )

@@ -16,6 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from longline.monitoring.reports.page import (
     Block,
     Chart,
+    Code,
     Facts,
     Level,
     Meter,
@@ -33,7 +34,7 @@ _SHAPES = {Level.GOOD: "✓", Level.WARNING: "◆", Level.BAD: "▲", Level.NEUT
 _WIDTH, _HEIGHT = 360, 120  # of the columns of a chart, without its labels
 _GAP = 0.25  # share of a column
 _MOST_WIDTH = 36.0
-_WIDE_TABLE = 3  # columns; one with more becomes a list on a phone
+_WIDE_TABLE = 4  # columns; one with more, sentences counting twice, is a list on a phone
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,13 @@ def _environment() -> Environment:
         "ticks": _ticks,
         "chart_width": _WIDTH,
         "chart_height": _HEIGHT,
-        "wide_table": _WIDE_TABLE,
+        "is_wide": _is_wide,
     }
     return environment
+
+
+def _is_wide(table: ReportTable) -> bool:
+    return len(table.columns) + bool(table.wide) > _WIDE_TABLE
 
 
 _KINDS: dict[type, str] = {
@@ -84,6 +89,7 @@ _KINDS: dict[type, str] = {
     Tag: "tag",
     Meter: "meter",
     Strip: "strip",
+    Code: "code",
     str: "text",
 }
 

@@ -27,6 +27,7 @@ from longline.monitoring.reports.page import (
     bytes_of,
     count_of,
     count_or_nothing,
+    filled_table,
     in_zone,
     local_time,
     share_of,
@@ -81,9 +82,8 @@ def _period(report: FullReport, zone: tzinfo) -> str:
     if report.started_at is None:
         return "not started"
     start = local_time(report.started_at, zone)
-    if report.ended_at is None:
-        return f"started {start}, not ended"
-    return f"{start}, {span_of(report.ended_at - report.started_at)}"
+    elapsed = _elapsed(report)
+    return f"started {start}, not ended" if elapsed is None else f"{start}, {span_of(elapsed)}"
 
 
 def _result(report: FullReport) -> Iterable[Block]:
@@ -96,7 +96,7 @@ def _result(report: FullReport) -> Iterable[Block]:
     yield Facts(
         (
             ("Success", share_of(values["success_rate"])),
-            ("Duration", span_of(values["seconds"])),
+            ("Duration", span_of(values["seconds"] or _elapsed(report))),
             ("Items per hour", count_of(values["items_per_hour"])),
             ("Requests", count_of(values["requests"])),
             ("Waited for limits", span_of(values["waited_seconds"])),
@@ -105,6 +105,13 @@ def _result(report: FullReport) -> Iterable[Block]:
             ("Received", bytes_of(values["received_bytes"])),
         )
     )
+
+
+def _elapsed(report: FullReport) -> float | None:
+    """Return the seconds from its first start to its end."""
+    if report.started_at is None or report.ended_at is None:
+        return None
+    return report.ended_at - report.started_at
 
 
 def _checks(report: FullReport) -> ReportTable:
@@ -126,17 +133,19 @@ def _failures(report: FullReport) -> Iterable[Block]:
         if len(examples[kind]) < _MAX_EXAMPLES:
             examples[kind].append((key, reason))
     columns = ("attempts", "failed", "quarantined", "skipped")
-    yield ReportTable(
-        ("kind", *columns, "waiting"),
-        tuple(
-            (
-                kind,
-                *(count_or_nothing(counts.get(name, 0)) for name in columns),
-                count_or_nothing(counts.get("queued", 0) + counts.get("leased", 0)),
-            )
-            for kind, counts in report.kinds.items()
-        ),
-        numbers=frozenset({*columns, "waiting"}),
+    yield filled_table(
+        ReportTable(
+            ("kind", *columns, "waiting"),
+            tuple(
+                (
+                    kind,
+                    *(count_or_nothing(counts.get(name, 0)) for name in columns),
+                    count_or_nothing(counts.get("queued", 0) + counts.get("leased", 0)),
+                )
+                for kind, counts in report.kinds.items()
+            ),
+            numbers=frozenset({*columns, "waiting"}),
+        )
     )
     rows = [
         (kind, key, reason or "")
@@ -224,6 +233,7 @@ def _warnings(report: FullReport, zone: tzinfo) -> Iterable[Block]:
             )
             for one in report.log
         ),
+        short=frozenset({"time"}),
         wide="message",
     )
 
@@ -251,6 +261,7 @@ def _earlier(report: FullReport, zone: tzinfo) -> Iterable[Block]:
             for run in reversed(runs)
         ),
         numbers=frozenset({"duration", *columns}),
+        short=frozenset({"ended"}),
     )
 
 

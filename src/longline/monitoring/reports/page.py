@@ -7,7 +7,7 @@ so that a renderer trusts none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 from enum import StrEnum
 
@@ -51,20 +51,43 @@ class Strip:
     tags: tuple[Tag, ...]
 
 
-Cell = str | Tag | Meter | Strip
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A command to type."""
+
+    text: str
+
+
+Cell = str | Tag | Meter | Strip | Code
 
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
     """Rows below headings; the columns in `numbers` are aligned right.
 
-    `wide` names the column with sentences, which takes the space that is left.
+    The columns in `short` are not broken into lines. `wide` names the column with sentences, which
+    takes the space that is left.
     """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     numbers: frozenset[str] = frozenset()
+    short: frozenset[str] = frozenset()
     wide: str = ""
+
+
+def filled_table(table: ReportTable) -> ReportTable:
+    """Return a table without the columns that are empty in every row."""
+    kept = [
+        place
+        for place, _ in enumerate(table.columns)
+        if any(row[place] != "" for row in table.rows)
+    ]
+    return replace(
+        table,
+        columns=tuple(table.columns[place] for place in kept),
+        rows=tuple(tuple(row[place] for place in kept) for row in table.rows),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +225,11 @@ def bytes_of(size: float | None) -> str:
 def local_time(at: float | None, zone: tzinfo) -> str:
     """Return a time in a zone, to the minute."""
     return UNKNOWN if at is None else f"{in_zone(at, zone):%Y-%m-%d %H:%M}"
+
+
+def day_and_time(at: float | None, zone: tzinfo) -> str:
+    """Return a time in a zone without its year, to the minute; nothing for None."""
+    return "" if at is None else f"{in_zone(at, zone):%m-%d %H:%M}"
 
 
 def in_zone(at: float, zone: tzinfo) -> datetime:

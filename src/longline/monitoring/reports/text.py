@@ -14,6 +14,7 @@ from longline.monitoring.reports.page import (
     Block,
     Cell,
     Chart,
+    Code,
     Facts,
     Meter,
     Notes,
@@ -36,7 +37,7 @@ _BEGINNING = re.compile(r"^(\d*)([-+=.)])(?=[\s=-]|$)")  # of a list, a heading 
 
 def cell_text(cell: Cell) -> str:
     """Return a cell of a table as plain text."""
-    if isinstance(cell, Tag):
+    if isinstance(cell, Tag | Code):
         return plain(cell.text)
     if isinstance(cell, Meter):
         return share_of(cell.share)
@@ -95,11 +96,10 @@ def _text_lines(block: Block, width: int) -> Iterator[str]:
 def _text_table(table: ReportTable, width: int) -> Iterator[str]:
     drawn = RichTable(box=None, pad_edge=False)
     for name in table.columns:
-        is_number = name in table.numbers
         drawn.add_column(
             Text(name),
-            justify="right" if is_number else "left",
-            no_wrap=is_number,
+            justify="right" if name in table.numbers else "left",
+            no_wrap=name in table.numbers | table.short,
             overflow="fold",
             ratio=1 if name == table.wide else None,
         )
