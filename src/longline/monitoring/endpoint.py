@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -81,8 +82,7 @@ class MonitoringEndpoint:
             await web.TCPSite(runner, self._host, self._port).start()
         except (OSError, OverflowError) as error:
             await runner.cleanup()
-            problem = getattr(error, "strerror", None) or str(error)
-            raise AddressUnusable(self._address, problem) from error
+            raise AddressUnusable(self._address, _problem_of(error)) from error
         try:
             yield runner.addresses[0][1]
         finally:
@@ -138,6 +138,12 @@ class MonitoringEndpoint:
 def _unauthorized() -> web.Response:
     text = "send the header Authorization: Bearer TOKEN, with the token of monitoring_token\n"
     return web.Response(status=401, text=text, headers={"WWW-Authenticate": "Bearer"})
+
+
+def _problem_of(error: OSError | OverflowError) -> str:
+    number = getattr(error, "errno", None) or 0
+    # Of a name that cannot be resolved, the number is negative.
+    return os.strerror(number) if number > 0 else getattr(error, "strerror", None) or str(error)
 
 
 def _has_port(host: str) -> bool:
