@@ -754,7 +754,7 @@ EVENT_TYPES: Mapping[str, EventType] = {
             "job.reopened": (JobReopened, "Items of a job that had ended were queued again."),
             "job.replayed": (JobReplayed, "Quarantined items were processed again."),
             "job.reextracted": (JobReextracted, "Items were extracted again from the archive."),
-            "run.ended": (RunEnded, "A process has ended its run of a job."),
+            "run.ended": (RunEnded, "A process has stopped working on a job."),
             "checkpoint.failed": (CheckpointFailed, "A checkpoint document was not written."),
             "leases.reclaimed": (LeasesReclaimed, "Items of dead workers were queued again."),
             "items.enqueued": (ItemsEnqueued, "New items of a job were queued."),
@@ -789,7 +789,10 @@ EVENT_TYPES: Mapping[str, EventType] = {
             ),
             "browser.kept": (BrowserKept, "A page that failed to render was saved to a file."),
             "budget.spent": (BudgetSpent, "A budget of the job is exhausted."),
-            "cache.stale_if_error": (CacheStale, "A stale response was used; the site failed."),
+            "cache.stale_if_error": (
+                CacheStale,
+                "A stale response was used because the site failed.",
+            ),
             "cache.unavailable": (CacheUnavailable, "The HTTP cache cannot be used."),
         },
     ),
@@ -832,7 +835,7 @@ EVENT_TYPES: Mapping[str, EventType] = {
         {
             "limit.learned": (LimitLearned, "The learned rate limit of a domain has changed."),
             "limit.pinned": (LimitPinned, "A person has set the rate limit of a domain."),
-            "limit.forgotten": (LimitForgotten, "A person has deleted the limit of a domain."),
+            "limit.forgotten": (LimitForgotten, "A person has deleted the rate limit of a domain."),
             "limit.published": (LimitPublished, "A site declares a rate limit."),
             "limit.refused": (
                 LimitRefused,
@@ -840,7 +843,10 @@ EVENT_TYPES: Mapping[str, EventType] = {
             ),
             "limit.refused_address": (UrlRefused, "A site refuses one URL while others succeed."),
             "breaker.opened": (BreakerOpened, "The circuit breaker of a domain has opened."),
-            "breaker.closed": (BreakerClosed, "The breaker of a domain admits requests again."),
+            "breaker.closed": (
+                BreakerClosed,
+                "The circuit breaker of a domain admits requests again.",
+            ),
             "domain.blocked": (DomainBlocked, "A site has banned us, or presents a challenge."),
         },
     ),
@@ -898,19 +904,22 @@ EVENT_TYPES: Mapping[str, EventType] = {
     **_typed(
         "alert=alert",
         {
-            "alert.firing": (AlertChanged, "An alert fires."),
+            "alert.firing": (AlertChanged, "An alert has started to fire."),
             "alert.worsened": (AlertChanged, "A firing alert has become critical."),
-            "alert.resolved": (AlertChanged, "What an alert has reported is over."),
+            "alert.resolved": (
+                AlertChanged,
+                "An alert is resolved: its condition no longer holds.",
+            ),
         },
     ),
     **_typed(
         "alert_group=group",
-        {"alert.notified": (AlertsNotified, "Channels are sent the alerts of a group.")},
+        {"alert.notified": (AlertsNotified, "The alerts of a group are sent to channels.")},
     ),
     **_typed(
         "silence=silence",
         {
-            "alert.silenced": (SilenceChanged, "Alerts are not notified until a time."),
+            "alert.silenced": (SilenceChanged, "Alerts were silenced until a given time."),
             "alert.unsilenced": (SilenceChanged, "A silence was ended early."),
         },
     ),

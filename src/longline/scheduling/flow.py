@@ -902,7 +902,7 @@ def load_flow(
     meant = nearest(reference, known)
     hint = f"did you mean {meant!r}? " if meant else ""
     listed = ", ".join(sorted(known)) or "none"
-    raise BadOption("FLOW", f"there is no flow {reference!r}; {hint}known: {listed}, or a file")
+    raise BadOption("FLOW", f"there is no flow {reference!r}; {hint}known flows: {listed}")
 
 
 def _python_flow(path: Path, name: str, settings: Settings | None) -> FrozenFlow:

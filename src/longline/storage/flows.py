@@ -71,8 +71,13 @@ class UnknownFlowRun(ConfigError):
 
     run: str
     fitting: int = 0
-    message = "{fitting} runs of flows have an id that begins with {run!r}"
     hint = "`longline flow list` lists them."
+
+    @property
+    def message(self) -> str:  # type: ignore[override]  # depends on the fields
+        if self.fitting:
+            return "{fitting} ids of flow runs begin with {run!r}"
+        return "there is no flow run {run!r} in this home"
 
 
 class FlowNotChangeable(ConfigError):
@@ -512,7 +517,10 @@ class Flows(Repository):
         ]
         if len(waiting) != 1 or found.state not in OPEN_FLOWS:
             names = ", ".join(one.step for one in waiting)
-            problem = f"several steps wait for approval: {names}" if waiting else _NO_APPROVAL
+            problem = f"several steps wait for approval: {names}"
+            if not waiting:
+                one_step = "no step waits" if step is None else f"step {step!r} does not wait"
+                problem = f"{one_step} for approval"
             raise FlowNotChangeable(found.id, problem)
         (one,) = waiting
         output = {"by": approval.by, "comment": approval.comment}
@@ -640,7 +648,6 @@ def _leasable(at: float, dead: Sequence[str]) -> tuple[Any, ...]:
 
 
 _NOT_UNDOABLE = "a later run of the flow is complete, so the data that this one replaced is gone"
-_NO_APPROVAL = "no such step waits for approval"
 _RUN_COLUMNS = tuple(one.name for one in fields(FlowRun))
 
 

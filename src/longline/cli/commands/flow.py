@@ -195,7 +195,7 @@ async def approve_flow(
     decided = await store.flows.approve(run, step, approval, SystemClock().now())
     word = "rejected" if reject else "approved"
     values = {"run": decided.run_id, "step": decided.step, "state": decided.state.value}
-    print_result(values, lambda: print_line(f"{decided.step} of {decided.run_id} is {word}"))
+    print_result(values, lambda: print_line(f"step {decided.step} of {decided.run_id} is {word}"))
 
 
 @flow_command.command("cancel")

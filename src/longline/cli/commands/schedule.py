@@ -231,7 +231,7 @@ async def pause_schedule(store: Store, name: str, *, reason: str) -> None:
     await _read_files(store)
     now = await store.now()
     row = _schedule_json(await store.schedules.pause(name, now, reason), now)
-    print_result(row, lambda: print_line(f"{name} is paused: {reason}"))
+    print_result(row, lambda: print_line(f"{name} is paused"))
 
 
 @schedule_command.command("resume")
@@ -490,7 +490,7 @@ def _trigger_text(schedule: Schedule) -> str:
     if schedule.every is not None:
         return f"every {duration_text(schedule.every)}"
     if schedule.fresh is not None:
-        return f"when data is older than {duration_text(schedule.fresh)}"
+        return f"data older than {duration_text(schedule.fresh)}"
     if schedule.after is not None:
         return f"after {schedule.after.source or f'flow {schedule.after.flow}'}"
     if schedule.on is not None:
@@ -501,6 +501,8 @@ def _trigger_text(schedule: Schedule) -> str:
 
 
 def _next_text(row: Mapping[str, Any], schedule: Schedule) -> str:
+    if schedule.fresh is not None:
+        return f"runs when its data is older than {duration_text(schedule.fresh)}"
     if row["next"] is None:
         return f"runs {row['trigger']}"
     local = datetime.fromisoformat(row["next"]).astimezone(schedule.zone)
@@ -583,7 +585,7 @@ def _print_planned(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _print_backfill(rows: Sequence[dict[str, Any]], *, is_dry: bool) -> None:
-    table = TextTable("nominal (UTC)", "before", "now")
+    table = TextTable("nominal (UTC)", "before", "action")
     action = "would start" if is_dry else "started"
     for row in rows:
         at = datetime.fromisoformat(row["nominal_at"]).timestamp()

@@ -181,7 +181,7 @@ def _print_status(
         if absent:
             table.print()
         always = len(row["coverage"]) - len(absent)
-        print_line(f"{count_text(always, 'other field')} present in every record")
+        print_line(f"{count_text(always, 'field is', 'fields are')} present in every record")
     if kinds:
         table = TextTable("failure", "attempts", "last (UTC)", "last reason", note="last reason")
         for one in kinds:

@@ -137,7 +137,7 @@ def _refuse_page_options(given: dict[str, Any]) -> None:
     names = {"selections": "--select", "ignored": "--ignore", "name": "--name", "output": "-o"}
     for key, option in names.items():
         if given[key]:
-            raise BadOption(option, "it needs a URL; edit the manifest of a source instead")
+            raise BadOption(option, "it applies only to a URL; for a source, edit its manifest")
 
 
 async def _check_webhooks(store: Store, targets: Sequence[str]) -> None:
