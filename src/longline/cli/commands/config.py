@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from longline.config.job_spec import JobSpec
 from longline.config.settings import Settings, explain_settings
 from longline.core.errors import BadFile, BadOption, ConfigError, UnknownJob
 from longline.core.output import count_text
+from longline.monitoring.alerts.configuration import check_alert_settings
+from longline.monitoring.reports.definitions import report_definitions_in
 from longline.scheduling.definitions import definitions_in, validate_home
 from longline.sources.loader import (
     SCHEMA_NAMES,
@@ -87,9 +90,15 @@ def show_values(name: str | None) -> None:
 def validate_all(files: tuple[Path, ...], *, no_secrets: bool) -> None:
     """Validate FILEs, or all manifests, job files, flows and settings.
 
-    Also checks that what schedules run exists. Exits with 2 if any of them is invalid.
+    Also checks that the sources and flows of schedules exist. Exits with 2 if any file is invalid.
     """
-    count, problems = validate_home(files, settings_of(), with_secrets=not no_secrets)
+    check_alerts = partial(check_alert_settings, with_secrets=not no_secrets)
+    count, problems = validate_home(
+        files,
+        settings_of(),
+        with_secrets=not no_secrets,
+        settings_checks=(check_alerts, report_definitions_in),
+    )
     if wants_json():
         print_json({"files": count, "problems": [_problem_json(one) for one in problems]})
     elif problems:
