@@ -6,10 +6,14 @@ per job; DEBUG is for debugging.
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import logging
+import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +23,7 @@ from typing import Any, TextIO
 
 import orjson
 
-from longline.core.files import make_private_file
+from longline.core.files import make_private_file, private_opener
 from longline.core.output import sanitize
 from longline.core.redaction import KNOWN_SECRETS, REDACTED, redact_url
 
@@ -28,9 +32,11 @@ _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 _CONTEXT: ContextVar[Mapping[str, str]] = ContextVar("longline_log_context", default=_EMPTY)
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
+# Names are bounded: otherwise a long text without a URL takes time that is quadratic in its length.
+_URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://\S+", re.IGNORECASE)
 _PARAMETER = re.compile(
-    r"([?&][^=&#\s]*(?:passw|token|secret|signature|api_?key|apikey|auth|session)[^=&#\s]*=)[^&#\s]+",
+    r"([?&][^=&?#\s]{0,100}(?:passw|token|secret|signature|api_?key|apikey|auth|session)"
+    r"[^=&?#\s]{0,100}=)[^&#\s]+",
     re.IGNORECASE,
 )
 _CREDENTIALS = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
@@ -79,9 +85,7 @@ def configure_logging(options: LogOptions) -> None:
     handlers: list[tuple[logging.Handler, int]] = [(_StderrHandler(), options.verbosity)]
     if options.file is not None:
         make_private_file(Path(options.file))
-        handlers.append(
-            (_LogFileHandler(options.file, encoding="utf-8"), max(1, options.verbosity))
-        )
+        handlers.append((_LogFileHandler(options.file), max(1, options.verbosity)))
     for handler, verbosity in handlers:
         handler.setLevel(_LEVELS[min(verbosity, len(_LEVELS) - 1)])
         # Not as context: threads that a library starts have none.
@@ -167,5 +171,98 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
         return sys.stderr
 
 
+# ---------------- Files
+
+LOG_BYTES = 10_000_000
+"""Size at which a log file is rotated."""
+_PARTS = 5  # earlier parts that are kept: NAME.1 is the newest
+_PIECE = 1 << 20  # bytes that are copied at a time
+_CHECK_INTERVAL = 10.0  # seconds between two checks of the sizes in a folder
+
+
 class _LogFileHandler(logging.FileHandler):
-    """Appends to the file of `--log-file`."""
+    """Appends to the file of `--log-file`, which several processes may share, and rotates it."""
+
+    def __init__(self, file: str) -> None:
+        self._is_rotated = Path(file).is_file()  # a pipe or a device is not
+        self._max_bytes = LOG_BYTES
+        super().__init__(file, "a+" if self._is_rotated else "a", encoding="utf-8")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self._is_rotated or self.stream is None:
+            super().emit(record)
+            return
+        descriptor = self.stream.fileno()
+        with ExitStack() as locked:
+            with suppress(OSError):  # a file system without locks
+                locked.enter_context(_file_lock(descriptor))
+            super().emit(record)
+            try:
+                _rotate(descriptor, Path(self.baseFilename), self._max_bytes, _PARTS)
+            except OSError:  # a full disk
+                self._max_bytes += LOG_BYTES
+
+
+def rotate_log(path: Path, *, max_bytes: int = LOG_BYTES, parts: int = _PARTS) -> None:
+    """Rotate a file that is too large, to which other processes append what they print.
+
+    A line that is printed between the last read and the truncation, which follows immediately, is
+    lost. Lines of `--log-file` are not: their processes wait meanwhile.
+    """
+    with suppress(OSError):  # there is none yet, another process rotates it, or the disk is full
+        if path.stat().st_size > max_bytes:
+            with path.open("r+b", buffering=0) as file, _file_lock(file.fileno(), fcntl.LOCK_NB):
+                _rotate(file.fileno(), path, max_bytes, parts)
+
+
+async def keep_rotating_logs(folder: Path) -> None:
+    """Rotate the logs in a folder when they are too large, until cancelled."""
+
+    def rotate_all() -> None:
+        for path in folder.glob("*.log"):
+            rotate_log(path)
+
+    while True:
+        await asyncio.to_thread(rotate_all)
+        await asyncio.sleep(_CHECK_INTERVAL)
+
+
+@contextmanager
+def _file_lock(descriptor: int, more: int = 0) -> Iterator[None]:
+    # Not `flock`, which a process shares with the children that it forks.
+    fcntl.lockf(descriptor, fcntl.LOCK_EX | more)
+    try:
+        yield
+    finally:
+        fcntl.lockf(descriptor, fcntl.LOCK_UN)
+
+
+def _rotate(descriptor: int, path: Path, max_bytes: int, parts: int) -> None:
+    """Move the content of a file to NAME.1, that to NAME.2 and so on, if it is too large.
+
+    Several processes append to the open file, so it is emptied and not replaced.
+
+    Raises:
+        OSError: a part cannot be written; the file is unchanged.
+    """
+    if os.fstat(descriptor).st_size <= max_bytes:
+        return
+    first, *later = (path.with_name(f"{path.name}.{number}") for number in range(parts + 1))
+    try:
+        with open(first, "wb", buffering=0, opener=private_opener) as copy:
+            position = _copy_rest(descriptor, 0, copy.fileno())
+            for old, new in zip(reversed([first, *later[:-1]]), reversed(later), strict=True):
+                if old.exists():
+                    old.replace(new)
+            _copy_rest(descriptor, position, copy.fileno())
+            os.ftruncate(descriptor, 0)
+    finally:
+        first.unlink(missing_ok=True)
+
+
+def _copy_rest(source: int, position: int, target: int) -> int:
+    """Copy a file from a position on; return the position of its end."""
+    while piece := os.pread(source, _PIECE, position):
+        os.write(target, piece)
+        position += len(piece)
+    return position

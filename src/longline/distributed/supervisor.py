@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from longline.config.settings import Settings
 from longline.core.clock import SharedClock, sleep_or_wake
 from longline.core.errors import LonglineError, StoreError, StoreTooNew, StoreUnreachable
+from longline.core.logging import keep_rotating_logs
 from longline.core.model import Job
 from longline.core.output import count_text
 from longline.core.threads import Threads
@@ -138,6 +139,7 @@ class Supervisor:
             _LOG.info("%s: starting %s", self._options.name, processes)
             async with asyncio.TaskGroup() as group:
                 sweeping = group.create_task(self._keep_sweeping(store, presences))
+                rotating = group.create_task(keep_rotating_logs(self._settings.home / "logs"))
                 try:
                     await self._keep_consuming()
                     await self._drain_celery()
@@ -145,6 +147,7 @@ class Supervisor:
                     self._grace = 0.0
                     raise
                 sweeping.cancel()
+                rotating.cancel()
             with contextlib.suppress(StoreError, TimeoutError):
                 async with asyncio.timeout(self._grace):
                     await store.workers.stop(self._options.name, self._owner, self._clock.now())

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from itertools import islice
 from typing import Any
 
 from longline.config.settings import Settings
@@ -33,6 +34,9 @@ _MOST_TEXT = 4000  # characters of a message
 _MOST_TRACEBACK = 16_000  # characters of an exception; its middle is left out
 _MOST_VALUE = 1000  # characters of a field
 _MOST_FIELDS = 30
+_MOST_ELEMENTS = 100  # of a list or an object in a field
+_DEEPEST = 5  # levels of lists and objects; deeper ones become text
+_LARGEST = 2**63  # integers from here on become text
 _THREAD = "longline-logs"
 _WRITERS = (_THREAD, "longline-writer")  # a line about writing lines must not cause another
 _CONTEXT = ("job", "source", "domain", "item", "flow", "worker")
@@ -57,15 +61,16 @@ class LogStoreHandler(logging.Handler):
         self._offset = 0.0
         self._max_per_job = max_per_job
         self._texts = TextFormatter({"worker": worker} if worker else {})
+        self._guard = threading.Lock()
         self._lines: deque[LogLine] = deque()
         self._dropped = 0
         self._arrived = threading.Event()
-        self._closed = threading.Event()
+        self._is_ending = threading.Event()
         self._thread: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a line for the writer; it belongs to another home if that one's block is active."""
-        if _HOME.get() not in (None, self) or self._closed.is_set():
+        if _HOME.get() not in (None, self) or self._is_ending.is_set():
             return
         if not _has_other_handlers() and logging.lastResort is not None:
             logging.lastResort.handle(record)  # as without this handler
@@ -74,20 +79,26 @@ class LogStoreHandler(logging.Handler):
         try:
             line = self._line_of(record)
         except Exception:  # noqa: BLE001  # a log must never fail its caller
-            self._dropped += 1
+            self._add_lost(1)
             return
-        if len(self._lines) >= _BUFFER:
-            self._dropped += 1
-            return
-        self._lines.append(line)
+        with self._guard:
+            if len(self._lines) < _BUFFER:
+                self._lines.append(line)
+            else:
+                self._dropped += 1
         self._arrived.set()
         if self._thread is None:  # most processes never log a warning
             self._thread = threading.Thread(target=self._run, name=_THREAD, daemon=True)
             self._thread.start()
 
     def pass_on(self) -> Future[None] | None:
-        """Pass what waits to the writer, from any thread; what is written later is stored later."""
-        with self._locked():
+        """Pass what waits to the writer, from any thread; what is written later is stored later.
+
+        While the database does not respond, lines stay here: others would wait for their writes.
+        """
+        if self._logs.is_away:
+            return None
+        with self._guard:
             lines, self._lines = list(self._lines), deque()
             dropped, self._dropped = self._dropped, 0
         if dropped:
@@ -110,7 +121,7 @@ class LogStoreHandler(logging.Handler):
 
     def close(self) -> None:
         """Pass what waits to the writer, and take no further lines."""
-        self._closed.set()
+        self._is_ending.set()
         self._arrived.set()
         self.pass_on()
         super().close()
@@ -121,25 +132,19 @@ class LogStoreHandler(logging.Handler):
         return self._dropped
 
     def _run(self) -> None:
-        while not self._closed.is_set():
+        while not self._is_ending.is_set():
             self._arrived.wait()
             self._arrived.clear()
-            self._closed.wait(_INTERVAL)  # lines that follow share a transaction
+            self._is_ending.wait(_INTERVAL)  # lines that follow share a transaction
             if (future := self.pass_on()) is not None:
                 with suppress(Exception):  # counted by `pass_on`
                     future.result()
+            elif self._lines:
+                self._arrived.set()
 
     def _add_lost(self, lost: int) -> None:
-        with self._locked():
+        with self._guard:
             self._dropped += lost
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        self.acquire()
-        try:
-            yield
-        finally:
-            self.release()
 
     def _line_of(self, record: logging.LogRecord) -> LogLine:
         fields = {name: _redacted(value) for name, value in self._texts.fields(record).items()}
@@ -233,18 +238,18 @@ def _redact_text(text: str) -> str:
     return KNOWN_SECRETS.text(redact(text))
 
 
-def _redacted(value: Any) -> Any:
-    """Return a field as plain data without secrets."""
-    if isinstance(value, str):
-        return _redact_text(value)
-    if isinstance(value, bool) or value is None:
+def _redacted(value: Any, depth: int = 0) -> Any:
+    """Return a field as plain data that can be stored, without secrets."""
+    if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int | float):
-        return value if _redact_text(str(value)) == str(value) else _redact_text(str(value))
-    if isinstance(value, dict):
-        return {_redact_text(str(name)): _redacted(one) for name, one in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_redacted(one) for one in value]
+        text = _redact_text(str(value))  # a secret may be a number
+        return value if text == str(value) and abs(value) < _LARGEST else text
+    if isinstance(value, dict) and depth < _DEEPEST:
+        some = islice(value.items(), _MOST_ELEMENTS)
+        return {_redact_text(str(name)): _redacted(one, depth + 1) for name, one in some}
+    if isinstance(value, list | tuple | set | frozenset) and depth < _DEEPEST:
+        return [_redacted(one, depth + 1) for one in islice(value, _MOST_ELEMENTS)]
     return _redact_text(str(value))
 
 

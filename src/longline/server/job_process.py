@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -26,7 +25,7 @@ import orjson
 from longline.config.settings import Settings
 from longline.core.errors import LonglineError, StoreError
 from longline.core.files import make_private_folder, private_opener
-from longline.core.logging import LogContext, LogOptions, configure_logging
+from longline.core.logging import LogContext, LogOptions, configure_logging, rotate_log
 from longline.core.model import OPEN_STATES
 from longline.core.output import protected_output, sanitize_error
 from longline.distributed.processes import die_with
@@ -224,18 +223,10 @@ def _remove_old_logs(folder: Path) -> None:
 
 
 async def _bound_log(path: Path) -> None:
-    """Move a log that grows too large to a second file, which replaces the one before."""
+    """Rotate a log that grows too large."""
     while True:
         await asyncio.sleep(_LOG_CHECK)
-        await asyncio.get_running_loop().run_in_executor(None, _shorten, path)
-
-
-def _shorten(path: Path) -> None:
-    with contextlib.suppress(OSError):  # there is no log yet, or the disk is full
-        if path.stat().st_size > _LOG_BYTES:
-            # The process appends to the open file, so it is emptied and not replaced.
-            shutil.copyfile(path, path.with_name(f"{path.name}.1"))
-            os.truncate(path, 0)
+        await asyncio.to_thread(rotate_log, path, max_bytes=_LOG_BYTES, parts=1)
 
 
 def _last_line(path: Path) -> str:

@@ -21,6 +21,8 @@ from longline.core.errors import LonglineError, StoreDamaged, StoreError, StoreU
 from longline.core.files import make_private_folder
 from longline.core.logging import LogOptions, keep_rotating_logs
 from longline.monitoring.log_store import prune_logs, storing_logs
+from longline.monitoring.reports.definitions import ReportFile
+from longline.monitoring.reports.maker import ReportMaker
 from longline.scheduling.executor import Executor, Runner, limits_of
 from longline.scheduling.scheduler import Scheduler
 from longline.server.flow_part import FlowLaunches, FlowPart
@@ -62,6 +64,7 @@ def make_scheduling(store: Store, clock: Clock, settings: Settings) -> Mapping[s
     return {
         "scheduler": Scheduler(store, clock, settings),
         "flows": FlowPart(store, clock, settings),
+        "reports": ReportMaker(store, clock, ReportFile()),
     }
 
 

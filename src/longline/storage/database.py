@@ -93,6 +93,11 @@ class Database:
         )
         return result
 
+    @property
+    def is_away(self) -> bool:
+        """Whether the server did not respond to the last attempt."""
+        return self._retry.is_away
+
     def write_soon(self, function: Callable[[Connection], T]) -> Future[T]:
         """Queue `function(connection)` as `write` does, from any thread, and do not wait.
 
@@ -294,6 +299,11 @@ class TransactionRetry:
         self._is_stopping = is_stopping
         self._away_since: float | None = None
         self._stopping_since: float | None = None
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the server did not respond to the last attempt of any thread."""
+        return self._away_since is not None
 
     def run(self, attempt: Callable[[], T]) -> T:
         """Call `attempt` until it succeeds, or fails for good.

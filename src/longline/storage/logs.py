@@ -97,6 +97,11 @@ class LogFilter:
 class Logs(Repository):
     """Stored log lines."""
 
+    @property
+    def is_away(self) -> bool:
+        """Whether the database does not respond, so that a write would wait for it."""
+        return self._database.is_away
+
     def add_soon(self, lines: Sequence[LogLine], *, max_per_job: int | None) -> Future[None]:
         """Queue lines for the writer, from any thread; the future is done when they are stored.
 
