@@ -210,6 +210,7 @@ def _new_domain(_event: Event, _source: str) -> ProjectionRow:
         "changed_at": None,
         "breaker": "closed",
         "breaker_reason": None,
+        "breaker_since": None,  # over failed probes, until it is closed
         "breaker_until": None,
         "trips": 0,
         "bans": 0,
@@ -232,10 +233,12 @@ def _apply_to_domain(row: ProjectionRow, event: Event) -> None:  # noqa: C901  #
     match event.type:
         case "breaker.opened":
             row["breaker"], row["breaker_reason"] = "open", data["reason"]
+            row["breaker_since"] = row["breaker_since"] or event.at
             row["breaker_until"] = data["until"]
             row["trips"] += 1
         case "breaker.closed":
-            row["breaker"], row["breaker_reason"], row["breaker_until"] = "closed", None, None
+            row["breaker"], row["breaker_reason"] = "closed", None
+            row["breaker_since"] = row["breaker_until"] = None
         case "domain.blocked":
             row["bans"] += 1
             row["banned_at"], row["ban_evidence"] = event.at, data["evidence"]
@@ -349,7 +352,7 @@ PROJECTIONS: Mapping[str, Projection] = {
         ),
         Projection(
             "domains",
-            1,
+            2,
             "Each domain: its rate limit, circuit breaker, bans and refusals.",
             _DOMAIN_TYPES,
             "changed_at",

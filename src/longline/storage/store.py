@@ -31,6 +31,7 @@ from longline.storage.queue.quarantine import Quarantine
 from longline.storage.queue.queue import Queue
 from longline.storage.queue.tasks import TaskQueue
 from longline.storage.records import ExportCursors, History, Records
+from longline.storage.reports import Reports
 from longline.storage.run_history import RunHistory
 from longline.storage.schedules import Schedules
 from longline.storage.schema import cells, leaders
@@ -50,6 +51,7 @@ class Store:
         self.address = database.address
         self.jobs = Jobs(database)
         self.run_history = RunHistory(database)
+        self.reports = Reports(database)
         self.attention = Attention(database)
         self.queue = Queue(database)
         self.records = Records(database)
