@@ -255,8 +255,9 @@ def _make_channels(
 ) -> Channels:
     from longline.monitoring.alerts.channels import Channels  # noqa: PLC0415  # the mail library
     from longline.monitoring.alerts.configuration import AlertFile  # noqa: PLC0415  # the same
+    from longline.monitoring.reports.definitions import ReportFile  # noqa: PLC0415  # the same
 
-    return Channels(store, clock, sender, AlertFile(), settings.ca_file)
+    return Channels(store, clock, sender, AlertFile(), settings.ca_file, reports=ReportFile())
 
 
 def _plugin_subscriptions() -> Iterator[Subscription]:

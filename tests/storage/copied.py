@@ -27,6 +27,7 @@ from longline.storage.schema import (
     logs,
     metadata,
     occurrences,
+    reports,
     schedules,
     silences,
     source_statistics,
@@ -65,11 +66,18 @@ def _monitor(connection: Connection) -> None:
     line = {"at": EPOCH, "level": 30, "logger": "longline.shop", "message": "slow", "fields": {}}
     connection.execute(insert(logs), line)
     about = {"rule": "few-records", "subject": "source/shop"}
-    alert = {**about, "state": "firing", "severity": "warning", "summary": "5 of 50 records"}
+    alert: dict[str, Any] = {
+        **about,
+        "state": "firing",
+        "severity": "warning",
+        "summary": "5 of 50 records",
+    }
     alert |= {"action": "look", "since": EPOCH, "seen_at": EPOCH}
     connection.execute(insert(alerts), {**alert, "evidence": {"stored": 5}})
     silence = {**about, "until": EPOCH, "reason": "known", "created_at": EPOCH}
     connection.execute(insert(silences), silence)
+    made = {"name": "daily", "nominal_at": EPOCH, "made_at": EPOCH, "content": {"needs": []}}
+    connection.execute(insert(reports), made)
     sums = {"source": "other", "name": "requests", "value": 5.0}
     connection.execute(insert(source_statistics), sums)
 

@@ -137,7 +137,7 @@ def _explain_model(
     settings: BaseModel, document: Document, loc: tuple[str, ...]
 ) -> Iterator[Explained]:
     suffix = f" (profile {loc[1]})" if loc else ""
-    for name in settings.model_fields_set - {"profiles", "schedules", "alerts"}:
+    for name in settings.model_fields_set - {"profiles", "schedules", "alerts", "reports"}:
         line, _ = document.place((*loc, name))
         value = _relative_to(document.path.parent, getattr(settings, name))
         yield Explained(name, value, f"{document.path}:{line}{suffix}")
@@ -164,7 +164,7 @@ def _make_settings(stated: Mapping[str, Explained]) -> Settings:
 
 @cache
 def file_model(kind: type[BaseSettings]) -> type[BaseModel]:
-    """Return the model of a settings file with profiles, schedules and alerts."""
+    """Return the model of a settings file with profiles, schedules, alerts and reports."""
     fields: dict[str, Any] = {
         name: (one.annotation, one) for name, one in kind.model_fields.items()
     }
@@ -182,7 +182,15 @@ def file_model(kind: type[BaseSettings]) -> type[BaseModel]:
             Field(default={}, description="rules, channels and times; see `longline alerts`"),
         )
     }
-    return create_model("SettingsFile", __base__=layer, **profiles, **schedules, **alerts)
+    reports: dict[str, Any] = {
+        "reports": (
+            dict[str, dict[str, Any]],
+            Field(default={}, description="digests by name that are sent by schedule"),
+        )
+    }
+    return create_model(
+        "SettingsFile", __base__=layer, **profiles, **schedules, **alerts, **reports
+    )
 
 
 SERVICES_FILE = "services.json"

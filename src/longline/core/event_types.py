@@ -721,6 +721,23 @@ class SilenceChanged(TypedDict):
     reason: str
 
 
+class ReportMade(TypedDict):
+    """A scheduled report was made, and is sent through these channels and written to these files.
+
+    `nominal_at` is when it was due, `start` and `end` are its period, in seconds since the epoch.
+    `title` is its state in a sentence, `text` the beginning of the report.
+    """
+
+    report: str
+    nominal_at: float
+    start: float
+    end: float
+    title: str
+    text: str
+    channels: list[str]
+    files: list[str]
+
+
 _Entries = Mapping[str, tuple[type, str]]
 
 
@@ -922,6 +939,10 @@ EVENT_TYPES: Mapping[str, EventType] = {
             "alert.silenced": (SilenceChanged, "Alerts were silenced until a given time."),
             "alert.unsilenced": (SilenceChanged, "A silence was ended early."),
         },
+    ),
+    **_typed(
+        "report=report",
+        {"report.made": (ReportMade, "A scheduled report was made and is sent.")},
     ),
     **_typed(
         "config=path",

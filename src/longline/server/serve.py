@@ -20,6 +20,7 @@ from longline.core.clock import Clock, SharedClock, backoff, sleep_or_wake
 from longline.core.errors import LonglineError, StoreDamaged, StoreError, StoreUnreachable
 from longline.core.files import make_private_folder
 from longline.core.logging import LogOptions, keep_rotating_logs
+from longline.monitoring.alerts.alerting import make_alerting
 from longline.monitoring.log_store import prune_logs, storing_logs
 from longline.monitoring.reports.definitions import ReportFile
 from longline.monitoring.reports.maker import ReportMaker
@@ -60,10 +61,11 @@ MakeRunners = Callable[[Store, Clock, Settings], Mapping[str, Runner]]
 
 
 def make_scheduling(store: Store, clock: Clock, settings: Settings) -> Mapping[str, Ticker]:
-    """Return the parts that fire schedules and perform flows."""
+    """Return the parts that fire schedules, perform flows, keep alerts and make reports."""
     return {
         "scheduler": Scheduler(store, clock, settings),
         "flows": FlowPart(store, clock, settings),
+        "alerts": make_alerting(store, clock, settings.home),
         "reports": ReportMaker(store, clock, ReportFile()),
     }
 

@@ -343,6 +343,15 @@ silences = Table(
     Column("created_at", Double, nullable=False),
 )
 
+reports = Table(
+    "reports",  # scheduled reports that were made
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("nominal_at", Double, primary_key=True),  # with it, a report is made once
+    Column("made_at", Double, nullable=False),
+    Column("content", JSON, nullable=False),
+)
+
 # ---------------- Duplicates
 
 match_rules = Table(

@@ -23,7 +23,11 @@ from longline.engine.webhooks import WebhookSender, message_id_of
 from longline.monitoring.alerts.configuration import AlertFile, AlertSettings
 from longline.monitoring.alerts.mail import Mail, send_mail
 from longline.monitoring.alerts.notifications import notification_html, notified_data
+from longline.monitoring.reports.definitions import ReportFile
+from longline.monitoring.reports.maker import ReportWriter, load_report
+from longline.monitoring.reports.text import as_plain_text
 from longline.storage.alerts import ALERT_CHANNEL, NOTIFIED, Alert, AlertState
+from longline.storage.reports import REPORT_CHANNEL, REPORT_MADE
 from longline.storage.store import Store
 from longline.storage.webhooks import Webhook, WebhookDelivery
 
@@ -46,6 +50,7 @@ class Channels:
     Args:
         sender: sends to webhooks.
         file: says which channels there are.
+        reports: says which of them get reports.
         ca_file: certificate authorities that mail servers may have besides the system's.
     """
 
@@ -56,8 +61,11 @@ class Channels:
         sender: WebhookSender,
         file: AlertFile,
         ca_file: Path | None = None,
+        *,
+        reports: ReportFile | None = None,
     ) -> None:
         self._store = store
+        self._reports = reports
         self._clock = clock
         self._sender = sender
         self._file = file
@@ -67,7 +75,13 @@ class Channels:
     async def subscriptions(self) -> Sequence[Subscription]:
         """Return how events are delivered to the channels of the settings."""
         settings = await asyncio.to_thread(self._file.read)
-        return [self._subscription(one) for one in settings.channels]
+        found = [self._subscription(one) for one in settings.channels]
+        if self._reports is None:
+            return found
+        reports = await asyncio.to_thread(self._reports.read)
+        channels = dict.fromkeys(name for one in reports.values() for name in one.channels)
+        found += [self._subscription(one, REPORT_CHANNEL) for one in channels]
+        return [*found, ReportWriter(self._store).subscription()] if reports else found
 
     async def send_test(self, channel: str) -> WebhookDelivery:
         """Send a notification of an alert that does not exist, now.
@@ -99,13 +113,13 @@ class Channels:
             raise BadOption("CHANNEL", _unknown(channel, settings))
         return await self._send(channel, event, f"test_{secrets.token_hex(8)}")
 
-    def _subscription(self, channel: str) -> Subscription:
+    def _subscription(self, channel: str, prefix: str = ALERT_CHANNEL) -> Subscription:
         async def handle(event: Event) -> None:
             if channel in event.data.get("channels", ()):
                 await self._deliver(channel, event)
 
         # It is added with its first notification.
-        return Subscription(f"{ALERT_CHANNEL}{channel}", handle)
+        return Subscription(f"{prefix}{channel}", handle)
 
     async def _deliver(self, channel: str, event: Event) -> None:
         """Send a notification unless it was sent before.
@@ -172,8 +186,8 @@ class Channels:
         if channel not in settings.own_channels:
             raise BadOption("channel", _unknown(channel, settings))
         if kind == "mail":
-            html = data.get("html") or notification_html(data, event.at)
-            mail = Mail(message_id, event.at, data["title"], data["text"], html)
+            text, html = await self._mail_texts(event)
+            mail = Mail(message_id, event.at, data["title"], text, html)
             return await asyncio.to_thread(send_mail, settings.mail[name], mail, self._ca_file)
         urls = [one.read().get_secret_value() for one in settings.apprise[name].urls]
         try:
@@ -181,6 +195,17 @@ class Channels:
         except ImportError as error:
             raise MissingExtra("apprise", f"the channel {channel}") from error
         return None, await apprise_sender.send_apprise(urls, data["title"], data["text"])
+
+    async def _mail_texts(self, event: Event) -> tuple[str, str]:
+        """Return the plain and the HTML part of the mail about an event."""
+        data = event.data
+        found = await load_report(self._store, event) if event.type == REPORT_MADE else None
+        if found is None:
+            return data["text"], data.get("html") or notification_html(data, event.at)
+        from longline.monitoring.reports.html import as_html  # noqa: PLC0415  # imports Jinja2
+
+        _, page = found
+        return as_plain_text(page), as_html(page, is_mail=True)
 
     async def _log_delivery(
         self,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, time
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from longline.config.documents import Document, read_document
 from longline.config.secrets import SecretRef, is_loopback
-from longline.config.settings import FILE, settings_file
+from longline.config.settings import settings_file
 from longline.config.times import Seconds, ZoneName
 from longline.config.validation import (
     StrictModel,
@@ -24,7 +24,9 @@ from longline.config.validation import (
     short_for,
 )
 from longline.core.errors import BadFile
+from longline.monitoring.alerts.rules import RuleSettings, Severity
 
+T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 _ADDRESS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]+@[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -63,7 +65,6 @@ Address = Annotated[str, AfterValidator(_check_address)]
 Channel = Annotated[str, AfterValidator(_check_channel)]
 ChannelName = Annotated[str, AfterValidator(_check_channel_name)]
 ClockTime = Annotated[time, BeforeValidator(_parse_clock_time, json_schema_input_type=str)]
-Severity = Literal["warning", "critical"]
 
 
 class MailChannel(StrictModel):
@@ -149,8 +150,8 @@ class Escalation(StrictModel):
 class AlertSettings(StrictModel):
     """Who is notified of alerts, and when; without `notify`, alerts are only listed."""
 
-    rules: dict[str, Any] = Field(default_factory=dict)
-    """Changed and additional rules; see "Rules"."""
+    rules: RuleSettings = Field(default_factory=dict)
+    """Changed and additional rules."""
     mail: dict[ChannelName, MailChannel] = Field(default_factory=dict)
     apprise: dict[ChannelName, Annotated[AppriseChannel, BeforeValidator(_accept_urls)]] = Field(
         default_factory=dict
@@ -170,14 +171,6 @@ class AlertSettings(StrictModel):
     """How long a problem must be absent before its alert is resolved."""
     quiet_hours: QuietHours | None = None
     escalate: Escalation | None = None
-
-    @model_validator(mode="after")
-    def _check_channels(self) -> Self:
-        for channel in self.channels:
-            kind, _, name = channel.partition(":")
-            if kind != "webhook" and channel not in self.own_channels:
-                raise invalid(f"there is no channel {channel}; add {name} to alerts.{kind}")
-        return self
 
     @property
     def channels(self) -> list[str]:
@@ -209,11 +202,32 @@ def alert_settings_in(document: Document) -> AlertSettings:
     if node is None or node.content is None:
         return AlertSettings()
     try:
-        return AlertSettings.model_validate(node.plain())
+        settings = AlertSettings.model_validate(node.plain())
     except ValidationError as error:
         found = select_problem(error, node)
         loc, near = ("alerts", *found.loc), ("alerts", *found.near)
         raise document.error(loc, found.problem, near) from None
+    named = {("notify", n): one.channel for n, one in enumerate(settings.notify)}
+    if settings.escalate is not None:
+        named |= {("escalate", n): one for n, one in enumerate(settings.escalate.to)}
+    for (key, number), channel in named.items():
+        kind, _, name = channel.partition(":")
+        if kind != "webhook" and channel not in settings.own_channels:
+            problem = f"there is no channel {channel}; add {name} to alerts.{kind}"
+            raise document.error(("alerts", key), problem, ("alerts", key, number))
+    return settings
+
+
+def check_alert_settings(document: Document, *, with_secrets: bool = True) -> None:
+    """Check what a settings file says about alerts, and that the secrets of channels exist.
+
+    Raises:
+        BadFile: it is invalid.
+        UnknownSecret: a secret is missing.
+    """
+    settings = alert_settings_in(document)
+    for secret in settings.secrets() if with_secrets else ():
+        secret.check()
 
 
 def read_alert_settings() -> AlertSettings:
@@ -226,27 +240,42 @@ def read_alert_settings() -> AlertSettings:
     return AlertSettings() if path is None else alert_settings_in(read_document(path))
 
 
-class AlertFile:
-    """The settings of alerts, read again when their file has changed.
+class SettingsPart(Generic[T]):
+    """A key of the settings file, read again when the file has changed.
 
     An invalid file is logged once, and what it said before stays in use.
+
+    Args:
+        name: what the key is about.
+        parse: returns the value of a file; raises BadFile.
+        default: the value without a file.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, parse: Callable[[Document], T], default: T) -> None:
+        self._name = name
+        self._parse = parse
+        self._value = self._default = default
         self._stamp: tuple[str, int, int] | None = None
-        self._settings: AlertSettings | None = None
 
-    def read(self) -> AlertSettings:
-        """Return the settings as they are now."""
-        stamp = _stamp_of(settings_file() or Path(FILE))
-        if self._settings is None or stamp != self._stamp:
-            self._stamp = stamp
-            try:
-                self._settings = read_alert_settings()
-            except BadFile as error:
-                _LOG.warning("the settings of alerts are not applied: %s", error)
-                self._settings = self._settings or AlertSettings()
-        return self._settings
+    def read(self) -> T:
+        """Return the value as it is now."""
+        path = settings_file()
+        stamp = None if path is None else _stamp_of(path)
+        if stamp == self._stamp:
+            return self._value
+        self._stamp = stamp
+        try:
+            self._value = self._default if path is None else self._parse(read_document(path))
+        except BadFile as error:
+            _LOG.warning("the settings of %s are not applied: %s", self._name, error)
+        return self._value
+
+
+class AlertFile(SettingsPart[AlertSettings]):
+    """The settings of alerts, read again when their file has changed."""
+
+    def __init__(self) -> None:
+        super().__init__("alerts", alert_settings_in, AlertSettings())
 
 
 def _stamp_of(path: Path) -> tuple[str, int, int] | None:

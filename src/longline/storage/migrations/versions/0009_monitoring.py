@@ -1,4 +1,4 @@
-"""Stored log lines, alerts and silences, statistics of sources."""
+"""Stored log lines, alerts and silences, reports, statistics of sources."""
 
 from alembic import op
 from sqlalchemy import JSON, BigInteger, Column, Double, Integer, Text, text
@@ -70,6 +70,13 @@ def upgrade() -> None:
         Column("created_at", Double, nullable=False),
     )
     op.create_table(
+        "reports",
+        Column("name", Text, primary_key=True),
+        Column("nominal_at", Double, primary_key=True),
+        Column("made_at", Double, nullable=False),
+        Column("content", JSON, nullable=False),
+    )
+    op.create_table(
         "source_statistics",
         Column("source", Text, primary_key=True),
         Column("name", Text, primary_key=True),
@@ -86,5 +93,5 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_index("ix_jobs_source", "jobs")
-    for table in ("source_statistics", "silences", "alerts", "logs"):
+    for table in ("source_statistics", "reports", "silences", "alerts", "logs"):
         op.drop_table(table)
