@@ -32,6 +32,7 @@ SAID: dict[str, tuple[str, ...]] = {
     "cancel": (ATTACK,),
     "jobs": ("{evil}",),
     "checkpoints": (),
+    "logs": ("{evil}",),
     "events list": ("--limit", "1000"),
     "events follow": ("--type", ATTACK),
     "events types": (ATTACK,),
@@ -152,7 +153,7 @@ SHOWS = {
     *("run", "failures", "records list", "records search", "records show"),
     *("records diff", "records history", "records changes", "quarantine list"),
     *("quarantine show", "duplicates list", "duplicates show", "enrich show", "export"),
-    *("robots", "sources check", "sources new", "shell", "events list"),
+    *("robots", "sources check", "sources new", "shell", "events list", "logs"),
 }
 
 
@@ -211,7 +212,7 @@ def test_json_is_safe_on_the_terminal(stage: Stage, name: str) -> None:
 
 
 def test_lines_cannot_be_forged(stage: Stage) -> None:
-    for words in (("records", "show", KEY), ("failures", "{evil}")):
+    for words in (("records", "show", KEY), ("failures", "{evil}"), ("logs",)):
         lines = stage(*words, output="terminal").out.splitlines()
 
         assert not [line for line in lines if line.startswith(b"spoofed")]

@@ -44,8 +44,10 @@ GROUPS = {  # of each command: its module in commands/, and the first sentence o
             "launches",
             "List, show and cancel launches: runs that `longline serve` starts.",
         ),
+        "logs": ("logs", "Show warnings and errors of all processes."),
         "events": ("events", "Read the event log, and manage its subscribers."),
         "webhooks": ("webhooks", "Send events to URLs, signed and with retries."),
+        "alerts": ("alerts", "Show what is wrong, and who is notified."),
         "health": (
             "health",
             "Check that this home works: database, disk, Redis, workers, server, lag.",

@@ -16,6 +16,7 @@ from sqlalchemy import (
     and_,
     case,
     delete,
+    func,
     insert,
     or_,
     select,
@@ -23,10 +24,11 @@ from sqlalchemy import (
 )
 
 from longline.core.errors import LonglineError
+from longline.core.model import JobState
 from longline.storage.backends import sanitize_text, sanitize_value
 from longline.storage.database import Repository, lock_name, reads, writes
 from longline.storage.events import EventFilter, append_events, event_row
-from longline.storage.schema import alerts, events, silences, subscribers, webhook_deliveries
+from longline.storage.schema import alerts, events, jobs, silences, subscribers, webhook_deliveries
 from longline.storage.subscribers import save_subscriber
 from longline.storage.webhooks import WebhookDelivery
 
@@ -254,6 +256,14 @@ class Alerts(Repository):
         return [
             (one.webhook if ":" in one.webhook else f"webhook:{one.webhook}", one) for one in made
         ]
+
+    @reads
+    def run_counts(self, connection: Connection) -> Mapping[str, int]:
+        """Return how many runs of each source have ended with data."""
+        has_data = jobs.c.state.in_((JobState.COMPLETE, JobState.PARTIAL))
+        counted = func.coalesce(func.sum(case((has_data, 1), else_=0)), 0)
+        query = select(jobs.c.source, counted).group_by(jobs.c.source).order_by(jobs.c.source)
+        return {source: int(count) for source, count in connection.execute(query)}
 
     # ---------------- Channels and silences
 

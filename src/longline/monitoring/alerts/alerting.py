@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from longline.core.clock import Clock
 from longline.core.errors import LonglineError, StoreError, error_text
@@ -19,8 +20,10 @@ from longline.engine.owner import this_run
 from longline.limits.backends.state import StateBackend
 from longline.monitoring.alerts.conditions import Condition
 from longline.monitoring.alerts.configuration import AlertFile, AlertSettings
+from longline.monitoring.alerts.evaluation import EvaluationCache, evaluate
 from longline.monitoring.alerts.life import decide_changes
 from longline.monitoring.alerts.notifications import decide_notifications
+from longline.monitoring.alerts.rules import make_rules
 from longline.storage.events import EventFilter
 from longline.storage.store import Store
 
@@ -62,6 +65,18 @@ async def read_evaluation(store: Store, clock: Clock) -> EvaluationState:
     """Return when rules were last evaluated."""
     found, _ = await _states(store, clock).read(_STATE)
     return found or EvaluationState()
+
+
+def make_alerting(store: Store, clock: Clock, home: Path) -> Alerting:
+    """Return the part that evaluates the rules of the settings file for a home."""
+    cache = EvaluationCache()
+
+    async def find(settings: AlertSettings, now: float) -> Findings:
+        rules = make_rules(settings.rules)
+        found = await evaluate(store, rules, now, home=home, cache=cache)
+        return Findings(found, {rule.name: rule.for_seconds for rule in rules})
+
+    return Alerting(store, clock, AlertFile(), find)
 
 
 class Alerting:

@@ -1,0 +1,152 @@
+"""A sender of notifications that is killed with -9 loses none; each has one id for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from longline.storage.alerts import Notification
+from longline.storage.events import EventFilter
+from longline.storage.store import Store, open_store
+from longline.storage.webhooks import Webhook
+from tests.fork_server import ForkServer
+from tests.integration.test_killed_deliveries import SECRET, Receiver, Sender, database, subscribers
+from tests.smtp_server import Mailbox, mail_server
+from tests.virtual import EPOCH
+
+__all__ = ["database"]  # the fixture
+NOTIFICATIONS = 20
+KILLS = 6
+FILE = """
+alerts:
+  mail:
+    ops: {{host: 127.0.0.1, port: {port}, security: none, from: a@mail.test, to: b@mail.test}}
+  notify: [mail:ops, "webhook:chat"]
+"""
+
+
+class Killer:
+    """Kills the sender a number of times, at random messages of either channel."""
+
+    def __init__(self, sender: Sender, seed: int) -> None:
+        self._sender = sender
+        self._random = random.Random(seed)
+        self._lock = threading.Lock()
+        self.kills = 0
+        self.is_alive = True
+
+    def act(self) -> None:
+        with self._lock:
+            if self.is_alive and self.kills < KILLS and self._random.random() < 0.4:
+                self.kills += 1
+                self.is_alive = False
+                self._sender.kill()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    with ForkServer() as server:
+        yield server
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        thread = threading.Thread(target=receiver.serve_forever, args=(0.01,))
+        thread.start()
+        yield receiver
+        receiver.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def mailbox() -> Iterator[Mailbox]:
+    with mail_server() as mailbox:
+        yield mailbox
+
+
+def fill(database: str, url: str) -> None:
+    """Append notifications for both channels, as alerting does."""
+
+    async def notify(store: Store) -> None:
+        hook = Webhook("chat", url, ("env:HOOK",), allows_private=True, created_at=EPOCH)
+        await store.webhooks.add(hook, EventFilter(("custom.*",)))
+        now = await store.now()
+        data = {"title": "it failed", "text": "what", "alerts": [], "unlisted": 0}
+        several = [
+            Notification(f"source/{n}", "new", ("mail:ops", "webhook:chat"), (), data=data)
+            for n in range(NOTIFICATIONS)
+        ]
+        await store.alerts.notify(lambda _alerts, _silences: several, now)
+
+    with open_store(database) as store:
+        asyncio.run(notify(store))
+
+
+def test_each_notification_arrives_once_though_the_sender_is_killed(
+    server: ForkServer, receiver: Receiver, mailbox: Mailbox, database: str, tmp_path: Path
+) -> None:
+    fill(database, receiver.url)
+    file = tmp_path / "longline.yaml"
+    file.write_text(FILE.format(port=mailbox.port))
+    sender = Sender(server, tmp_path, LONGLINE_DATABASE_URL=database, LONGLINE_CONFIG=str(file))
+    killer = Killer(sender, seed=7)
+    numbers = range(1, NOTIFICATIONS + KILLS + 1)
+    mailbox.acts = dict.fromkeys(numbers, killer.act)
+    receiver.acts = dict.fromkeys(numbers, killer.act)
+
+    codes: list[int] = []
+    while not codes or codes[-1] != 0:
+        killer.is_alive = True
+        codes.append(sender.run("--once"))
+        assert len(codes) <= KILLS + 1
+
+    mails, hooks = Counter(mailbox.ids), Counter(number for number, _ in receiver.messages)
+    groups = Counter(body["data"]["group"] for _, body in receiver.messages)
+    assert codes == [-signal.SIGKILL] * KILLS + [0]
+    assert killer.kills == KILLS
+    assert len(mails) == len(hooks) == len(groups) == NOTIFICATIONS
+    # At most what was on its way when the sender died arrived twice, with the same id.
+    assert mails.total() + hooks.total() <= 2 * (NOTIFICATIONS + KILLS)
+    assert {one.strip("<>").partition("@")[0] for one in mails} == set(hooks)
+    lags = {one.name: (one.lag, one.failures) for one in subscribers(database)}
+    assert lags["alert/mail:ops"] == lags["alert/webhook:chat"] == (0, 0)
+
+
+def test_the_secrets_of_channels_are_in_no_file_of_the_home(
+    server: ForkServer, mailbox: Mailbox, tmp_path: Path
+) -> None:
+    database = f"sqlite:///{tmp_path / 'longline.sqlite'}"
+    fill(database, "http://127.0.0.1:1/hook")
+    file = tmp_path / "longline.yaml"
+    text = FILE.format(port=mailbox.port)
+    login = text.replace("security: none", "security: none, user: me, password: env:SMTP")
+    file.write_text(login)
+    secret = "very-secret-password"  # noqa: S105  # planted
+    env = {"SMTP": secret, "LONGLINE_CONFIG": str(file)}
+    env = {**os.environ, "LONGLINE_HOME": str(tmp_path), "HOOK": SECRET, **env}
+
+    outputs = [
+        server.run(*words.split(), env=env, timeout=50.0)
+        for words in (
+            "events deliver --once -vv",
+            "alerts deliveries --json",
+            "alerts list",
+            "alerts test mail:ops",
+            "config validate",
+        )
+    ]
+
+    written = b"".join(one.read_bytes() for one in tmp_path.rglob("*") if one.is_file())
+    printed = b"".join(one.out + one.err for one in outputs)
+    assert b"mail:ops" in printed
+    for one in (secret, SECRET, SECRET.removeprefix("whsec_")):
+        assert one.encode() not in written + printed
