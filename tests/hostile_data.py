@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import http.server
 import json
+import logging
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from longline.storage.logs import LogLine
+from longline.storage.store import open_store
 from tests.fork_server import ForkServer, Result
 
 # A title, a cleared screen, a link, a colour, C1, a bell, backspaces, overrides, marks, separators.
@@ -209,4 +213,12 @@ def make_world(folder: Path, url: str, server: ForkServer) -> World:
     for words in (("enrich", "run", "task.yaml"), ("duplicates", "find", "rules.yaml")):
         answer = run(*words)
         assert answer.code == 0, (words, answer)
+    hostile = f"{ATTACK}\nspoofed line"
+    line = LogLine(
+        *(time.time(), logging.ERROR, ATTACK, hostile, hostile, jobs["evil"]),
+        domain=ATTACK,
+        fields={ATTACK: hostile},
+    )
+    with open_store(f"sqlite:///{world.home}/longline.sqlite") as store:
+        store.logs.add_soon([line], max_per_job=None)
     return world
