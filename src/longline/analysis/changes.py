@@ -206,18 +206,18 @@ def _explain_state(result: ItemResult) -> str:
 
 def _caveats(older: Job | None, newer: Job, detector: _Detector) -> list[str]:
     found = [
-        f"what disappeared is unknown: {newer.id} {gap}"
+        f"it is unknown which records disappeared: {newer.id} {gap}"
         for gap in dict.fromkeys(detector.newer_gaps)
     ]
     if detector.lost_steps:
         found.append(
-            f"what disappeared is unknown: {newer.id} could not read "
+            f"it is unknown which records disappeared: {newer.id} could not read "
             f"{count_text(detector.lost_steps, 'page')} with links to items"
         )
     if older is None:
         return found
     gaps = dict.fromkeys(detector.older_gaps)
-    found += [f"what appeared may have existed before: {older.id} {gap}" for gap in gaps]
+    found += [f"records that appeared may have existed before: {older.id} {gap}" for gap in gaps]
     if detector.had >= _FEW_RECORDS and detector.missing > detector.had * _MAX_LOST:
         one = shlex.quote(f"{newer.source}/{detector.first_missing}")
         found.append(

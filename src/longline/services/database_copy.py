@@ -116,7 +116,7 @@ def _refuse_workers(settings: Settings, target: str) -> None:
     found = registered_workers(settings.broker) or {}
     names = [one.get("name", key) for key, one in sorted(found.items()) if not is_dead(one)]
     if names:
-        problem = f"the workers {', '.join(names)} are running; {STOP}"
+        problem = f"workers are running ({', '.join(names)}); {STOP}"
         raise NotCopied(redact_url(target), problem)
 
 

@@ -262,8 +262,10 @@ def _print_watched_sources(rows: Sequence[dict[str, Any]]) -> None:
 
 def _print_drift(seen: dict[str, Any]) -> None:
     baseline = seen["baseline"]
-    click.echo(f"{seen['source']}: last run {seen['job']}, {seen['records']} records")
-    click.echo(f"baseline: {baseline['runs']} earlier runs, {baseline['records']} records")
+    records = count_text(seen["records"], "record")
+    click.echo(f"{seen['source']}: last run {seen['job']}, {records}")
+    runs = count_text(baseline["runs"], "earlier run")
+    click.echo(f"baseline: {runs}, {count_text(baseline['records'], 'record')}")
     columns = ("filled before", "filled now", "type before", "type now", *_TYPICAL)
     table = TextTable("field", *columns)
     for row in seen["fields"]:

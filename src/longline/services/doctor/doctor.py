@@ -185,7 +185,7 @@ def sources(context: CheckContext) -> Iterator[Finding]:
     for error in found.problems:
         yield problem("sources", str(error), "fix the file; `longline config validate` checks it")
     if not found.problems:
-        yield ok("sources", f"{len(found.entries)} valid manifests and job files")
+        yield ok("sources", f"manifests and job files: {len(found.entries)}, all valid")
 
 
 def secrets(context: CheckContext) -> Iterator[Finding]:
