@@ -135,7 +135,8 @@ async def test_both_text_formats_can_be_parsed(store: Store) -> None:
 
     families = list(text_string_to_metric_families(plain.decode()))
     assert len(families) == len(METRICS) + 1
-    assert len(list(read_openmetrics(modern.decode()))) == len(METRICS) + 1
+    newer = list(read_openmetrics(modern.decode()))  # type: ignore[no-untyped-call]  # it has no types
+    assert len(newer) == len(METRICS) + 1
     assert plain_type.startswith("text/plain")
     assert modern_type.startswith("application/openmetrics-text")
 
@@ -168,8 +169,13 @@ async def test_ten_thousand_domains_stay_under_five_thousand_series(store: Store
         job = await store.jobs.create(NewJob(f"source-{place}", {}, {}, EPOCH + place))
         names = [f"status/{name}" for name in ("1xx", "2xx", "3xx", "4xx", "5xx", "other")]
         await store.events.add_statistics(job.id, dict.fromkeys([*names, "time/sum"], 1.0))
-        profile = {"source": f"source-{place}", "records": 1, "invalid": 0, "coverage": {"a": 1.0}}
-        sound = {"is_sound": True, "drift": []}
+        profile: dict[str, Any] = {
+            "source": f"source-{place}",
+            "records": 1,
+            "invalid": 0,
+            "coverage": {"a": 1.0},
+        }
+        sound: dict[str, Any] = {"is_sound": True, "drift": []}
         profiled = event_row(job.id, EPOCH, "source.profiled", **profile, **sound)
         await store.events.append(profiled, event_row(job.id, EPOCH, "job.complete", reason=None))
     rows = [

@@ -92,7 +92,7 @@ def test_a_new_home_is_healthy(settings: Settings) -> None:
 def test_a_site_in_trouble_is_not_a_failure(settings: Settings) -> None:
     async def trouble(store: Store) -> None:
         job = await queued(store, "a")
-        trouble = {"domain": "shop.test", "until": EPOCH + 600}
+        trouble: dict[str, Any] = {"domain": "shop.test", "until": EPOCH + 600}
         opened = event_row(job.id, EPOCH, "breaker.opened", reason="down", **trouble)
         blocked = event_row(job.id, EPOCH, "domain.blocked", evidence="403", **trouble)
         await store.events.append(opened, blocked)

@@ -142,8 +142,8 @@ async def test_the_last_run_shows_freshness_coverage_and_exports(store: Store) -
     stored = Outcome(OutcomeAction.STORE, record=record("a"), usage=usage())
     await complete(store, await leased(store, job), stored)
     await store.jobs.finish(job.id, EPOCH + 50)
-    profile = {"records": 1, "invalid": 0, "coverage": {"title": 1.0, "price": 0.5}}
-    found = {"is_sound": False, "drift": ["price"]}
+    profile: dict[str, Any] = {"records": 1, "invalid": 0, "coverage": {"title": 1.0, "price": 0.5}}
+    found: dict[str, Any] = {"is_sound": False, "drift": ["price"]}
     profiled = event_row(job.id, EPOCH, "source.profiled", source="shop", **profile, **found)
     written = event_row(job.id, EPOCH, "export.written", output="x.csv", records=1)
     await store.events.append(profiled, written)
