@@ -50,6 +50,7 @@ NOT_EXECUTED = {
     r"^longline (up|down|worker)\b|--engine celery|--detach": "needs servers: tests/services",
     r"^export LONGLINE_": "names servers that do not exist",
     r"^longline db copy |postgresql://|s3://": "needs a server: tests/export, tests/integration",
+    r"^longline alerts test": "sends a mail: tests/monitoring/alerts",
     r"enrich_listings": "needs a language model: tests/enrichment",
     r'engine="celery"|cluster_running': "needs servers: tests/services",
 }
@@ -63,7 +64,13 @@ EXIT_CODES = {
     "longline webhooks test": 1,  # the practice web receives no webhooks
     "longline webhooks redeliver": 1,
 }
-SECRETS = {"SHOP_TOKEN": "token", "DB_PASSWORD": "password", "HOOK_SECRET": f"whsec_{'a' * 32}"}
+SECRETS = {
+    "SHOP_TOKEN": "token",
+    "DB_PASSWORD": "password",
+    "HOOK_SECRET": f"whsec_{'a' * 32}",
+    "SMTP_PASSWORD": "password",
+    "APPRISE_URL": "json://127.0.0.1:1",
+}
 _BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# (\S+\.(?:yaml|py))\n")
 _BASE_MANIFEST = {

@@ -102,7 +102,10 @@ async def list_alerts(store: Store, *, with_all: bool, limit: int) -> None:
 @common_options
 @uses_store
 async def show_alert(store: Store, alert: int) -> None:
-    """Show an alert: what, since when, evidence, what to do, and who was notified."""
+    """Show an alert, its evidence, and what to do.
+
+    Also lists the notifications that were sent, and each attempt to deliver them.
+    """
     found = await store.alerts.get(alert)
     now = await store.now()
     silences = await store.alerts.silences(now)
@@ -142,9 +145,9 @@ async def send_test(store: Store, channel: str) -> None:
 @common_options
 @uses_store
 async def list_deliveries(store: Store, channel: str | None, *, limit: int) -> None:
-    """List the newest notifications sent, to CHANNEL or to all, oldest first.
+    """List attempts to notify CHANNEL, or all channels.
 
-    The last 1,000 of each channel are kept.
+    Lists the newest ones, oldest first. The last 1,000 of each channel are kept.
     """
     found = await store.alerts.deliveries(channel=channel, limit=limit)
     rows = [_delivery_json(*one) for one in found]
@@ -155,9 +158,10 @@ async def list_deliveries(store: Store, channel: str | None, *, limit: int) -> N
 @common_options
 @uses_store
 async def list_rules(store: Store) -> None:
-    """List rules with their limits, and whether enough runs exist to learn from.
+    """List rules, their limits and their history.
 
-    A learned limit needs 5 earlier runs of a source; until then, the rule finds nothing for it.
+    A learned limit needs 5 earlier runs of a source; until then, it finds nothing. The history is
+    how many sources have them.
     """
     rules = make_rules(read_alert_settings().rules)
     runs = await store.alerts.run_counts()
@@ -219,7 +223,10 @@ async def list_silences(store: Store) -> None:
 @common_options
 @uses_store
 async def end_silence(store: Store, silence: int) -> None:
-    """End SILENCE now; alerts that still fire are notified."""
+    """End SILENCE now.
+
+    Notifications of alerts that still fire are sent.
+    """
     ended = await store.alerts.unsilence(silence, await store.now())
     print_result(_silence_json(ended), lambda: print_line(f"ended silence {silence}"))
 
