@@ -67,10 +67,10 @@ class Currency(StrictModel):
     currency: str | None = None
     """The field that names the currency of a number."""
     assume: Code | None = None
-    """The currency of amounts that name none."""
+    """The currency of amounts without one."""
     to: Code
     into: str | None = None
-    """The new field; without it `price_eur` for `price` and EUR."""
+    """The new field; default: `price_eur` for `price` and EUR."""
     rates: dict[Code, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(min_length=1)
     """What one unit of each currency is worth in `to`."""
     date: date
@@ -144,10 +144,10 @@ class Geocode(StrictModel):
         BeforeValidator(lambda one: {one: one} if isinstance(one, str) else one),
         Field(min_length=1),
     ]
-    """The columns that find a row, each with the field it is compared with."""
+    """The columns that identify a row, each with the field that it is compared with."""
     table: tuple[dict[str, Any], ...] | None = None
     file: str | None = None
-    """A CSV file with a line of names, or a JSON file with a list of objects."""
+    """A CSV file with a header line, or a JSON file with a list of objects."""
     into: str = "place"
     """The new field: an object of all other columns."""
 

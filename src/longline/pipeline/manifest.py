@@ -49,7 +49,7 @@ class Condition(StrictModel):
     """
 
     when: JsonPath | None = None
-    """A jmespath that must be true; written alone, without its name."""
+    """A JMESPath that must be true; it may be written alone, without `when`."""
     field: JsonPath | None = None
     equals: Any = None
     differs: Any = None
@@ -129,7 +129,7 @@ class Step(StrictModel):
     rules: Annotated[dict[str, Any], AfterValidator(_check_schema)] | None = Field(
         default=None, alias="validate"
     )
-    """A JSON Schema, or `file` with the name of one; what does not fit is quarantined."""
+    """A JSON Schema, or `file` with the name of one; invalid records are quarantined."""
     enrich: Enrichers | None = None
     stage: Annotated[dict[str, dict[str, Any]], BeforeValidator(_check_stage)] | None = None
     """A stage of a plugin by its name, with its options."""

@@ -244,7 +244,7 @@ class Source:
     Names, addresses and networks: `("wiki.corp", "10.0.0.0/8")`.
     """
     expects: ClassVar[tuple[str, ...]] = ()
-    """CSS selectors of which every page matches one; a ban page matches none."""
+    """CSS selectors; every page matches at least one of them, and a ban page none."""
     quality_rules: ClassVar[QualityRules | None] = None
     """Quality rules; default: successful layers and filled fields."""
     kind: ClassVar[str] = "code"

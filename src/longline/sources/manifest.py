@@ -120,7 +120,7 @@ class Manifest(StrictModel):
         default=(), description="hosts at private addresses that the site may link to"
     )
     expects: tuple[str, ...] = ()
-    """CSS selectors of which every page matches one; a ban page matches none."""
+    """CSS selectors; every page matches at least one of them, and a ban page none."""
     volatile: frozenset[str] = frozenset()
     """Fields whose changes do not make a new version of a record."""
     usually_empty: frozenset[str] = frozenset()

@@ -174,7 +174,7 @@ class Wait(StrictModel):
     selector: Selector | None = None
     """An element that must exist."""
     idle: bool = False
-    """Whether no request may be in flight for half a second."""
+    """Whether to wait until no request has been in flight for half a second."""
     script: str | None = Field(default=None, min_length=1)
     """A JavaScript expression that must become true, such as `window.items.length > 0`."""
     timeout: float = Field(default=10.0, gt=0, le=300)
@@ -192,7 +192,7 @@ class PageSteps(Steps):
     """Steps of some pages only."""
 
     match: Pattern
-    """A regular expression that their URLs match."""
+    """A regular expression for the URLs of these pages."""
 
 
 class BrowserSpec(Steps):
