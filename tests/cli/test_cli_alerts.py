@@ -132,6 +132,27 @@ def test_an_alert_is_shown_with_what_was_sent(
     assert "mail:ops" in text
 
 
+def test_hostile_alerts_do_not_reach_the_terminal(longline: Terminal, use: Use) -> None:
+    evil = "\x1b[31mevil\u202e\nspoofed"
+    alert = an_alert(subject=evil, summary=evil, action=evil, evidence={evil: evil})
+
+    async def add(store: Store) -> None:
+        await store.alerts.change(lambda _opened: [AlertChange(alert, "alert.firing")], 1.0)
+
+    use(add)
+    printed = [
+        longline(*words.split())
+        for words in ("alerts list", "alerts show 1", "alerts silence 1", "alerts silences")
+    ]
+
+    text = "".join(one.out + one.err for one in printed)
+    assert [one.code for one in printed] == [0, 0, 0, 0]
+    assert "evil" in text
+    assert "\x1b[31mevil" not in text
+    assert "\u202e" not in text
+    assert not any(line.startswith("spoofed") for line in text.splitlines())
+
+
 def test_a_channel_is_tested(longline: Terminal, mailbox: Mailbox) -> None:
     sent = longline("alerts", "test", "mail:ops", "--json")
     mailbox.replies = ["554 no"]

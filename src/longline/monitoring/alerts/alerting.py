@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,6 +31,7 @@ from longline.storage.store import Store
 _LOG = logging.getLogger(__name__)
 _LEADER = "alerts"
 _LEADER_LEASE = 30.0  # seconds
+_LEADER_RENEWAL = 10.0
 _INTERVAL = 30.0  # seconds between two evaluations
 _TICK = 5.0  # seconds between two polls for ended jobs and due notifications
 _ENDS = EventFilter(("job.complete", "job.partial", "job.failed", "job.cancelled", "job.paused"))
@@ -93,6 +95,7 @@ class Alerting:
         self._file = file
         self._evaluate = evaluate
         self._owner = this_run()
+        self._renewed_at = -math.inf
         self._evaluated_at: float | None = None
         self._cursor: int | None = None
         self._channels: Sequence[str] | None = None
@@ -104,8 +107,7 @@ class Alerting:
             StoreError: the database cannot be used.
         """
         now = self._clock.now()
-        if not await self._store.leaders.acquire(_LEADER, self._owner, now, now + _LEADER_LEASE):
-            self._evaluated_at = None
+        if not await self._leads(now):
             return _TICK
         settings = await asyncio.to_thread(self._file.read)
         if await self._is_due(now):
@@ -116,6 +118,17 @@ class Alerting:
     async def close(self) -> None:
         """Let another server continue immediately."""
         await self._store.leaders.release(_LEADER, self._owner)
+
+    async def _leads(self, now: float) -> bool:
+        """Renew the lease if necessary; return whether this server holds it."""
+        if 0 <= now - self._renewed_at < _LEADER_RENEWAL:
+            return True
+        until = now + _LEADER_LEASE
+        is_leader = await self._store.leaders.acquire(_LEADER, self._owner, now, until)
+        self._renewed_at = now if is_leader else -math.inf
+        if not is_leader:
+            self._evaluated_at = None
+        return is_leader
 
     async def _is_due(self, now: float) -> bool:
         """Return whether the interval is over, or a job has ended since the last evaluation."""

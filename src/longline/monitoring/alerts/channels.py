@@ -18,6 +18,7 @@ from longline.core.errors import BadOption, LonglineError, MissingExtra, Unknown
 from longline.core.event_types import match_types
 from longline.core.model import Event
 from longline.core.redaction import KNOWN_SECRETS
+from longline.core.threads import Threads
 from longline.engine.subscribers import Subscription
 from longline.engine.webhooks import WebhookSender, message_id_of
 from longline.monitoring.alerts.configuration import AlertFile, AlertSettings
@@ -188,7 +189,14 @@ class Channels:
         if kind == "mail":
             text, html = await self._mail_texts(event)
             mail = Mail(message_id, event.at, data["title"], text, html)
-            return await asyncio.to_thread(send_mail, settings.mail[name], mail, self._ca_file)
+            # In a daemon thread: a server that does not respond must not keep the process alive.
+            thread = Threads(1, "longline-mail")
+            try:
+                return await asyncio.get_running_loop().run_in_executor(
+                    thread, send_mail, settings.mail[name], mail, self._ca_file
+                )
+            finally:
+                thread.shutdown()
         urls = [one.read().get_secret_value() for one in settings.apprise[name].urls]
         try:
             from longline.monitoring.alerts import apprise_sender  # noqa: PLC0415  # optional
