@@ -92,7 +92,7 @@ class Reports(Repository):
             save_subscriber(connection, f"{REPORT_CHANNEL}{channel}", wanted, at, None)
         if new.files:
             save_subscriber(connection, REPORT_FILES, EventFilter((REPORT_MADE,)), at, None)
-        data = {
+        data: dict[str, Any] = {
             "report": new.name,
             "nominal_at": new.nominal_at,
             "start": new.start,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import orjson
@@ -148,7 +150,7 @@ async def test_a_firing_alert_joins_what_its_source_needs(store: Store) -> None:
         since=NOON - 2 * HOUR,
         seen_at=NOON,
     )
-    other = Alert(**{**_values(alert), "subject": "home", "summary": "the disk is full"})
+    other = replace(alert, subject="home", summary="the disk is full")
     await store.alerts.change(lambda _open: [AlertChange(alert), AlertChange(other)], NOON)
 
     home, shop = (await digest_of(store)).needs
@@ -156,10 +158,6 @@ async def test_a_firing_alert_joins_what_its_source_needs(store: Store) -> None:
     assert (shop.kind, shop.level, shop.since) == ("alert", Level.BAD, NOON - 2 * HOUR)
     assert shop.details == ("quarantined: 1 of 2 items was quarantined",)
     assert (home.subject, home.summary) == ("home", "the disk is full")
-
-
-def _values(alert: Alert) -> dict[str, object]:
-    return {name: getattr(alert, name) for name in Alert.__dataclass_fields__}
 
 
 async def test_late_data_and_a_paused_schedule_need_a_person(store: Store) -> None:
@@ -176,7 +174,11 @@ async def test_late_data_and_a_paused_schedule_need_a_person(store: Store) -> No
 
 
 async def test_domains_in_trouble_are_listed(sqlite_store: Store) -> None:
-    opened = {"domain": "shop.test", "reason": "10 failures in a row", "until": NOON + 60}
+    opened: dict[str, Any] = {
+        "domain": "shop.test",
+        "reason": "10 failures in a row",
+        "until": NOON + 60,
+    }
     await sqlite_store.events.append(event_row(None, NOON - HOUR, "breaker.opened", **opened))
     rows = [
         {**_domain("old.test"), "bans": 1, "banned_at": NOON - 3 * DAY, "ban_evidence": "captcha"},
@@ -190,7 +192,7 @@ async def test_domains_in_trouble_are_listed(sqlite_store: Store) -> None:
     assert [(one.domain, one.problem) for one in found] == [("new.test", "ban: captcha")]
 
 
-def _domain(name: str) -> dict[str, object]:
+def _domain(name: str) -> dict[str, Any]:
     names = ("breaker_reason", "banned_at", "ban_evidence", "refused_at", "auth_problem")
     nothing = dict.fromkeys((*names, "robots_problem"))
     return {"domain": name, "breaker": "closed", "changed_at": NOON, "refusals": 0, **nothing}

@@ -11,6 +11,7 @@ from longline.core.clock import utc_datetime
 from longline.core.errors import BadOption
 from longline.core.json import as_text
 from longline.core.output import sanitize_json
+from longline.core.redaction import KNOWN_SECRETS
 from longline.monitoring.reports.page import ReportPage
 from longline.monitoring.reports.text import as_markdown, as_plain_text
 
@@ -62,6 +63,12 @@ def render(
         wanted: the format.
         width: columns of plain text.
     """
+    return KNOWN_SECRETS.text(_rendered(page, values, wanted, width))
+
+
+def _rendered(
+    page: ReportPage, values: Mapping[str, Any], wanted: ReportFormat, width: int | None
+) -> str:
     if wanted is ReportFormat.JSON:
         return f"{sanitize_json(as_text(with_iso_times(values)))}\n"
     if wanted is ReportFormat.HTML:

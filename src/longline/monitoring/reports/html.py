@@ -118,7 +118,7 @@ def _bars(chart: Chart) -> Iterator[_Bar]:
 
 def _ticks(chart: Chart) -> Iterator[tuple[float, str, str]]:
     """Yield the position, the alignment and the text of the labels that have room."""
-    count, longest = len(chart.labels), max(map(len, chart.labels), default=1)
+    count, longest = len(chart.labels), max(len(plain(one)) for one in chart.labels)
     step = _WIDTH / count
     every = max(1, -(-(longest * 6 + 8) // int(step or 1)))
     for place in range(0, count, every):

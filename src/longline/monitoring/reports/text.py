@@ -57,12 +57,13 @@ def _chart_line(chart: Chart) -> str:
     most = max(totals, default=0.0)
     unit = f" {chart.unit}" if chart.unit else ""
     first, last = chart.labels[0], chart.labels[-1]
-    return f"{chart.title}: {_sparkline(totals)} ({first} to {last}, at most {most:,.4g}{unit})"
+    span = f"{first} to {last}, at most {most:,.4g}{unit}"
+    return plain(f"{chart.title}: {_sparkline(totals)} ({span})")
 
 
 def _shares_line(shares: Shares) -> str:
     parts = ", ".join(f"{count:,} {name}" for name, count, _ in shares.parts if count)
-    return f"{shares.total:,} {shares.title}: {parts or 'none'}"
+    return plain(f"{shares.total:,} {shares.title}: {parts or 'none'}")
 
 
 # ---------------- Plain text
@@ -85,8 +86,9 @@ def _text_lines(block: Block, width: int) -> Iterator[str]:
     if isinstance(block, ReportTable):
         yield from _text_table(block, width)
     elif isinstance(block, Facts):
-        longest = max((len(name) for name, _ in block.pairs), default=0)
-        yield from (f"{name:{longest}}  {plain(value)}" for name, value in block.pairs)
+        pairs = [(plain(name), plain(value)) for name, value in block.pairs]
+        longest = max((len(name) for name, _ in pairs), default=0)
+        yield from (f"{name:{longest}}  {value}" for name, value in pairs)
     elif isinstance(block, Notes):
         yield from (f"- {plain(text)}" for text in block.texts)
     else:
@@ -97,7 +99,7 @@ def _text_table(table: ReportTable, width: int) -> Iterator[str]:
     drawn = RichTable(box=None, pad_edge=False)
     for name in table.columns:
         drawn.add_column(
-            Text(name),
+            Text(plain(name)),
             justify="right" if name in table.numbers else "left",
             no_wrap=name in table.numbers | table.short,
             overflow="fold",
@@ -116,7 +118,8 @@ def _text_table(table: ReportTable, width: int) -> Iterator[str]:
 
 def as_markdown(page: ReportPage) -> str:
     """Return a page as a Markdown document; texts in it are never markup."""
-    lines = [f"# {_escaped(page.title)}", "", f"**{_escaped(page.state)}**", ""]
+    state = f"**{_escaped(page.state)}**" if plain(page.state) else ""
+    lines = [f"# {_escaped(page.title)}", "", state, ""]
     lines += [_escaped(page.about)]
     for section in page.sections:
         if section.blocks:
