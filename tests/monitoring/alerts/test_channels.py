@@ -243,7 +243,7 @@ async def test_apprise_sends_to_the_services_of_its_urls(
     site.answers["/topsecret"] = answer
     monkeypatch.setenv("APPRISE", f"json://127.0.0.1:{site.port}/topsecret")
 
-    made = await channels.send_test("apprise:phone")
+    made = await channels.send_sample("apprise:phone")
 
     (body,) = received
     assert made.error is None
@@ -258,7 +258,7 @@ async def test_a_failure_of_apprise_names_no_url(
 ) -> None:
     monkeypatch.setenv("APPRISE", url)
 
-    made = await channels.send_test("apprise:phone")
+    made = await channels.send_sample("apprise:phone")
 
     assert made.error is not None
     assert "topsecret" not in made.error
@@ -268,7 +268,7 @@ async def test_a_failure_of_apprise_names_no_url(
 
 
 async def test_a_test_message_is_sent_and_logged(channels: Channels, mailbox: Mailbox) -> None:
-    made = await channels.send_test("mail:ops")
+    made = await channels.send_sample("mail:ops")
 
     assert (made.webhook, made.event_id, made.status) == ("mail:ops", None, 250)
     assert mailbox.ids == [f"<{made.message_id}@mail.test>"]
@@ -277,7 +277,7 @@ async def test_a_test_message_is_sent_and_logged(channels: Channels, mailbox: Ma
 @pytest.mark.parametrize("name", ["mail:nobody", "ops", "rules:x", "mail:", "model_fields:x"])
 async def test_a_test_of_an_unknown_channel_is_refused(channels: Channels, name: str) -> None:
     with pytest.raises(BadOption):
-        await channels.send_test(name)
+        await channels.send_sample(name)
 
 
 # ---------------- SMTP

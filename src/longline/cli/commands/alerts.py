@@ -123,14 +123,14 @@ async def show_alert(store: Store, alert: int) -> None:
 @click.argument("channel")
 @common_options
 @uses_store
-async def send_test(store: Store, channel: str) -> None:
+async def send_sample_now(store: Store, channel: str) -> None:
     """Send a test message to CHANNEL now.
 
     CHANNEL is mail:NAME, apprise:NAME or webhook:NAME. Exits with 1 if it does not accept it.
     """
     read_alert_settings()
     async with open_channels(settings_of(), store, SystemClock()) as channels:
-        made = await channels.send_test(channel)
+        made = await channels.send_sample(channel)
     status = "" if made.status is None else f", status {made.status}"
     result = made.error or f"delivered{status}"
     line = one_line(f"{channel} {made.message_id}: {result} ({made.seconds:.2f} s)")

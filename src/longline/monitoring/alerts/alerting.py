@@ -112,7 +112,7 @@ class Alerting:
         settings = await asyncio.to_thread(self._file.read)
         if await self._is_due(now):
             await self._try_evaluation(settings)
-        await self._notify(settings)
+        await self._append_notifications(settings)
         return _TICK
 
     async def close(self) -> None:
@@ -143,18 +143,18 @@ class Alerting:
         now = self._evaluated_at = self._clock.now()
         try:
             findings = await self._evaluate(settings, now)
-            await self._change(findings, settings, now)
+            await self._change_alerts(findings, settings, now)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001  # the edge of the rules, which may be plugins
             text = str(error) if isinstance(error, LonglineError) else error_text(error)
             _LOG.warning("alerts are not evaluated: %s", text, exc_info=error)
-            await self._save(partial(_failed, error=KNOWN_SECRETS.text(text), at=now))
+            await self._save_state(partial(_failed, error=KNOWN_SECRETS.text(text), at=now))
         else:
             seconds = self._clock.now() - now
-            await self._save(lambda _old: EvaluationState(evaluated_at=now, seconds=seconds))
+            await self._save_state(lambda _old: EvaluationState(evaluated_at=now, seconds=seconds))
 
-    async def _change(self, findings: Findings, settings: AlertSettings, now: float) -> None:
+    async def _change_alerts(self, findings: Findings, settings: AlertSettings, now: float) -> None:
         conditions = [_redacted(one) for one in findings.conditions]
         if not conditions and await self._store.alerts.is_quiet():
             return
@@ -167,7 +167,7 @@ class Alerting:
         )
         await self._store.alerts.change(decide, now)
 
-    async def _notify(self, settings: AlertSettings) -> None:
+    async def _append_notifications(self, settings: AlertSettings) -> None:
         if settings.channels != self._channels:
             await self._store.alerts.keep_channels(settings.channels)
             self._channels = settings.channels
@@ -179,7 +179,7 @@ class Alerting:
         for one in await self._store.alerts.notify(decide, now):
             _LOG.info("notified %s of %s", ", ".join(one.channels), one.group)
 
-    async def _save(self, step: Callable[[EvaluationState], EvaluationState]) -> None:
+    async def _save_state(self, step: Callable[[EvaluationState], EvaluationState]) -> None:
         states = _states(self._store, self._clock)
         await states.change(_STATE, lambda old, _now: (step(old or EvaluationState()), None))
 

@@ -84,7 +84,7 @@ class Channels:
         found += [self._subscription(one, REPORT_CHANNEL) for one in channels]
         return [*found, ReportWriter(self._store).subscription()] if reports else found
 
-    async def send_test(self, channel: str) -> WebhookDelivery:
+    async def send_sample(self, channel: str) -> WebhookDelivery:
         """Send a notification of an alert that does not exist, now.
 
         Raises:

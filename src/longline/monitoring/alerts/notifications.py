@@ -193,7 +193,7 @@ def notified_data(alerts: Sequence[Alert], reason: str, now: float) -> dict[str,
     unlisted = len(ordered) - len(listed)
     return {
         "title": _title(ordered, reason),
-        "text": _text(listed, unlisted, now),
+        "text": _message_text(listed, unlisted, now),
         "alerts": listed,
         "unlisted": unlisted,
     }
@@ -268,7 +268,7 @@ def alert_heading(alert: Mapping[str, Any]) -> str:
     return f"{state} {alert['subject']}"
 
 
-def _text(alerts: Sequence[Mapping[str, Any]], unlisted: int, now: float) -> str:
+def _message_text(alerts: Sequence[Mapping[str, Any]], unlisted: int, now: float) -> str:
     parts: list[str] = []
     for one in alerts:
         lines = [f"  {name}: {value}" for name, value in alert_lines(one, now)]
