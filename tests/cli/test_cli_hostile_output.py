@@ -98,6 +98,7 @@ SAID: dict[str, tuple[str, ...]] = {
     "drift accept": ("{evil}",),
     "export": ("-o", "-", "--format", "csv"),
     "report": ("{evil}",),
+    "digest": ("--days", "7"),
     "reextract": ("{listed}",),
     "robots": ("{url}/closed" + ATTACK, "--fresh"),
     "limits": (),
