@@ -213,8 +213,8 @@ RULE_KINDS: Mapping[str, RuleKind] = {
         ),
         RuleKind(
             "quarantine-growing",
-            "Each of the last three runs has added items to the quarantine.",
-            limits="items that they have added",
+            "The last three runs have quarantined far more items than usual.",
+            limits="items that the three runs have quarantined",
             options=_limited("max"),
             max=20,
         ),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import inf, isfinite
+from statistics import median
 from typing import Any
 
 from longline.core.errors import FailureKind
@@ -25,6 +26,7 @@ _HALF_DAY = 43_200.0
 _MIN_SIZE = 20  # requests, items or records of which a share means something
 _MAX_FIELDS = 5  # named in a summary
 _GROWING = 3  # runs that show a growing quarantine
+_FASTER = 3.0  # times as fast as usual
 _GOOD = (JobState.COMPLETE, JobState.PARTIAL)
 
 
@@ -62,8 +64,9 @@ class RunSeries:
 class _Measure:
     """A number of a run that a rule limits and learns.
 
-    `learned` is the number whose usual range is learned, if it is another one. `text` says what is
-    wrong; it has `{now}` and `{usual}`.
+    `learned` is the number whose usual range is learned, if it is another one. In `text`, `{now}` is
+    the number and `{usual}` what is usual, or the limit. With `skips_first`, the first run is not
+    learned from.
     """
 
     text: str
@@ -71,6 +74,7 @@ class _Measure:
     action: str
     learned: Callable[[MeasuredRun, Rule], Sample | None] | None = None
     unit: str = "count"
+    skips_first: bool = False
     details: Callable[[MeasuredRun, Rule], Mapping[str, Any]] = lambda _run, _rule: {}
 
 
@@ -124,7 +128,7 @@ def _successes(run: MeasuredRun) -> float:
 
 _MEASURES: Mapping[str, _Measure] = {
     "few-records": _Measure(
-        "the last run has {now}; usual are {usual}",
+        "the last run has {now}; {usual}",
         lambda run, _: _sample(run, _records(run)),
         "Compare with `longline report {job}`; check whether the lists of the site have changed.",
         unit="record",
@@ -136,19 +140,19 @@ _MEASURES: Mapping[str, _Measure] = {
         unit="line",
     ),
     "log-errors": _Measure(
-        "the last run has logged {now} at the level error; usual are {usual}",
+        "the last run has logged {now} at the level error; {usual}",
         lambda run, _: _sample(run, _logged(run, logging.ERROR, logging.CRITICAL)),
         "Read them with `longline logs {job} --level error`.",
         unit="line",
     ),
     "log-warnings": _Measure(
-        "the last run has logged {now} at the level warning; usual are {usual}",
+        "the last run has logged {now} at the level warning; {usual}",
         lambda run, _: _sample(run, _logged(run, logging.WARNING, logging.ERROR)),
         "Read them with `longline logs {job}`.",
         unit="line",
     ),
     "http-errors": _Measure(
-        "{now} of the requests of the last run got an unwanted HTTP status; usual are {usual}",
+        "{now} of the requests of the last run got an unwanted HTTP status; {usual}",
         lambda run, rule: _share(run, sum(_unwanted(run, rule).values()), _requests(run)),
         "List them with `longline failures {job}`; if the site refuses us, lower the rate.",
         unit="share",
@@ -157,51 +161,52 @@ _MEASURES: Mapping[str, _Measure] = {
         },
     ),
     "request-failures": _Measure(
-        "{now} of the requests of the last run got no response; usual are {usual}",
+        "{now} of the requests of the last run got no response; {usual}",
         lambda run, _: _share(run, sum(_unanswered(run).values()), _requests(run)),
         "List them with `longline failures {job}`; check the network and the site.",
         unit="share",
         details=lambda run, _: {"kinds": _unanswered(run)},
     ),
     "retries": _Measure(
-        "{now} of the requests of the last run were retries; usual are {usual}",
+        "{now} of the requests of the last run were retries; {usual}",
         lambda run, _: _share(run, run.counters.get("retries", 0.0), _requests(run)),
         "List the failed attempts with `longline failures {job}`; consider a lower rate.",
         unit="share",
     ),
     "few-successes": _Measure(
-        "{now} of the last run succeeded; usual are {usual}",
+        "{now} of the last run succeeded; {usual}",
         lambda run, _: _sample(run, _successes(run)),
         "List the failed attempts with `longline failures {job}`.",
         learned=lambda run, _: _share(run, _successes(run), _requests(run)),
         unit="request",
     ),
     "many-requests": _Measure(
-        "the last run has sent {now}; usual are {usual}",
+        "the last run has sent {now}; {usual}",
         lambda run, _: _sample(run, _requests(run)),
         "Check with `longline report {job}` whether lists or links lead in circles.",
         unit="request",
     ),
     "failed-items": _Measure(
-        "{now} of the items of the last run failed; usual are {usual}",
+        "{now} of the items of the last run failed; {usual}",
         lambda run, _: _share(run, run.items.get("failed", 0), _total(run)),
         "List them with `longline failures {job}`; `longline retry {job}` queues them again.",
         unit="share",
     ),
     "quarantined-items": _Measure(
-        "{now} of the items of the last run were quarantined; usual are {usual}",
+        "{now} of the items of the last run were quarantined; {usual}",
         lambda run, _: _share(run, run.items.get("quarantined", 0), _total(run)),
         "Inspect them with `longline quarantine list {job}`; correct the source and replay them.",
         unit="share",
     ),
     "changed-share": _Measure(
-        "{now} of the records of the last run are new or changed; usual are {usual}",
+        "{now} of the records of the last run are new or changed; {usual}",
         lambda run, _: _share(run, run.items.get("stored", 0), _records(run)),
         "Look at the changes with `longline report {job}`.",
         unit="share",
+        skips_first=True,  # all of its records are new
     ),
     "long-run": _Measure(
-        "the last run took {now}; usual are {usual}",
+        "the last run took {now}; {usual}",
         lambda run, _: _sample(run, run.ended_at - run.started_at) if run.starts <= 1 else None,
         "See with `longline report {job}` where the time went: waits, retries, slow responses.",
         unit="seconds",
@@ -239,7 +244,8 @@ def _check_measure(rule: Rule, series: RunSeries) -> Condition | None:
     unit, found = measure.unit, _beyond_limits(rule, sample)
     if found is None and rule.is_learned:
         take = measure.learned or measure.value
-        values = [value for one in series.compared if (value := take(one, rule)) is not None]
+        runs = series.compared[measure.skips_first :]
+        values = [value for one in runs if (value := take(one, rule)) is not None]
         is_known = take(last, rule) is not None
         found = find_unusual(values, rule.tolerance) if is_known else None
         unit = "share" if measure.learned else unit
@@ -354,9 +360,12 @@ def _coverages(series: RunSeries) -> dict[str, list[Sample]]:
 
 
 def _check_quarantine(rule: Rule, series: RunSeries) -> Condition | None:
-    added = [one.items.get("quarantined", 0) for one in series.runs[-_GROWING:]]
+    counts = [one.items.get("quarantined", 0) for one in series.runs]
+    added, earlier = counts[-_GROWING:], counts[:-_GROWING]
+    if len(earlier) < MIN_RUNS or not all(added):
+        return None
     limit = inf if rule.max is None else rule.max
-    if len(added) < _GROWING or not all(added) or sum(added) <= limit:
+    if sum(added) <= max(limit, _FASTER * _GROWING * median(earlier)):
         return None
     waiting = sum(one.items.get("quarantined", 0) for one in series.runs)
     last = series.last
@@ -366,7 +375,7 @@ def _check_quarantine(rule: Rule, series: RunSeries) -> Condition | None:
         rule.severity,
         f"{last.source}: the last {_GROWING} runs have quarantined {sum(added):,} items, and "
         f"{count_text(waiting, 'item is', 'items are')} in quarantine",
-        {"job": last.job, "observed": added, "waiting": waiting, "limit": rule.max},
+        {"job": last.job, "observed": added, "usual": median(earlier), "waiting": waiting},
         f"Inspect them with `longline quarantine list {last.job}`; correct the source and replay "
         "them.",
         since=series.runs[-_GROWING].ended_at,
@@ -430,17 +439,18 @@ def amount_text(value: float, unit: str) -> str:
 
 
 def range_text(found: Unusual, unit: str) -> str:
-    """Return in words what is usual, or what the limit is."""
+    """Return what is usual, or what the limit is, as a part of a sentence."""
     plain = partial(amount_text, unit=unit)
     if not found.runs:
         is_low = found.observed < found.low
         return f"the limit is {plain(found.low if is_low else found.high)}"
     if found.is_trend:
-        return f"{plain(found.usual)} some time ago"
+        return f"earlier runs had {plain(found.usual)}"
     low, high = max(found.low, 0.0), found.high
     if isfinite(found.low) and isfinite(high):
-        return f"{plain(low)} to {plain(high)}"
-    return f"at least {plain(low)}" if isfinite(found.low) else f"at most {plain(high)}"
+        return f"usual are {plain(low)} to {plain(high)}"
+    least = f"at least {plain(low)}" if isfinite(found.low) else f"at most {plain(high)}"
+    return f"usual are {least}"
 
 
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
