@@ -98,6 +98,37 @@ def test_a_variable_that_does_not_fit_is_reported_by_its_name(
     assert caught.value.option == f"LONGLINE_{name}"
 
 
+def test_settings_that_do_not_fit_together_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGLINE_PROXY_COMMAND", "rotate")
+
+    with pytest.raises(BadOption) as refused:
+        load_settings()
+
+    assert "proxy_address" in refused.value.problem
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9464", "localhost:9464", "[::1]:9464"])
+def test_monitoring_on_this_machine_needs_no_token(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("LONGLINE_MONITORING_ADDRESS", address)
+
+    assert load_settings().monitoring_address == address
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:9464", "[::]:9464", "metrics.test:9464"])
+def test_monitoring_on_other_addresses_needs_a_token(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("LONGLINE_MONITORING_ADDRESS", address)
+    with pytest.raises(BadOption):
+        load_settings()
+
+    monkeypatch.setenv("LONGLINE_MONITORING_TOKEN", "env:METRICS_TOKEN")
+
+    assert str(load_settings().monitoring_token) == "env:METRICS_TOKEN"
+
+
 def test_a_home_is_made_and_left_clean(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path / "a" / "b")
 

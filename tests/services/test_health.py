@@ -27,10 +27,12 @@ from longline.services.health import (
     executor,
     waiting_work,
 )
+from longline.services.programs import Advisory
 from longline.storage.events import EventFilter, event_row
 from longline.storage.launches import NewLaunch
 from longline.storage.store import Store, open_store
 from tests.certificates import Authority
+from tests.servers import RedisServer, free_port
 from tests.storage.given import queued
 from tests.virtual import EPOCH
 
@@ -212,6 +214,25 @@ def test_plugins_add_checks(
     broken = [found[name][0].verdict for name in ("broken", "odd", "number", "missing")]
     assert broken == [Verdict.PROBLEM] * 4
     assert "checks 1.0" in found["missing"][0].sentence
+
+
+def test_known_problems_of_a_version_are_left_to_the_doctor(
+    settings: Settings, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advisory = Advisory("CVE-0", "old", {"redis": ("99.0",), "valkey": ("99.0",)})
+    monkeypatch.setattr("longline.services.doctor.servers.advisories_for", lambda *_: [advisory])
+    settings = settings.model_copy(update={"redis_url": redis_server.url})
+
+    found = check_health(settings, {"redis": CHECKS["redis"]})
+
+    assert found.state is HealthState.OK
+    assert len(found.findings) == 1
+
+
+def test_a_redis_that_does_not_respond_has_failed(settings: Settings) -> None:
+    settings = settings.model_copy(update={"redis_url": f"redis://127.0.0.1:{free_port()}/0"})
+
+    assert check_health(settings, {"redis": CHECKS["redis"]}).state is HealthState.FAILED
 
 
 def test_the_worst_finding_decides() -> None:

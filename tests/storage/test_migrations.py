@@ -219,6 +219,29 @@ async def test_events_of_older_jobs_get_their_source(empty_address: str) -> None
     assert undone == [1, 1]
 
 
+@pytest.mark.rows_without_events
+async def test_statistics_of_older_jobs_are_summed_by_source(empty_address: str) -> None:
+    engine = create_engine(empty_address)
+    with engine.begin() as connection:
+        _migrate_to(connection, "0008")
+        job = text(
+            "INSERT INTO jobs (id, source, identity, state, settings, created_at, "
+            "is_discovered) VALUES (:id, :source, 'x', 'complete', '{}', 1, :no)"
+        )
+        for name, source in (("a", "shop"), ("b", "shop"), ("c", "news")):
+            connection.execute(job, {"id": name, "source": source, "no": False})
+        counter = text("INSERT INTO statistics VALUES (:job, 'requests', :value)")
+        rows = [{"job": name, "value": value} for name, value in (("a", 1), ("b", 2), ("c", 4))]
+        connection.execute(counter, rows)
+    engine.dispose()
+
+    with open_store(empty_address) as store:
+        found = (await store.totals.read(2.0)).sources
+
+    requests = {name: one.counters["requests"] for name, one in found.items()}
+    assert requests == {"shop": 3, "news": 4}
+
+
 def _migrate_to(connection: Connection, version: str, *, is_upgrade: bool = True) -> None:
     config = Config()
     folder = Path(database.__file__).parent / "migrations"

@@ -195,22 +195,26 @@ def _schema_finding(about: str, version: str | None) -> Finding:
 _OLDEST_REDIS = 6
 
 
-def redis(context: CheckContext) -> Iterator[Finding]:
-    """Check the Redis that holds shared limits."""
+def redis(context: CheckContext, *, with_advisories: bool = True) -> Iterator[Finding]:
+    """Check the Redis that holds shared limits, and whether its version has known problems."""
     if context.settings.redis is None:
         yield ok("redis", "not used; processes share limits in a file of the home")
     else:
-        yield from _check_redis("redis", context.settings.redis, "LONGLINE_REDIS_URL")
+        address, variable = context.settings.redis, "LONGLINE_REDIS_URL"
+        yield from _check_redis("redis", address, variable, with_advisories=with_advisories)
 
 
-def broker(context: CheckContext) -> Iterator[Finding]:
+def broker(context: CheckContext, *, with_advisories: bool = True) -> Iterator[Finding]:
     """Check the Redis that holds messages, if it is another one."""
     address = context.settings.broker
     if address is not None and address != context.settings.redis:
-        yield from _check_redis("broker", address, "LONGLINE_BROKER_URL")
+        variable = "LONGLINE_BROKER_URL"
+        yield from _check_redis("broker", address, variable, with_advisories=with_advisories)
 
 
-def _check_redis(about: str, address: str, variable: str) -> Iterator[Finding]:
+def _check_redis(
+    about: str, address: str, variable: str, *, with_advisories: bool
+) -> Iterator[Finding]:
     if urlsplit(address).scheme not in ("redis", "rediss", "unix"):
         remedy = f"set it, for example {variable}=redis://127.0.0.1:6379/0"
         yield problem(about, "the Redis URL is invalid", remedy)
@@ -243,7 +247,7 @@ def _check_redis(about: str, address: str, variable: str) -> Iterator[Finding]:
     if (policy := found.get("maxmemory_policy", "noeviction")) != "noeviction":
         sentence = f"Redis at {where} evicts keys when memory is short ({policy})"
         yield warning(about, sentence, "set maxmemory-policy noeviction")
-    for one in advisories_for(product, version):
+    for one in advisories_for(product, version) if with_advisories else ():
         sentence = f"{product} {version} at {where} has {one.name}: {one.summary}"
         remedy = (
             f"upgrade it ({', '.join(one.fixed[product])} or newer), or put a newer redis-server "
