@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from yarl import URL
 
-from longline.core.redaction import redact_url
+from longline.core.redaction import SecretRedactor, redact_url
+
+SECRET = 'sesame"/ ?&=+%é:@;,7f3a'  # noqa: S105  # not a real one
+SENT = f"http://a.test{URL('http://a.test').with_path(f'/{SECRET}').raw_path}"
 
 
 @pytest.mark.parametrize(
@@ -29,3 +33,8 @@ from longline.core.redaction import redact_url
 )
 def test_only_passwords_are_left_out(address: str, shown: str | None) -> None:
     assert redact_url(address) == (shown or address)
+
+
+@pytest.mark.parametrize("url", [URL("http://a.test/").with_query(key=SECRET), URL(SENT)])
+def test_a_secret_is_found_in_a_url_as_it_is_sent(url: URL) -> None:
+    assert "7f3a" not in SecretRedactor([SECRET]).text(str(url))

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
 
 import orjson
+from yarl import URL
 
 REDACTED = "***"
 _PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^@]*@(?:[^/@]*@)*")
@@ -114,5 +115,8 @@ def _forms(secret: str) -> Iterator[str]:
     yield secret
     yield quote(secret, safe="")
     yield quote_plus(secret)
+    # As requests are sent: some characters stay as they are.
+    yield URL().with_query(_=secret).raw_query_string[2:]
+    yield quote(secret, safe="/:@!$&'()*+,;=")
     yield orjson.dumps(secret).decode()[1:-1]
     yield base64.b64encode(secret.encode()).decode()

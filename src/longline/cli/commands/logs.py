@@ -60,7 +60,7 @@ async def logs_command(
         _print_followed(line)
 
 
-async def _find_target(store: Store, name: str) -> dict[str, str]:
+async def _find_target(store: Store, name: str) -> dict[str, Any]:
     """Return the filter for a source, by its name, or for a job, by its id or a prefix of it.
 
     Raises:
@@ -82,7 +82,7 @@ async def _find_target(store: Store, name: str) -> dict[str, str]:
     return {"source": name}
 
 
-def _print_lines(lines: list[LogLine], about: dict[str, str]) -> None:
+def _print_lines(lines: list[LogLine], about: dict[str, Any]) -> None:
     for line in lines:
         _print_log(line)
     if not lines:
