@@ -151,6 +151,8 @@ class Channels:
         if not webhook.is_enabled:
             problem = f"it is disabled ({webhook.disabled_reason})"
             raise ChannelFailed(f"webhook:{name}", problem)
+        if await self._store.webhooks.was_delivered(name, message_id_of(await self._log(), event)):
+            return
         if self._clock.now() - event.at > _OLDEST:
             _LOG.warning("webhook:%s: the notification %d is given up", name, event.id)
             return
