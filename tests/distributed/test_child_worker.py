@@ -11,13 +11,16 @@ import pytest
 
 from longline.config.job_spec import make_spec
 from longline.config.settings import Settings
+from longline.core.clock import SystemClock
 from longline.core.errors import UnknownJob
 from longline.core.model import Item, ItemState, Job, JobState, Lease, Outcome
 from longline.distributed.app import Messages
 from longline.distributed.processes import Drain, Reports
 from longline.distributed.worker import ChildWorker
 from longline.drift.monitor import DriftMonitor
+from longline.monitoring.log_store import follow_logs
 from longline.storage.jobs import NewJob
+from longline.storage.logs import LogFilter
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.store import Store, open_store
 from tests.distributed.cluster_home import PAGES, GatedSite
@@ -41,7 +44,10 @@ def said(logged: list[str]) -> list[str]:
 async def working(settings: Settings) -> AsyncIterator[ChildWorker]:
     reading, writing = os.pipe()
     messages, queues = Messages(settings), ("process",)  # no other chunks are taken beside one
-    async with ChildWorker(settings, messages, Drain(), Reports(writing), queues=queues) as working:
+    reports = Reports(writing)
+    async with ChildWorker(
+        settings, messages, Drain(), reports, queues=queues, name="host-1"
+    ) as working:
         yield working
     messages.close()
     os.close(reading)
@@ -112,3 +118,5 @@ async def test_an_error_in_the_work_on_a_job_releases_its_items(
     (event,) = await store.events.list(job.id, types=["leases.reclaimed"])
     assert event.data.keys() == {"items"}  # none of them is a suspect
     assert "ZeroDivisionError" in said[0]
+    line = await anext(follow_logs(store.logs, SystemClock(), LogFilter(), 0))
+    assert (line.worker, "ZeroDivisionError" in line.message) == ("host-1", True)

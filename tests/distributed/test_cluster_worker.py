@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from longline.cli.commands.cluster import worker_command
 from longline.core.model import JobState
 from longline.storage.events import EventFilter
+from longline.storage.logs import LogFilter
 from tests.distributed.cluster_home import GatedSite, Home, home_running, until
 from tests.servers import RedisServer
 
@@ -73,6 +74,10 @@ async def test_workers_that_start_stop_and_are_killed_are_events(home: Home) -> 
     assert first.end() == 0
 
     await are(first=["worker.started", "worker.stopped"], second=["worker.started", "worker.lost"])
+    lines, _ = await home.store.logs.search(LogFilter(text="second"))
+    assert {(line.worker, line.logger) for line in lines} == {
+        ("first", "longline.distributed.supervisor")
+    }
 
 
 @pytest.mark.real_time

@@ -16,6 +16,7 @@ from longline.core.model import JobState
 from longline.scheduling.executor import Executor, limits_of
 from longline.server.job_process import JobProcesses
 from longline.storage.launches import Launch, LaunchState
+from longline.storage.logs import LogFilter
 from longline.storage.store import open_store
 from tests.server.served_home import ServedHome, is_alive
 from tests.servers import PostgresServer, until
@@ -72,6 +73,8 @@ def test_a_source_that_cannot_be_used_fails_with_its_reason(home: ServedHome) ->
     assert (ended.result, ended.deaths, ended.target) == ("failed", 0, None)
     assert "nonsense" in str(ended.reason)
     assert "nonsense" in (home.home / "logs" / f"{launch}.log").read_text()
+    ((line,), _) = home.read(lambda store: store.logs.search(LogFilter(source="steered")))
+    assert (line.fields, "nonsense" in line.message) == ({"launch": str(launch)}, True)
 
 
 def test_a_second_server_continues_what_a_killed_one_ran(home: ServedHome) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from longline.core.errors import StoreGone
 from longline.scheduling.launch_groups import group_result
 from longline.server.serve import Server, keep_running
 from longline.storage.launches import LaunchLimits, NewLaunch
+from longline.storage.logs import LogFilter
 from longline.storage.store import Store, open_store
 from tests.server.served_home import ServedHome
 from tests.servers import until as until_true
@@ -140,6 +142,19 @@ async def test_a_file_that_cannot_be_applied_changes_nothing(
         await until(lambda: part.calls > before + 5)
 
     assert [one.executor_jobs for one in part.settings] == [2]
+
+
+async def test_warnings_of_the_server_are_stored(file: Path, logged: list[str]) -> None:
+    part = Part()
+
+    async with serving(part):
+        await until(lambda: part.calls > 0)
+        file.write_text("executor_jobs: [")
+        await until(lambda: any("not applied" in one for one in logged))
+
+    with open_store(Settings(home=file.parent / ".longline").database) as store:
+        (line,), _ = await store.logs.search(LogFilter())
+    assert (line.logger, line.level) == ("longline.server.serve", logging.WARNING)
 
 
 def test_a_schedule_is_fired_and_its_job_runs(tmp_path: Path) -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, text
 
+from longline.config.settings import Settings
+from longline.core.clock import SystemClock
 from longline.core.errors import StoreGone
 from longline.core.model import ItemState, Usage
+from longline.monitoring.log_store import follow_logs, storing_logs
 from longline.storage.database import open_database
+from longline.storage.logs import LogFilter
 from longline.storage.query import RecordQuery
 from longline.storage.store import Store, open_store
 from tests.servers import PostgresServer, postgres_running
@@ -90,6 +96,25 @@ async def test_a_server_killed_among_writes_loses_and_doubles_nothing(
     assert (await outlasting.events.statistics(job.id))["requests"] == 300
     events = await outlasting.events.list(job.id, types=["item.stored"])
     assert len({event.key for event in events}) == len(events) == 300
+
+
+async def test_log_lines_do_not_wait_for_a_lost_server(
+    outlasting: Store, mortal: PostgresServer
+) -> None:
+    settings = Settings(home=Path("nowhere"))
+    with storing_logs(outlasting, settings, SystemClock()) as handler:
+        mortal.kill()
+        writing = asyncio.create_task(outlasting.events.append())
+        while not outlasting.logs.is_away:  # noqa: ASYNC110  # a thread notices it
+            await asyncio.sleep(0.01)
+        logging.getLogger("longline.test").warning("meanwhile")
+
+        assert handler.pass_on() is None
+
+        mortal.start()
+        await writing
+        line = await anext(follow_logs(outlasting.logs, SystemClock(), LogFilter(), 0))
+        assert (line.message, handler.dropped) == ("meanwhile", 0)
 
 
 @pytest.mark.parametrize("cut", [Cut.BEFORE, Cut.AFTER])

@@ -29,7 +29,7 @@ from longline.distributed.processes import ENDED, Drain, Reports, WorkerPlan, di
 from longline.distributed.worker import ChildWorker
 from longline.engine.collector import NoStrayCancellation, ends_process
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("longline.distributed.celery_worker")  # __name__ is "__main__"
 
 _PAUSE = 1.0  # seconds before the next message, after an error
 _CLOSE_UNUSED = 60.0  # seconds between two checks for unused jobs

@@ -33,9 +33,9 @@ from longline.orchestrator import Orchestrator
 from longline.scheduling.executor import EndKind, RunEnd, Runner
 from longline.storage.launches import Launch
 
-_LOG = logging.getLogger(__name__)
-
 _MODULE = "longline.server.job_process"
+_LOG = logging.getLogger(_MODULE)  # in the process itself, __name__ is "__main__"
+
 _GRACE = 30.0  # seconds for a job to commit what is in flight, before it is killed
 _LOG_CHECK = 5.0  # seconds between two polls at the size of a log
 _LOG_BYTES = 5_000_000  # of one log; as much again of its previous part is kept
