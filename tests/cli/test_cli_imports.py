@@ -28,6 +28,7 @@ UNUSED = {
     *("boto3", "duckdb", "pyarrow", "xlsxwriter"),  # no export
     *("babel", "jsonschema", "keyring", "playwright", "publicsuffixlist", "py3langid"),
     *("scrapy", "twisted"),
+    *("prometheus_client", "opentelemetry"),  # no metrics
 }
 
 
