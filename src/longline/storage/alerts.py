@@ -7,7 +7,7 @@ transaction, in which the alerts are locked: several servers decide one after an
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -156,8 +156,19 @@ class Alerts(Repository):
     ) -> Sequence[AlertChange]:
         """Store what `decide` changes, each with its event; old resolved alerts are deleted."""
         lock_name(connection, _LOCK)
-        changes = decide(_alerts_in(connection, _OPEN.order_by(alerts.c.id)))
-        event_rows = [_store_change(connection, one, at) for one in changes]
+        opened = _alerts_in(connection, _OPEN.order_by(alerts.c.id))
+        changes = decide(opened)
+        # Mostly the same problems are found again, and one statement is enough for all of them.
+        seen = {one.id: replace(one, seen_at=at) for one in opened}
+        same: list[int] = []
+        others: list[AlertChange] = []
+        for one in changes:
+            if seen.get(one.alert.id) == one.alert and not one.is_dropped:
+                same.append(one.alert.id)
+            else:
+                others.append(one)
+        _mark(connection, same, seen_at=at)
+        event_rows = [_store_change(connection, one, at) for one in others]
         append_events(connection, [row for row in event_rows if row is not None])
         connection.execute(delete(alerts).where(alerts.c.resolved_at < at - _KEPT))
         return changes
