@@ -98,6 +98,7 @@ class Alerting:
         self._renewed_at = -math.inf
         self._evaluated_at: float | None = None
         self._cursor: int | None = None
+        self._problem = ""  # of the last evaluation
         self._channels: Sequence[str] | None = None
 
     async def tick(self) -> float:
@@ -148,9 +149,12 @@ class Alerting:
             raise
         except Exception as error:  # noqa: BLE001  # the edge of the rules, which may be plugins
             text = str(error) if isinstance(error, LonglineError) else error_text(error)
-            _LOG.warning("alerts are not evaluated: %s", text, exc_info=error)
+            if text != self._problem:  # otherwise it is logged every 30 s
+                _LOG.warning("alerts are not evaluated: %s", text, exc_info=error)
+            self._problem = text
             await self._save_state(partial(_failed, error=KNOWN_SECRETS.text(text), at=now))
         else:
+            self._problem = ""
             seconds = self._clock.now() - now
             await self._save_state(lambda _old: EvaluationState(evaluated_at=now, seconds=seconds))
 
