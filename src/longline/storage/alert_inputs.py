@@ -41,7 +41,7 @@ _SETTLED = 120.0  # seconds after its end in which log lines of a run may still 
 _MAX_KEYS = 5000  # per query; SQLite allows 32,766 variables
 _JUDGED = (JobState.COMPLETE, JobState.PARTIAL, JobState.FAILED)
 _COUNTERS = ("requests", "retries", "rate_limited")
-_OF_RUNS = ("source.profiled", "drift.accepted", "job.partial", "job.complete")
+_OF_RUNS = ("source.profiled", "drift.accepted", "job.partial")
 _STARTS_AND_PAUSES = (
     *("job.started", "job.resumed", "job.continued", "job.paused", "job.reopened"),
 )

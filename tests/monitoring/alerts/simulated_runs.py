@@ -225,7 +225,7 @@ def measured(source: str, at: float, numbers: Numbers, *, options: str = "") -> 
             "quarantined": numbers.quarantined,
         },
         counters={"requests": numbers.requests, "retries": numbers.retries},
-        failures=dict(numbers.kinds),
+        failures={str(kind): one for kind, one in numbers.kinds.items()},
         statuses=dict(numbers.statuses),
         logged=dict(numbers.logged),
         coverage=numbers.coverage,

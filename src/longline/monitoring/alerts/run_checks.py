@@ -64,9 +64,9 @@ class RunSeries:
 class _Measure:
     """A number of a run that a rule limits and learns.
 
-    `learned` is the number whose usual range is learned, if it is another one. In `text`, `{now}` is
-    the number and `{usual}` what is usual, or the limit. With `skips_first`, the first run is not
-    learned from.
+    `learned` is the number whose usual range is learned, if it is another one. In `text`, `{now}`
+    is the number and `{usual}` what is usual, or the limit. With `skips_first`, the first run is
+    not learned from.
     """
 
     text: str

@@ -62,6 +62,11 @@ def check_state(rule: Rule, home: HomeState) -> list[Condition]:
     return [one for one in found if rule.applies_to(one.subject.partition("/")[2] or one.subject)]
 
 
+def is_about_state(rule: Rule) -> bool:
+    """Return whether a rule is about what is wrong now."""
+    return rule.kind in _CHECKS
+
+
 def _found(rule: Rule, subject: str, problem: str, **values: Any) -> Condition:
     since, action = values.pop("since", None), values.pop("action")
     return Condition(rule.name, subject, rule.severity, problem, values, action, since=since)
