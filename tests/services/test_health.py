@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from longline.config.settings import Settings, prepare_home
+from longline.scheduling.schedule import make_schedule
 from longline.services.background import heartbeat_path, process_memory
 from longline.services.doctor.findings import CheckContext, Finding, Verdict
 from longline.services.health import (
@@ -63,6 +64,9 @@ odd = checks_code:odd
 number = checks_code:number
 missing = checks_code:missing
 """
+
+
+WORK = ("schedules", "launches", "event lag", "due items")
 
 
 @pytest.fixture
@@ -156,19 +160,21 @@ def test_the_memory_of_servers_is_measured(settings: Settings) -> None:
     assert size > 10_000_000
 
 
-def test_late_launches_events_and_items_are_degraded(settings: Settings) -> None:
+def test_late_work_is_degraded(settings: Settings) -> None:
     async def place(store: Store) -> None:
         await queued(store, "a")
         await store.launches.place(NewLaunch("source", "shop", {}, "test", EPOCH))
         await store.subscribers.add("mine", EventFilter(), EPOCH, 0)
+        frequent = make_schedule({"name": "frequent", "source": "n8n", "every": "1m"})
+        await store.schedules.save("frequent", frequent.stated(), EPOCH)
 
     filled(settings, place)
 
     early = states(waiting_work(CheckContext(settings, now=lambda: EPOCH + 100)))
     late = states(waiting_work(CheckContext(settings, now=lambda: EPOCH + 1000)))
 
-    assert early == dict.fromkeys(("launches", "event lag", "due items"), Verdict.OK)
-    assert late == dict.fromkeys(("launches", "event lag", "due items"), Verdict.WARNING)
+    assert early == dict.fromkeys(WORK, Verdict.OK)
+    assert late == dict.fromkeys(WORK, Verdict.WARNING)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from longline.core.clock import utc_datetime
 from longline.core.errors import ConfigError
-from longline.scheduling.planning import Planned, plan_next
+from longline.scheduling.planning import Planned, next_start, plan_next
 from longline.scheduling.schedule import make_schedule
 from longline.storage.schedules import StoredSchedule
 
@@ -40,6 +41,17 @@ def upcoming_runs(
         return one.planned.starts_at, one.name
 
     return heapq.merge(*(of(one) for one in stored), key=key)
+
+
+def due_since(one: StoredSchedule) -> float | None:
+    """Return when the first undecided occurrence by time was or is due; None: there is none."""
+    if one.paused_at is not None:
+        return None
+    try:
+        found = next_start(make_schedule(one.definition), utc_datetime(one.decided_until))
+    except ConfigError:  # of another version of longline
+        return None
+    return None if found is None else found.timestamp()
 
 
 def why_paused(one: StoredSchedule) -> str | None:

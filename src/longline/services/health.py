@@ -19,6 +19,7 @@ import psutil
 from longline.config.plugins import HEALTH, load_plugin, plugin_names
 from longline.config.settings import Settings
 from longline.core.errors import BadSource, StoreError
+from longline.scheduling.upcoming import due_since
 from longline.services.background import SILENT, last_heartbeat, server_pids
 from longline.services.doctor.doctor import disk, examine, home
 from longline.services.doctor.findings import (
@@ -40,11 +41,13 @@ from longline.services.doctor.servers import (
     workers,
 )
 from longline.storage.database import Database
+from longline.storage.schedules import StoredSchedule
 from longline.storage.store import Store
 from longline.storage.totals import HomeTotals
 
 _TIMEOUT = 5.0  # seconds for all checks, which run in parallel
 _LONG_LAG = 300.0  # seconds that an event, a due item or a due launch may wait
+_MOST_SCHEDULES = 5  # late ones that are named
 _EXPIRES_SOON = 14 * 86400.0  # seconds
 
 
@@ -109,19 +112,36 @@ def executor(context: CheckContext) -> Iterator[Finding]:
 
 
 def waiting_work(context: CheckContext) -> Iterator[Finding]:
-    """Check that launches, events and items are processed in time."""
+    """Check that schedules, launches, events and items are processed in time."""
 
-    async def read(opened: Database) -> HomeTotals:
-        return await Store(opened).totals.read(context.now(), max_domains=1)
+    async def read(opened: Database) -> tuple[HomeTotals, Sequence[StoredSchedule]]:
+        store = Store(opened)
+        totals = await store.totals.read(context.now(), max_domains=1)
+        return totals, await store.schedules.list()
 
     try:
         found = ask_database(context, read)
     except StoreError:  # the check of the database reports it
         return
     if found is not None:
-        yield from _check_launches(found)
-        yield from _check_events(found)
-        yield from _check_items(found)
+        totals, schedules = found
+        yield from _check_schedules(schedules, totals.at)
+        yield from _check_launches(totals)
+        yield from _check_events(totals)
+        yield from _check_items(totals)
+
+
+def _check_schedules(stored: Sequence[StoredSchedule], now: float) -> Iterator[Finding]:
+    late = {one.name: now - at for one in stored if (at := due_since(one)) is not None}
+    late = {name: seconds for name, seconds in late.items() if seconds > _LONG_LAG}
+    for name, seconds in sorted(late.items())[:_MOST_SCHEDULES]:
+        sentence = f"the schedule {name} has been due for {seconds:.0f} s"
+        yield warning("schedules", sentence, "run longline serve, which starts due schedules")
+    if len(late) > _MOST_SCHEDULES:
+        sentence = f"{len(late) - _MOST_SCHEDULES:,} more schedules are due"
+        yield warning("schedules", sentence, "run longline serve")
+    if not late:
+        yield ok("schedules", "schedules are started in time")
 
 
 def _check_launches(found: HomeTotals) -> Iterator[Finding]:
