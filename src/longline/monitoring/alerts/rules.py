@@ -69,7 +69,7 @@ RULE_KINDS: Mapping[str, RuleKind] = {
         ),
         RuleKind(
             "run-partial",
-            "The last run could not read its lists to the end, or has exhausted its budget.",
+            "The last run is incomplete: a list was not read to its end, or a budget is exhausted.",
         ),
         RuleKind(
             "few-records",

@@ -24,6 +24,7 @@ _DAY, _HOUR = 86_400.0, 3600.0
 _RECENT = 7 * _DAY  # seconds that a state that nothing has changed since is reported
 _RETIRED = 14 * _DAY  # seconds after which a source without runs is not expected to run
 _MIN_GAPS = 6  # times between runs, from which it is learned how often a source runs
+_MAX_GAPS = 15  # of older runs, not all are read
 _MIN_SPAN = 12 * _HOUR  # seconds that these runs cover
 _REGULAR = 4.0  # the longest time between two runs, relative to the median
 _LATE = 2.0  # how many of the longest times may pass
@@ -173,7 +174,7 @@ def _stale_data(rule: Rule, home: HomeState) -> Iterator[Condition]:
 
 def usual_interval(ends: Sequence[float]) -> float | None:
     """Return how much time may pass between two runs; None: they are few, or not regular."""
-    gaps = [later - earlier for earlier, later in pairwise(ends)][-20:]
+    gaps = [later - earlier for earlier, later in pairwise(ends)][-_MAX_GAPS:]
     if len(gaps) < _MIN_GAPS or sum(gaps) < _MIN_SPAN or max(gaps) > _REGULAR * median(gaps):
         return None
     return _LATE * max(gaps)
