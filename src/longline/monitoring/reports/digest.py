@@ -485,7 +485,9 @@ def _needs_of_schedules(schedules: Iterable[StoredSchedule]) -> Iterator[Need]:
 
 def _need_of_alert(alert: Alert) -> Need:
     level = Level.BAD if alert.severity == "critical" else Level.WARNING
-    return Need(alert.subject, "alert", level, alert.summary, alert.since, alert.action)
+    summary = alert.summary.removeprefix(f"{alert.subject.replace('/', ' ', 1)}: ")
+    summary = summary.removeprefix(f"{alert.subject.partition('/')[2]}: ")
+    return Need(alert.subject, "alert", level, summary, alert.since, alert.action)
 
 
 def find_troubled_domains(rows: Iterable[ProjectionRow], since: float) -> Iterator[DomainTrouble]:

@@ -117,16 +117,17 @@ def _needs(digest: Digest) -> Block:
         ("what", "state", "why", "since", "do"),
         tuple(
             (
-                one.subject.replace("source/", "", 1),
+                one.subject.removeprefix("source/").replace("/", " ", 1),
                 Tag(one.kind, one.level),
                 "; ".join((one.summary, *one.details)),
                 day_and_time(one.since, digest.zone),
-                Code(one.action),
+                Code(one.action) if one.action.startswith("longline ") else one.action,
             )
             for one in digest.needs
         ),
         short=frozenset({"since"}),
         wide="why",
+        below="do",
     )
 
 

@@ -121,8 +121,10 @@ def _ticks(chart: Chart) -> Iterator[tuple[float, str, str]]:
     count, longest = len(chart.labels), max(len(plain(one)) for one in chart.labels)
     step = _WIDTH / count
     every = max(1, -(-(longest * 6 + 8) // int(step or 1)))
+    half = longest * 2.8  # of the width of a label
     for place in range(0, count, every):
-        yield round((place + 0.5) * step, 2), "middle", chart.labels[place]
+        x = min(max((place + 0.5) * step, half), _WIDTH - half)
+        yield round(x, 2), "middle", chart.labels[place]
 
 
 def _tick(value: float) -> str:

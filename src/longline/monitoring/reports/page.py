@@ -66,7 +66,8 @@ class ReportTable:
     """Rows below headings; the columns in `numbers` are aligned right.
 
     The columns in `short` are not broken into lines. `wide` names the column with sentences, which
-    takes the space that is left.
+    takes the space that is left, and `below` one that plain text has below the table, since it is
+    copied from there.
     """
 
     columns: tuple[str, ...]
@@ -74,6 +75,7 @@ class ReportTable:
     numbers: frozenset[str] = frozenset()
     short: frozenset[str] = frozenset()
     wide: str = ""
+    below: str = ""
 
 
 def filled_table(table: ReportTable) -> ReportTable:

@@ -97,7 +97,8 @@ def _text_lines(block: Block, width: int) -> Iterator[str]:
 
 def _text_table(table: ReportTable, width: int) -> Iterator[str]:
     drawn = RichTable(box=None, pad_edge=False)
-    for name in table.columns:
+    shown = [place for place, name in enumerate(table.columns) if name != table.below]
+    for name in (table.columns[place] for place in shown):
         drawn.add_column(
             Text(plain(name)),
             justify="right" if name in table.numbers else "left",
@@ -106,11 +107,15 @@ def _text_table(table: ReportTable, width: int) -> Iterator[str]:
             ratio=1 if name == table.wide else None,
         )
     for row in table.rows:
-        drawn.add_row(*(Text(cell_text(cell)) for cell in row))
+        drawn.add_row(*(Text(cell_text(row[place])) for place in shown))
     console = Console(file=io.StringIO(), width=width, color_system=None, markup=False, emoji=False)
     with console.capture() as captured:
         console.print(drawn)
     yield from captured.get().splitlines()
+    if table.below in table.columns:
+        place = table.columns.index(table.below)
+        yield ""
+        yield from (f"{cell_text(row[0])}: {cell_text(row[place])}" for row in table.rows)
 
 
 # ---------------- Markdown
