@@ -184,7 +184,7 @@ class AlertInputReader(Repository):
         domains = [row for row in read_rows(connection, "domains") if row["breaker"] == "open"]
         states = {row["source"]: _state_of(row) for row in sources}
         stale = [name for name, state in states.items() if known.states.get(name) != state]
-        changed = _measure(connection, stale, known)
+        changed = _read_runs(connection, stale, known)
         for name in stale:
             runs = changed.get(name, ())
             if runs and now - runs[-1].ended_at < _SETTLED:
@@ -213,7 +213,7 @@ def _state_of(row: ProjectionRow) -> str:
 # ---------------- Runs that have ended
 
 
-def _measure(
+def _read_runs(
     connection: Connection, names: Sequence[str], known: RunCache
 ) -> dict[str, tuple[MeasuredRun, ...]]:
     chosen = {name: _last_ended(connection, name) for name in names}

@@ -97,7 +97,7 @@ def _sample(run: MeasuredRun, value: float) -> Sample:
     return Sample(run.ended_at, value)
 
 
-def _share(run: MeasuredRun, part: float, whole: float) -> Sample | None:
+def _share_of(run: MeasuredRun, part: float, whole: float) -> Sample | None:
     if whole < _MIN_SIZE:
         return None
     return Sample(run.ended_at, min(part / whole, 1.0), int(whole))
@@ -153,7 +153,7 @@ _MEASURES: Mapping[str, _Measure] = {
     ),
     "http-errors": _Measure(
         "{now} of the requests of the last run got an unwanted HTTP status; {usual}",
-        lambda run, rule: _share(run, sum(_unwanted(run, rule).values()), _requests(run)),
+        lambda run, rule: _share_of(run, sum(_unwanted(run, rule).values()), _requests(run)),
         "List them with `longline failures {job}`; if the site refuses us, lower the rate.",
         unit="share",
         details=lambda run, rule: {
@@ -162,14 +162,14 @@ _MEASURES: Mapping[str, _Measure] = {
     ),
     "request-failures": _Measure(
         "{now} of the requests of the last run got no response; {usual}",
-        lambda run, _: _share(run, sum(_unanswered(run).values()), _requests(run)),
+        lambda run, _: _share_of(run, sum(_unanswered(run).values()), _requests(run)),
         "List them with `longline failures {job}`; check the network and the site.",
         unit="share",
         details=lambda run, _: {"kinds": _unanswered(run)},
     ),
     "retries": _Measure(
         "{now} of the requests of the last run were retries; {usual}",
-        lambda run, _: _share(run, run.counters.get("retries", 0.0), _requests(run)),
+        lambda run, _: _share_of(run, run.counters.get("retries", 0.0), _requests(run)),
         "List the failed attempts with `longline failures {job}`; consider a lower rate.",
         unit="share",
     ),
@@ -177,7 +177,7 @@ _MEASURES: Mapping[str, _Measure] = {
         "{now} of the last run succeeded; {usual}",
         lambda run, _: _sample(run, _successes(run)),
         "List the failed attempts with `longline failures {job}`.",
-        learned=lambda run, _: _share(run, _successes(run), _requests(run)),
+        learned=lambda run, _: _share_of(run, _successes(run), _requests(run)),
         unit="request",
     ),
     "many-requests": _Measure(
@@ -188,19 +188,19 @@ _MEASURES: Mapping[str, _Measure] = {
     ),
     "failed-items": _Measure(
         "{now} of the items of the last run failed; {usual}",
-        lambda run, _: _share(run, run.items.get("failed", 0), _total(run)),
+        lambda run, _: _share_of(run, run.items.get("failed", 0), _total(run)),
         "List them with `longline failures {job}`; `longline retry {job}` queues them again.",
         unit="share",
     ),
     "quarantined-items": _Measure(
         "{now} of the items of the last run were quarantined; {usual}",
-        lambda run, _: _share(run, run.items.get("quarantined", 0), _total(run)),
+        lambda run, _: _share_of(run, run.items.get("quarantined", 0), _total(run)),
         "Inspect them with `longline quarantine list {job}`; correct the source and replay them.",
         unit="share",
     ),
     "changed-share": _Measure(
         "{now} of the records of the last run are new or changed; {usual}",
-        lambda run, _: _share(run, run.items.get("stored", 0), _records(run)),
+        lambda run, _: _share_of(run, run.items.get("stored", 0), _records(run)),
         "Look at the changes with `longline report {job}`.",
         unit="share",
         skips_first=True,  # all of its records are new
