@@ -25,6 +25,7 @@ from longline.monitoring.reports.digest_page import digest_page, digest_state
 from longline.monitoring.reports.page import Level
 from longline.storage.alerts import Alert, AlertChange, AlertState
 from longline.storage.events import event_row
+from longline.storage.flows import FlowState, NewFlowRun
 from longline.storage.store import Store
 from tests.monitoring.reports.seeded_runs import SeededRun, seed
 
@@ -291,3 +292,37 @@ def test_a_period_of_given_times_is_compared_with_one_as_long() -> None:
     before = period_before(Period(1000.0, 4000.0), None, SOFIA)
 
     assert before == Period(-2000.0, 1000.0)
+
+
+# ---------------- Flows
+
+
+def flow_run(flow: str, at: float) -> NewFlowRun:
+    return NewFlowRun(
+        flow=flow, definition={}, hash="h", steps=["one"], params={}, origin="command", at=at
+    )
+
+
+async def test_a_flow_that_waits_for_approval_needs_a_person(store: Store) -> None:
+    run = await store.flows.create(flow_run("nightly", NOON - HOUR))
+    (leased,) = await store.flows.lease("me", NOON - HOUR, NOON)
+    await store.flows.wait_for_approval(leased.lease, "one", NOON - HOUR, None)
+    await store.flows.change_state(leased.lease, FlowState.WAITING, NOON - HOUR, reason="publish?")
+
+    (need,) = (await digest_of(store)).needs
+
+    assert (need.subject, need.kind, need.summary) == ("flow/nightly", "waits", "publish?")
+    assert (need.since, need.action) == (NOON - HOUR, f"longline flow approve {run.id}")
+
+
+async def test_only_the_newest_run_of_a_flow_counts(sqlite_store: Store) -> None:
+    store = sqlite_store
+    for state, at in ((FlowState.FAILED, NOON - 2 * HOUR), (FlowState.COMPLETE, NOON - HOUR)):
+        for name in ("healed", "broken") if state is FlowState.FAILED else ("healed",):
+            await store.flows.create(flow_run(name, at))
+            (leased,) = await store.flows.lease("me", at, at + 60)
+            await store.flows.change_state(leased.lease, state, at, reason="503")
+
+    needs = (await digest_of(store)).needs
+
+    assert [(one.subject, one.kind) for one in needs] == [("flow/broken", "failed")]
