@@ -15,6 +15,7 @@ from longline.monitoring.alerts.learning import (
     Sample,
     Tolerance,
     find_unusual,
+    usual_range,
 )
 from longline.monitoring.alerts.rules import RULE_KINDS, default_rules
 from longline.monitoring.alerts.run_checks import RunSeries, check_run, is_about_runs
@@ -32,13 +33,17 @@ def daily(values: Sequence[float], size: int | None = None) -> list[Sample]:
     return [Sample(EPOCH + day * DAY, value, size) for day, value in enumerate(values)]
 
 
-@given(VALUES)
-def test_a_value_between_earlier_ones_is_usual(values: list[float]) -> None:
-    middle = sorted(values)[len(values) // 2]
+@given(VALUES, st.floats(0, 1))
+def test_a_value_among_most_of_the_earlier_ones_is_usual(values: list[float], part: float) -> None:
+    ordered = sorted(values)
+    tenth = len(values) // 10
+    most = ordered[tenth : len(ordered) - tenth]
+    value = most[0] + part * (most[-1] - most[0])
 
-    found = find_unusual(daily([*values, *values[-MIN_RUNS:], middle]), BOTH)
+    usual = usual_range(daily(values), BOTH, Sample(EPOCH, value))
 
-    assert found is None or not min(values) <= found.observed <= max(values)
+    assert usual.low <= value <= usual.high
+    assert usual.low < usual.usual < usual.high
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=MIN_RUNS))
