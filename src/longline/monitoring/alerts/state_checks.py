@@ -237,8 +237,8 @@ def _bans(rule: Rule, home: HomeState) -> Iterator[Condition]:
                 bans=row["bans"],
                 until=row["breaker_until"],
                 since=row["banned_at"],
-                action=f"Lower the rate with `longline limits pin {domain} --rate 0.5`; `longline breakers "
-                f"show {domain}` says when it is tried again.",
+                action=f"Lower the rate with `longline limits pin {domain} --rate 0.5`; "
+                f"`longline breakers show {domain}` says when it is tried again.",
             )
 
 
