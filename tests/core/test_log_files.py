@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import subprocess
 import sys
@@ -11,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from longline.core import logging as ours
-from longline.core.logging import LogOptions, configure_logging, reset_logging, rotate_log
+from longline.core.logging import (
+    LogOptions,
+    configure_logging,
+    keep_rotating_logs,
+    reset_logging,
+    rotate_log,
+)
 
 LOG = logging.getLogger("longline.test")
 WRITE = """
@@ -95,3 +102,19 @@ def test_a_log_may_be_a_device() -> None:
     configure_logging(LogOptions(file="/dev/null"))
 
     LOG.info("nowhere")
+
+
+async def test_the_logs_of_a_folder_are_kept_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rotate_log, "__kwdefaults__", {"max_bytes": 1000, "parts": 2})
+    file = tmp_path / "worker-1.log"
+    rotating = asyncio.create_task(keep_rotating_logs(tmp_path))
+
+    for _ in range(3):
+        file.write_bytes(b"a" * 1001)
+        await asyncio.sleep(60)
+    rotating.cancel()
+
+    assert parts_of(file) == ["worker-1.log", "worker-1.log.1", "worker-1.log.2"]
+    assert file.stat().st_size == 0
