@@ -438,7 +438,7 @@ _DOUBTS = {
     "part_of_rows": "The items are parts of table rows: each row may be an item.",
     "several_tables": "The items are rows of several tables whose columns have different names.",
     "few_items": "Only {count} elements of the same structure were found.",
-    "small_part": "The items hold only {coverage:.0%} of the page's text: another list may be meant.",
+    "small_part": "Items hold only {coverage:.0%} of the page's text; another list may be meant.",
     "mixed_items": "{odd} of {count} elements differ from the others: they may not be items.",
     "left_out": "{left_out} or more elements of the same structure are not among the items.",
     "text_between": "Other elements next to the items hold as much text: some may be items.",
