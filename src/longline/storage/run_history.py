@@ -74,11 +74,6 @@ class RunHistory(Repository):
         found = _runs(connection, chosen)
         return sorted(found, key=lambda run: (run.created_at, run.job))
 
-    @reads
-    def changes(self, connection: Connection, job: str) -> Mapping[str, int] | None:
-        """Return how many records a job has changed; None: not known any more."""
-        return _changes(connection, select(jobs.c.id).where(jobs.c.id == job), [job])[job]
-
 
 def _runs(connection: Connection, chosen: Select[Any]) -> list[EndedRun]:
     columns = ("id", "source", "state", "reason", "created_at", "started_at", "finished_at")
@@ -90,7 +85,7 @@ def _runs(connection: Connection, chosen: Select[Any]) -> list[EndedRun]:
     for row in connection.execute(select(statistics).where(statistics.c.job_id.in_(chosen))):
         counters[row.job_id][row.name] = row.value
     items = _items(connection, names)
-    changes = _changes(connection, chosen, names)
+    changes = _record_changes(connection, chosen, names)
     return [
         EndedRun(
             job=row.id,
@@ -116,7 +111,7 @@ def _items(connection: Connection, names: Sequence[str]) -> dict[str, Mapping[st
     return found
 
 
-def _changes(
+def _record_changes(
     connection: Connection, chosen: Select[Any], names: Sequence[str]
 ) -> dict[str, dict[str, int] | None]:
     found: dict[str, dict[str, int] | None] = {

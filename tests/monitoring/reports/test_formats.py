@@ -30,7 +30,7 @@ from longline.monitoring.reports.page import (
     Shares,
     Strip,
     Tag,
-    plain,
+    plain_line,
     share_of,
     span_of,
 )
@@ -66,7 +66,7 @@ def page_of(text: str) -> ReportPage:
 @given(texts, st.booleans())
 def test_html_has_only_our_elements(text: str, is_mail: bool) -> None:  # noqa: FBT001  # drawn
     html = as_html(page_of(text), is_mail=is_mail)
-    expected = as_html(page_of("x" * len(plain(text))), is_mail=is_mail)
+    expected = as_html(page_of("x" * len(plain_line(text))), is_mail=is_mail)
 
     tree, ours = LexborHTMLParser(html), LexborHTMLParser(expected)
     names = [node.tag for node in tree.css("*")]
@@ -84,8 +84,8 @@ def test_html_shows_the_text_itself(text: str) -> None:
     cells = [one.text() for one in tree.css("td")]
     heading = tree.css_first("h1")
     assert heading is not None
-    assert heading.text() == plain(text)
-    assert cells[0] == plain(text)
+    assert heading.text() == plain_line(text)
+    assert cells[0] == plain_line(text)
     assert len(cells) == 6
 
 

@@ -45,7 +45,7 @@ _WEEKLY = "Mon"
 _PLACEHOLDER = re.compile(r"\{[^}]*\}?|\}")
 
 
-def _check_target(text: str) -> str:
+def _check_report_target(text: str) -> str:
     if not text.startswith(_FILE):
         return text
     name = text.removeprefix(_FILE)
@@ -62,7 +62,7 @@ def _is_file(value: Any) -> bool:
     return isinstance(value, str) and value.startswith(_FILE)
 
 
-ReportTarget = Annotated[str, AfterValidator(_check_target)]
+ReportTarget = Annotated[str, AfterValidator(_check_report_target)]
 
 
 class ReportDefinition(StrictModel):

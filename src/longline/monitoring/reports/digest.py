@@ -204,7 +204,7 @@ def digest_from(values: Mapping[str, Any]) -> Digest:
             **values,
             "period": Period(**values["period"]),
             "needs": tuple(
-                Need(**_typed(one, levels) | {"details": tuple(one["details"])})
+                Need(**_with_types(one, levels) | {"details": tuple(one["details"])})
                 for one in values["needs"]
             ),
             "running": tuple(values["running"]),
@@ -215,14 +215,16 @@ def digest_from(values: Mapping[str, Any]) -> Digest:
             "totals": totals(values["totals"]),
             "before": totals(values["before"]),
             "buckets": tuple(Bucket(**one) for one in values["buckets"]),
-            "domains": tuple(DomainTrouble(**_typed(one, levels)) for one in values["domains"]),
+            "domains": tuple(
+                DomainTrouble(**_with_types(one, levels)) for one in values["domains"]
+            ),
             "missed": tuple(MissedRuns(**one) for one in values["missed"]),
             "next_runs": tuple(NextRun(**one) for one in values["next_runs"]),
         }
     )
 
 
-def _typed(values: Mapping[str, Any], types: Mapping[str, type]) -> dict[str, Any]:
+def _with_types(values: Mapping[str, Any], types: Mapping[str, type]) -> dict[str, Any]:
     return {**values, **{name: kind(values[name]) for name, kind in types.items()}}
 
 

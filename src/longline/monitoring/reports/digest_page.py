@@ -48,7 +48,7 @@ def digest_page(digest: Digest, name: str = "") -> ReportPage:
         title=f"Digest {name}".strip() + f", {_period_text(digest)}",
         state=digest_state(digest),
         level=level,
-        about=_about(digest),
+        about=_about_text(digest),
         sections=(
             ReportSection("Needs you", (_needs(digest),)),
             ReportSection("What ran", tuple(_sources(digest))),
@@ -82,7 +82,7 @@ def _runs_text(totals: RunTotals) -> str:
     return f"{count_text(totals.runs, 'run')} ended ({states})"
 
 
-def _about(digest: Digest) -> str:
+def _about_text(digest: Digest) -> str:
     totals = digest.totals
     parts = []
     if totals.runs:
@@ -156,14 +156,14 @@ def _source_row(one: SourceRuns, digest: Digest) -> tuple[str | Tag | Strip, ...
         state_tag(one.last_state),
         Strip(tags),
         count_of(totals.items),
-        *(UNKNOWN if n is None else count_or_nothing(n) for n in _changes(totals)),
+        *(UNKNOWN if n is None else count_or_nothing(n) for n in _record_counts(totals)),
         count_or_nothing(totals.bad),
         span_of(totals.seconds / totals.runs),
         day_and_time(one.last_ended_at, digest.zone),
     )
 
 
-def _changes(totals: RunTotals) -> tuple[int | None, int | None, int | None]:
+def _record_counts(totals: RunTotals) -> tuple[int | None, int | None, int | None]:
     return totals.new, totals.changed, totals.gone
 
 
@@ -174,49 +174,38 @@ def _trends(digest: Digest) -> Iterable[Block]:
     if now.runs:
         yield from _charts(digest)
     rows = [
-        ("runs", count_of(now.runs), count_of(before.runs), _change(now.runs, before.runs)),
+        _count_row("runs", now.runs, before.runs),
         *(
-            (
-                f"runs {state}",
-                count_of(now.states.get(state, 0)),
-                count_of(before.states.get(state, 0)),
-                _change(now.states.get(state, 0), before.states.get(state, 0)),
-            )
+            _count_row(f"runs {state}", now.states.get(state, 0), before.states.get(state, 0))
             for state, _ in _LEVELS
             if state in now.states or state in before.states
         ),
-        ("items", count_of(now.items), count_of(before.items), _change(now.items, before.items)),
+        _count_row("items", now.items, before.items),
         ("success", share_of(now.success), share_of(before.success), _points(now, before)),
         *(
-            (f"records {name}", count_of(new), count_of(old), _change(new, old))
+            _count_row(f"records {name}", new, old)
             for name, new, old in zip(
-                ("new", "changed", "gone"), _changes(now), _changes(before), strict=True
+                ("new", "changed", "gone"), _record_counts(now), _record_counts(before), strict=True
             )
         ),
-        (
-            "requests",
-            count_of(now.requests),
-            count_of(before.requests),
-            _change(now.requests, before.requests),
-        ),
-        (
-            "429 responses",
-            count_of(now.rate_limited),
-            count_of(before.rate_limited),
-            _change(now.rate_limited, before.rate_limited),
-        ),
+        _count_row("requests", now.requests, before.requests),
+        _count_row("429 responses", now.rate_limited, before.rate_limited),
         (
             "duration, sum",
             span_of(now.seconds),
             span_of(before.seconds),
-            _change(now.seconds, before.seconds),
+            _relative_change(now.seconds, before.seconds),
         ),
     ]
     columns = ("this period", "before", "change")
     yield ReportTable(("", *columns), tuple(rows), numbers=frozenset(columns))
 
 
-def _change(now: float | None, before: float | None) -> str:
+def _count_row(name: str, now: int | None, before: int | None) -> tuple[str, str, str, str]:
+    return name, count_of(now), count_of(before), _relative_change(now, before)
+
+
+def _relative_change(now: float | None, before: float | None) -> str:
     if now is None or before is None or not before:
         return ""
     text = f"{(now - before) / before:+.0%}"

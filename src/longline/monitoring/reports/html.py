@@ -26,7 +26,7 @@ from longline.monitoring.reports.page import (
     Shares,
     Strip,
     Tag,
-    plain,
+    plain_line,
     share_of,
 )
 
@@ -64,7 +64,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"plain": plain, "percent": share_of, "kind": _kind, "label": _tick}
+    environment.filters |= {"plain": plain_line, "percent": share_of, "kind": _kind, "label": _tick}
     environment.globals |= {
         "shapes": _SHAPES,
         "bars": _bars,
@@ -118,7 +118,7 @@ def _bars(chart: Chart) -> Iterator[_Bar]:
 
 def _ticks(chart: Chart) -> Iterator[tuple[float, str, str]]:
     """Yield the position, the alignment and the text of the labels that have room."""
-    count, longest = len(chart.labels), max(len(plain(one)) for one in chart.labels)
+    count, longest = len(chart.labels), max(len(plain_line(one)) for one in chart.labels)
     step = _WIDTH / count
     every = max(1, -(-(longest * 6 + 8) // int(step or 1)))
     half = longest * 2.8  # of the width of a label

@@ -69,8 +69,8 @@ def job_page(report: FullReport, at: float, zone: tzinfo) -> ReportPage:
             ReportSection("Result", tuple(_result(report))),
             ReportSection("Checks", (_checks(report),)),
             ReportSection("Failures", tuple(_failures(report))),
-            ReportSection("Changes of records", tuple(_changes(report))),
-            ReportSection("Fields", tuple(_fields(report))),
+            ReportSection("Changes of records", tuple(_change_blocks(report))),
+            ReportSection("Fields", tuple(_field_blocks(report))),
             ReportSection("Warnings", tuple(_warnings(report, zone))),
             ReportSection("Earlier runs", tuple(_earlier(report, zone))),
             ReportSection("Statistics", (_statistics(report),)),
@@ -156,7 +156,7 @@ def _failures(report: FullReport) -> Iterable[Block]:
         yield ReportTable(("kind", "example", "reason"), tuple(rows), wide="reason")
 
 
-def _changes(report: FullReport) -> Iterable[Block]:
+def _change_blocks(report: FullReport) -> Iterable[Block]:
     changes = report.history.changes
     if changes is None:
         return
@@ -170,7 +170,7 @@ def _changes(report: FullReport) -> Iterable[Block]:
         yield Notes(changes.caveats)
 
 
-def _fields(report: FullReport) -> Iterable[Block]:
+def _field_blocks(report: FullReport) -> Iterable[Block]:
     history = report.history
     if history.drift:
         note = "Accepted as the new baseline." if history.is_drift_accepted else "Drift."

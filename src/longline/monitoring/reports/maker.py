@@ -87,7 +87,7 @@ class ReportMaker:
             nominal_at=nominal_at,
             content=KNOWN_SECRETS.data(digest.as_dict()),
             title=KNOWN_SECRETS.text(page.state),
-            text=KNOWN_SECRETS.text(_summary(page)),
+            text=KNOWN_SECRETS.text(_shortened(page)),
             channels=definition.channels,
             files=definition.files(in_zone(nominal_at, zone)),
             start=period.start,
@@ -97,7 +97,7 @@ class ReportMaker:
             _LOG.info("made the report %s", name)
 
 
-def _summary(page: ReportPage) -> str:
+def _shortened(page: ReportPage) -> str:
     """Return the beginning of a report as text."""
     text = as_plain_text(page)
     return text if len(text) <= _LONGEST_SUMMARY else f"{text[:_LONGEST_SUMMARY].rstrip()}\n…\n"

@@ -168,7 +168,7 @@ class ReportPage:
 # ---------------- Values as text
 
 
-def plain(text: object, length: int = _LONGEST_TEXT) -> str:
+def plain_line(text: object, length: int = _LONGEST_TEXT) -> str:
     """Return a text from outside as one line without control characters."""
     line = " ".join(sanitize(str(text)).split())
     return line if len(line) <= length else f"{line[: length - 1].rstrip()}…"

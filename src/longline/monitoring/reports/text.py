@@ -23,7 +23,7 @@ from longline.monitoring.reports.page import (
     Shares,
     Strip,
     Tag,
-    plain,
+    plain_line,
     share_of,
 )
 
@@ -38,12 +38,12 @@ _BEGINNING = re.compile(r"^(\d*)([-+=.)])(?=[\s=-]|$)")  # of a list, a heading 
 def cell_text(cell: Cell) -> str:
     """Return a cell of a table as plain text."""
     if isinstance(cell, Tag | Code):
-        return plain(cell.text)
+        return plain_line(cell.text)
     if isinstance(cell, Meter):
         return share_of(cell.share)
     if isinstance(cell, Strip):
         return "".join(_INITIALS.get(one.text, "·") for one in cell.tags)
-    return plain(cell)
+    return plain_line(cell)
 
 
 def _sparkline(values: Iterable[float]) -> str:
@@ -58,12 +58,12 @@ def _chart_line(chart: Chart) -> str:
     unit = f" {chart.unit}" if chart.unit else ""
     first, last = chart.labels[0], chart.labels[-1]
     span = f"{first} to {last}, at most {most:,.4g}{unit}"
-    return plain(f"{chart.title}: {_sparkline(totals)} ({span})")
+    return plain_line(f"{chart.title}: {_sparkline(totals)} ({span})")
 
 
 def _shares_line(shares: Shares) -> str:
     parts = ", ".join(f"{count:,} {name}" for name, count, _ in shares.parts if count)
-    return plain(f"{shares.total:,} {shares.title}: {parts or 'none'}")
+    return plain_line(f"{shares.total:,} {shares.title}: {parts or 'none'}")
 
 
 # ---------------- Plain text
@@ -71,11 +71,11 @@ def _shares_line(shares: Shares) -> str:
 
 def as_plain_text(page: ReportPage, *, width: int | None = None) -> str:
     """Return a page as text; its tables fit into `width` columns."""
-    lines = [plain(page.title), "=" * min(len(page.title), 60), plain(page.state)]
-    lines += [plain(page.about)]
+    lines = [plain_line(page.title), "=" * min(len(page.title), 60), plain_line(page.state)]
+    lines += [plain_line(page.about)]
     for section in page.sections:
         if section.blocks:
-            lines += ["", plain(section.heading).upper()]
+            lines += ["", plain_line(section.heading).upper()]
             lines += [
                 line for block in section.blocks for line in _text_lines(block, width or _WIDTH)
             ]
@@ -86,11 +86,11 @@ def _text_lines(block: Block, width: int) -> Iterator[str]:
     if isinstance(block, ReportTable):
         yield from _text_table(block, width)
     elif isinstance(block, Facts):
-        pairs = [(plain(name), plain(value)) for name, value in block.pairs]
+        pairs = [(plain_line(name), plain_line(value)) for name, value in block.pairs]
         longest = max((len(name) for name, _ in pairs), default=0)
         yield from (f"{name:{longest}}  {value}" for name, value in pairs)
     elif isinstance(block, Notes):
-        yield from (f"- {plain(text)}" for text in block.texts)
+        yield from (f"- {plain_line(text)}" for text in block.texts)
     else:
         yield _chart_line(block) if isinstance(block, Chart) else _shares_line(block)
 
@@ -100,7 +100,7 @@ def _text_table(table: ReportTable, width: int) -> Iterator[str]:
     shown = [place for place, name in enumerate(table.columns) if name != table.below]
     for name in (table.columns[place] for place in shown):
         drawn.add_column(
-            Text(plain(name)),
+            Text(plain_line(name)),
             justify="right" if name in table.numbers else "left",
             no_wrap=name in table.numbers | table.short,
             overflow="fold",
@@ -123,7 +123,7 @@ def _text_table(table: ReportTable, width: int) -> Iterator[str]:
 
 def as_markdown(page: ReportPage) -> str:
     """Return a page as a Markdown document; texts in it are never markup."""
-    state = f"**{_escaped(page.state)}**" if plain(page.state) else ""
+    state = f"**{_escaped(page.state)}**" if plain_line(page.state) else ""
     lines = [f"# {_escaped(page.title)}", "", state, ""]
     lines += [_escaped(page.about)]
     for section in page.sections:
@@ -154,4 +154,4 @@ def _markdown_row(cells: Iterable[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _BEGINNING.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", plain(text)))
+    return _BEGINNING.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", plain_line(text)))
