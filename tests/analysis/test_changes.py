@@ -401,6 +401,8 @@ async def test_an_incomplete_run_reports_missing_records_as_unknown(
         {"fields": {"price": "i", "title": "h1"}},
         {"items": {"links": "a", "fields": {"price": "u"}}},
         {"rate": 5, "about": "slower", "version": "2"},
+        {"retry": {"attempts": 5}, "max_in_flight": 2},
+        {"schedule": {"every": "1d"}, "fresh": 90_000},
         {"parameters": {"rate": {"default": 1, "about": "a word"}}},
     ],
 )

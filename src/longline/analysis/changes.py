@@ -279,8 +279,9 @@ _SCOPE = {"set": "--set", "params": "--param"}
 # Parts of a manifest that do not decide which items are found. All others may, including those
 # that later versions add.
 _IRRELEVANT = {
-    *("about", "burst", "cache", "expects", "fields", "locale", "may_be_empty", "name"),
-    *("pipeline", "rate", "silence", "timeout", "usually_empty", "version", "volatile"),
+    *("about", "burst", "ca_file", "cache", "expects", "fields", "fresh", "locale"),
+    *("max_in_flight", "may_be_empty", "name", "pipeline", "rate", "retry", "schedule"),
+    *("silence", "timeout", "usually_empty", "version", "volatile"),
 }
 _NAMED_PARTS = {"parameters", "endpoints"}  # mappings of names to parts
 

@@ -1,7 +1,8 @@
 """The base of all errors, their families, and the leaves that several packages raise.
 
 An error is its fields, a message template and a hint; the base does the rest. Families end in
-`Error`, a leaf is named for what happened. A leaf of one package is in its `errors.py`.
+`Error`, a leaf is named for what happened. A leaf of one package is in the module
+that raises it, or in the package's `errors.py`.
 
     ConfigError      the user wrote something that cannot be used (exit code 2)
     StoreError       the database or one of our files

@@ -160,7 +160,7 @@ class LogStoreHandler(logging.Handler):
             at=record.created + self._offset,
             level=record.levelno,
             logger=record.name,
-            message=_cut(_redact_text(record.getMessage()), _MOST_TEXT),
+            message=_shorten(_redact_text(record.getMessage()), _MOST_TEXT),
             exception=_cut_middle(exception),
             fields={name: _short(fields[name]) for name in list(fields)[:_MOST_FIELDS]},
             **context,
@@ -258,12 +258,12 @@ def _short(value: Any) -> Any:
     if value is None or isinstance(value, int | float):
         return value
     if isinstance(value, str):
-        return _cut(value, _MOST_VALUE)
+        return _shorten(value, _MOST_VALUE)
     text = as_text(sanitize_value(value))
-    return value if len(text) <= _MOST_VALUE else _cut(text, _MOST_VALUE)
+    return value if len(text) <= _MOST_VALUE else _shorten(text, _MOST_VALUE)
 
 
-def _cut(text: str, most: int) -> str:
+def _shorten(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

@@ -104,7 +104,9 @@ class _Plan:
             if (decision := self._release(nominal)) is not None:
                 yield decision
         for nominal in self._due(self._situation.since):
-            decision = self._refuse(nominal) or self._miss(nominal) or self._start(nominal)
+            decision = (
+                self._refuse(nominal) or self._miss(nominal) or self._begin_occurrence(nominal)
+            )
             self._is_busy |= decision.fate is Fate.FIRED
             self._queued += decision.fate is Fate.QUEUED
             yield decision
@@ -144,7 +146,7 @@ class _Plan:
             return Decision(nominal, Fate.MISSED, Reason.SUPERSEDED, newest)
         return Decision(nominal, Fate.MISSED, Reason.TOO_MANY)
 
-    def _start(self, nominal: datetime) -> Decision:
+    def _begin_occurrence(self, nominal: datetime) -> Decision:
         """Fire an occurrence, or what the schedule wants while an earlier one runs."""
         overlap, running = self._schedule.overlap, self._situation.running
         if overlap is Overlap.CANCEL_RUNNING:

@@ -212,7 +212,7 @@ class Schedules(Repository):
             ScheduleOfFile: a file defines it.
         """
         lock_name(connection, "schedules")
-        known = _find(connection, name)
+        known = _find_schedule(connection, name)
         if known is not None and known.removed_at is None and known.origin != COMMAND:
             raise ScheduleOfFile(name, known.origin)
         _save(connection, known, StoredSchedule(name, definition, COMMAND, at, at))
@@ -233,7 +233,7 @@ class Schedules(Repository):
                 was changed.
         """
         lock_name(connection, "schedules")
-        found = {name: _find(connection, name) for name in definitions}
+        found = {name: _find_schedule(connection, name) for name in definitions}
         for name, known in found.items():
             if known is not None and known.removed_at is None and known.origin != origin:
                 raise ScheduleTaken(name, known.origin)
@@ -276,7 +276,7 @@ class Schedules(Repository):
         """
         _get(connection, name)
         reason = sanitize_text(reason)
-        _change(connection, name, paused_at=at, pause_reason=reason)
+        _change_schedule(connection, name, paused_at=at, pause_reason=reason)
         append_events(
             connection, [event_row(None, at, "schedule.paused", schedule=name, reason=reason)]
         )
@@ -291,7 +291,7 @@ class Schedules(Repository):
         """
         known = _get(connection, name)
         if known.paused_at is not None:
-            _change(connection, name, paused_at=None, pause_reason=None, failures=0)
+            _change_schedule(connection, name, paused_at=None, pause_reason=None, failures=0)
             append_events(connection, [event_row(None, at, "schedule.resumed", schedule=name)])
         return _get(connection, name)
 
@@ -360,7 +360,7 @@ class Schedules(Repository):
             UnknownSchedule: there is none of this name.
         """
         if not _lock_schedules(connection, [name]):
-            raise UnknownSchedule(name, _names(connection))
+            raise UnknownSchedule(name, _schedule_names(connection))
         mine = occurrences.c.schedule == name
         if nominals is None:
             kind, nominals = "manual", [_free_nominal(connection, name, at)]
@@ -411,8 +411,8 @@ class Schedules(Repository):
         Raises:
             UnknownSchedule: no schedule ever had this name.
         """
-        if name is not None and _find(connection, name) is None:
-            raise UnknownSchedule(name, _names(connection))
+        if name is not None and _find_schedule(connection, name) is None:
+            raise UnknownSchedule(name, _schedule_names(connection))
         return _history(connection, name, limit=limit)
 
     @reads
@@ -548,20 +548,20 @@ def late_sources(connection: Connection) -> dict[str, Mapping[str, Any]]:
 # ---------------- Definitions
 
 
-def _find(connection: Connection, name: str) -> StoredSchedule | None:
+def _find_schedule(connection: Connection, name: str) -> StoredSchedule | None:
     query = select(schedules).where(schedules.c.name == name)
     row = connection.execute(query).one_or_none()
     return None if row is None else _schedule_of(row)
 
 
 def _get(connection: Connection, name: str) -> StoredSchedule:
-    found = _find(connection, name)
+    found = _find_schedule(connection, name)
     if found is None or found.removed_at is not None:
-        raise UnknownSchedule(name, _names(connection))
+        raise UnknownSchedule(name, _schedule_names(connection))
     return found
 
 
-def _names(connection: Connection) -> tuple[str, ...]:
+def _schedule_names(connection: Connection) -> tuple[str, ...]:
     query = select(schedules.c.name).where(schedules.c.removed_at.is_(None))
     return tuple(connection.scalars(query.order_by(schedules.c.name).limit(20)))
 
@@ -582,14 +582,14 @@ def _save(connection: Connection, known: StoredSchedule | None, new: StoredSched
     if known is None:
         connection.execute(insert(schedules), {"name": new.name, **row})
     else:
-        _change(connection, new.name, **row)
+        _change_schedule(connection, new.name, **row)
     type_ = "schedule.added" if is_new else "schedule.changed"
     data: dict[str, Any] = {"schedule": new.name, "origin": new.origin, "definition": definition}
     append_events(connection, [event_row(None, at, type_, **data)])
 
 
 def _remove(connection: Connection, known: StoredSchedule, at: float) -> None:
-    _change(connection, known.name, removed_at=at)
+    _change_schedule(connection, known.name, removed_at=at)
     is_queued = (occurrences.c.schedule == known.name) & (occurrences.c.fate == "queued")
     found = connection.execute(
         update(occurrences)
@@ -607,7 +607,7 @@ def _remove(connection: Connection, known: StoredSchedule, at: float) -> None:
     append_events(connection, [*skipped, event_row(None, at, "schedule.removed", **data)])
 
 
-def _change(connection: Connection, name: str, **values: Any) -> None:
+def _change_schedule(connection: Connection, name: str, **values: Any) -> None:
     connection.execute(update(schedules).where(schedules.c.name == name).values(**values))
 
 
