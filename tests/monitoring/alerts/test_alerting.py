@@ -13,7 +13,7 @@ from longline.core.clock import Clock
 from longline.core.model import Event
 from longline.core.redaction import KNOWN_SECRETS
 from longline.monitoring.alerts.alerting import Alerting, Findings, read_evaluation
-from longline.monitoring.alerts.conditions import Condition
+from longline.monitoring.alerts.conditions import AlertCondition
 from longline.monitoring.alerts.configuration import AlertFile, AlertSettings
 from longline.monitoring.alerts.rules import default_rules
 from longline.storage.alerts import Silence
@@ -23,8 +23,8 @@ from tests.virtual import EPOCH, VirtualClock
 
 MINUTE = 60.0
 _DATABASES = count(1)
-FAILED = Condition("failed", "source/shop", "warning", "it failed", {"job": 1}, "look")
-BANNED = Condition("banned", "source/shop", "critical", "it is banned", {}, "wait")
+FAILED = AlertCondition("failed", "source/shop", "warning", "it failed", {"job": 1}, "look")
+BANNED = AlertCondition("banned", "source/shop", "critical", "it is banned", {}, "wait")
 NOTIFY = """
 alerts:
   mail: {ops: {host: 127.0.0.1, from: a@mail.test, to: b@mail.test}}
@@ -36,7 +36,7 @@ class Rules:
     """Stands for the rules: finds what a test says, and counts its calls."""
 
     def __init__(self) -> None:
-        self.conditions: Sequence[Condition] = ()
+        self.conditions: Sequence[AlertCondition] = ()
         self.waits: dict[str, float] = {}
         self.error: Exception | None = None
         self.calls: list[float] = []

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from longline.core.errors import FailureKind
-from longline.monitoring.alerts.conditions import Condition
+from longline.monitoring.alerts.conditions import AlertCondition
 from longline.monitoring.alerts.evaluation import EvaluationCache, evaluate
 from longline.monitoring.alerts.rules import (
     RULE_KINDS,
@@ -82,7 +82,9 @@ async def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
         yield opened
 
 
-async def conditions(store: Store, at: float, rules: list[Rule] | None = None) -> list[Condition]:
+async def conditions(
+    store: Store, at: float, rules: list[Rule] | None = None
+) -> list[AlertCondition]:
     return await evaluate(store, default_rules() if rules is None else rules, at)
 
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longline.monitoring.alerts.conditions import Condition
+from longline.monitoring.alerts.conditions import AlertCondition
 from longline.monitoring.alerts.life import decide_changes
 from longline.storage.alerts import Alert, AlertChange, AlertState
 
 WAIT = 60.0
 HOLD = 100.0
-FAILED = Condition("failed", "source/shop", "warning", "it failed", {"job": 1}, "look")
+FAILED = AlertCondition("failed", "source/shop", "warning", "it failed", {"job": 1}, "look")
 
 
 class Book:
@@ -24,7 +24,7 @@ class Book:
         self.open: dict[tuple[str, str], Alert] = {}
         self.events: list[tuple[float, str, str]] = []
 
-    def tick(self, now: float, *conditions: Condition) -> Sequence[AlertChange]:
+    def tick(self, now: float, *conditions: AlertCondition) -> Sequence[AlertChange]:
         changes = decide_changes(
             list(self.open.values()), conditions, now, waits={"slow": WAIT}, resolve_after=HOLD
         )
@@ -116,7 +116,7 @@ def test_a_firing_alert_shows_the_newest_finding() -> None:
 
 
 CONDITIONS = st.builds(
-    Condition,
+    AlertCondition,
     rule=st.sampled_from(["slow", "failed"]),
     subject=st.sampled_from(["source/a", "source/b"]),
     severity=st.sampled_from(["warning", "critical"]),
@@ -131,7 +131,7 @@ TICKS = st.lists(
 
 @given(ticks=TICKS)
 def test_every_history_of_an_alert_is_fire_worsen_resolve(
-    ticks: list[tuple[float, list[Condition]]],
+    ticks: list[tuple[float, list[AlertCondition]]],
 ) -> None:
     now, book = 0.0, Book()
     histories: dict[tuple[str, str], list[str]] = {}

@@ -19,7 +19,7 @@ from longline.core.errors import LonglineError, StoreError, error_text
 from longline.core.redaction import KNOWN_SECRETS
 from longline.engine.owner import this_run
 from longline.limits.backends.state import StateBackend
-from longline.monitoring.alerts.conditions import Condition
+from longline.monitoring.alerts.conditions import AlertCondition
 from longline.monitoring.alerts.configuration import AlertFile, AlertSettings
 from longline.monitoring.alerts.evaluation import EvaluationCache, evaluate
 from longline.monitoring.alerts.life import decide_changes
@@ -42,7 +42,7 @@ _ROOM, _STATE = "alerts", "evaluation"
 class Findings:
     """All that is wrong now, and by rule how many seconds it lasts before its alert fires."""
 
-    conditions: Sequence[Condition]
+    conditions: Sequence[AlertCondition]
     waits: Mapping[str, float]
 
 
@@ -196,7 +196,7 @@ def _states(store: Store, clock: Clock) -> StateBackend[EvaluationState]:
     return store.state_backend(_ROOM, EvaluationState, clock)
 
 
-def _redacted(condition: Condition) -> Condition:
+def _redacted(condition: AlertCondition) -> AlertCondition:
     return replace(
         condition,
         summary=KNOWN_SECRETS.text(condition.summary),

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class AlertCondition:
     """Something that is wrong now, found by a rule.
 
     `subject` is `source/NAME`, `domain/HOST`, `schedule/NAME`, `flow/RUN`, `worker/NAME`,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
-from longline.monitoring.alerts.conditions import Condition
+from longline.monitoring.alerts.conditions import AlertCondition
 from longline.monitoring.alerts.rules import Rule
 from longline.monitoring.alerts.run_checks import RunSeries, check_run, is_about_runs
 from longline.monitoring.alerts.state_checks import DiskSpace, HomeState, check_state
@@ -29,7 +29,7 @@ class _Judged:
     """
 
     series: RunSeries
-    conditions: Sequence[Condition]
+    conditions: Sequence[AlertCondition]
     is_newest: bool
     until: float
 
@@ -50,7 +50,7 @@ async def evaluate(
     *,
     home: Path | None = None,
     cache: EvaluationCache | None = None,
-) -> list[Condition]:
+) -> list[AlertCondition]:
     """Return all that is wrong at this time: the latest state, not what a later run has healed.
 
     Args:
@@ -87,7 +87,7 @@ def _disk_space(home: Path) -> DiskSpace | None:
 
 def _judge_all(
     cache: EvaluationCache, rules: Sequence[Rule], inputs: AlertInputs, state: HomeState
-) -> list[Condition]:
+) -> list[AlertCondition]:
     cache.runs.runs |= inputs.changed
     cache.runs.states |= inputs.states
     changed: Iterable[str] = inputs.changed if cache.rules == rules else cache.runs.runs
@@ -129,9 +129,9 @@ def _judge_source(rules: Sequence[Rule], runs: Sequence[MeasuredRun]) -> Iterato
         yield _Judged(series, found, is_newest, until)
 
 
-def _one_of_each(conditions: Iterable[Condition]) -> list[Condition]:
+def _one_of_each(conditions: Iterable[AlertCondition]) -> list[AlertCondition]:
     """Return one condition of each rule and subject: the newest one."""
-    found: dict[tuple[str, str], Condition] = {}
+    found: dict[tuple[str, str], AlertCondition] = {}
     for one in conditions:
         known = found.get((one.rule, one.subject))
         if known is None or (one.since or 0.0) > (known.since or 0.0):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from longline.monitoring.alerts.conditions import Condition
+from longline.monitoring.alerts.conditions import AlertCondition
 from longline.storage.alerts import Alert, AlertChange, AlertState
 
 _CRITICAL = "critical"
@@ -18,7 +18,7 @@ _CRITICAL = "critical"
 
 def decide_changes(
     opened: Sequence[Alert],
-    conditions: Iterable[Condition],
+    conditions: Iterable[AlertCondition],
     now: float,
     *,
     waits: Mapping[str, float],
@@ -43,8 +43,8 @@ def decide_changes(
     return changes
 
 
-def _worst_by_alert(conditions: Iterable[Condition]) -> dict[tuple[str, str], Condition]:
-    worst: dict[tuple[str, str], Condition] = {}
+def _worst_by_alert(conditions: Iterable[AlertCondition]) -> dict[tuple[str, str], AlertCondition]:
+    worst: dict[tuple[str, str], AlertCondition] = {}
     for one in conditions:
         key = (one.rule, one.subject)
         if key not in worst or (one.severity == _CRITICAL != worst[key].severity):
@@ -52,7 +52,7 @@ def _worst_by_alert(conditions: Iterable[Condition]) -> dict[tuple[str, str], Co
     return worst
 
 
-def _new(condition: Condition, now: float) -> Alert:
+def _new(condition: AlertCondition, now: float) -> Alert:
     return Alert(
         rule=condition.rule,
         subject=condition.subject,
@@ -66,7 +66,7 @@ def _new(condition: Condition, now: float) -> Alert:
     )
 
 
-def _found(alert: Alert, condition: Condition, now: float, wait: float) -> AlertChange:
+def _found(alert: Alert, condition: AlertCondition, now: float, wait: float) -> AlertChange:
     """Return the change of an alert whose problem was found again."""
     is_worse = condition.severity == _CRITICAL != alert.severity
     seen = replace(

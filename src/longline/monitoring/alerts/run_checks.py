@@ -14,7 +14,7 @@ from typing import Any
 from longline.core.errors import FailureKind
 from longline.core.model import JobState
 from longline.core.output import count_text
-from longline.monitoring.alerts.conditions import Condition
+from longline.monitoring.alerts.conditions import AlertCondition
 from longline.monitoring.alerts.learning import MIN_RUNS, Sample, Unusual, find_unusual, usual_range
 from longline.monitoring.alerts.rules import Rule
 from longline.storage.alert_inputs import MeasuredRun
@@ -220,7 +220,7 @@ _OF_FAILED_RUNS = (  # rules that say why a run failed; the others would only re
 # ---------------- Checks
 
 
-def check_run(rule: Rule, series: RunSeries) -> Condition | None:
+def check_run(rule: Rule, series: RunSeries) -> AlertCondition | None:
     """Return what a rule finds wrong about the last run; None: nothing."""
     last = series.last
     if last.state == JobState.FAILED and rule.kind not in _OF_FAILED_RUNS:
@@ -236,7 +236,7 @@ def is_about_runs(rule: Rule) -> bool:
     return rule.kind in _MEASURES or rule.kind in _CHECKS
 
 
-def _check_measure(rule: Rule, series: RunSeries) -> Condition | None:
+def _check_measure(rule: Rule, series: RunSeries) -> AlertCondition | None:
     measure, last = _MEASURES[rule.kind], series.last
     sample = measure.value(last, rule)
     if sample is None:
@@ -267,7 +267,7 @@ def _beyond_limits(rule: Rule, sample: Sample) -> Unusual | None:
     return Unusual(sample.value, low, high, sample.value, 0)
 
 
-def _check_failed(rule: Rule, series: RunSeries) -> Condition | None:
+def _check_failed(rule: Rule, series: RunSeries) -> AlertCondition | None:
     last = series.last
     if last.state != JobState.FAILED:
         return None
@@ -278,7 +278,7 @@ def _check_failed(rule: Rule, series: RunSeries) -> Condition | None:
         in_a_row += 1
     first = series.runs[-in_a_row]
     times = f", as {in_a_row} in a row" if in_a_row > 1 else ""
-    return Condition(
+    return AlertCondition(
         rule.name,
         f"source/{last.source}",
         rule.severity,
@@ -289,7 +289,7 @@ def _check_failed(rule: Rule, series: RunSeries) -> Condition | None:
     )
 
 
-def _check_partial(rule: Rule, series: RunSeries) -> Condition | None:
+def _check_partial(rule: Rule, series: RunSeries) -> AlertCondition | None:
     last = series.last
     # Failed items have their own rules, and so has drift.
     has_bad = last.items.get("failed", 0) + last.items.get("quarantined", 0) > 0
@@ -297,7 +297,7 @@ def _check_partial(rule: Rule, series: RunSeries) -> Condition | None:
     if last.state != JobState.PARTIAL or not (last.cuts or not (has_bad or is_drift)):
         return None
     reason = "; ".join(last.cuts) or last.reason or "no reason is known"
-    return Condition(
+    return AlertCondition(
         rule.name,
         f"source/{last.source}",
         rule.severity,
@@ -308,7 +308,7 @@ def _check_partial(rule: Rule, series: RunSeries) -> Condition | None:
     )
 
 
-def _check_coverage(rule: Rule, series: RunSeries) -> Condition | None:
+def _check_coverage(rule: Rule, series: RunSeries) -> AlertCondition | None:
     last = series.last
     if last.coverage is None or not last.examined:
         return None
@@ -359,7 +359,7 @@ def _coverages(series: RunSeries) -> dict[str, list[Sample]]:
     return found
 
 
-def _check_quarantine(rule: Rule, series: RunSeries) -> Condition | None:
+def _check_quarantine(rule: Rule, series: RunSeries) -> AlertCondition | None:
     counts = [one.items.get("quarantined", 0) for one in series.runs]
     added, earlier = counts[-_GROWING:], counts[:-_GROWING]
     if len(earlier) < MIN_RUNS or not all(added):
@@ -369,7 +369,7 @@ def _check_quarantine(rule: Rule, series: RunSeries) -> Condition | None:
         return None
     waiting = sum(one.items.get("quarantined", 0) for one in series.runs)
     last = series.last
-    return Condition(
+    return AlertCondition(
         rule.name,
         f"source/{last.source}",
         rule.severity,
@@ -382,7 +382,7 @@ def _check_quarantine(rule: Rule, series: RunSeries) -> Condition | None:
     )
 
 
-_CHECKS: Mapping[str, Callable[[Rule, RunSeries], Condition | None]] = {
+_CHECKS: Mapping[str, Callable[[Rule, RunSeries], AlertCondition | None]] = {
     "run-failed": _check_failed,
     "run-partial": _check_partial,
     "field-coverage": _check_coverage,
@@ -403,8 +403,8 @@ def usual_duration(rule: Rule, series: RunSeries) -> Unusual | None:
 
 def _condition(
     rule: Rule, run: MeasuredRun, problem: str, action: str, found: Unusual, **details: Any
-) -> Condition:
-    return Condition(
+) -> AlertCondition:
+    return AlertCondition(
         rule.name,
         f"source/{run.source}",
         rule.severity,

@@ -11,7 +11,7 @@ from typing import Any
 
 from longline.core.model import JobState
 from longline.core.output import count_text
-from longline.monitoring.alerts.conditions import Condition
+from longline.monitoring.alerts.conditions import AlertCondition
 from longline.monitoring.alerts.rules import Rule
 from longline.monitoring.alerts.run_checks import RunSeries, duration_text, usual_duration
 from longline.storage.alert_inputs import AlertInputs, MeasuredRun
@@ -56,7 +56,7 @@ class HomeState:
     disk: DiskSpace | None = None
 
 
-def check_state(rule: Rule, home: HomeState) -> list[Condition]:
+def check_state(rule: Rule, home: HomeState) -> list[AlertCondition]:
     """Return what a rule finds wrong now, of all subjects that it is about."""
     check = _CHECKS.get(rule.kind)
     found = check(rule, home) if check else ()
@@ -68,9 +68,9 @@ def is_about_state(rule: Rule) -> bool:
     return rule.kind in _CHECKS
 
 
-def _found(rule: Rule, subject: str, problem: str, **values: Any) -> Condition:
+def _found(rule: Rule, subject: str, problem: str, **values: Any) -> AlertCondition:
     since, action = values.pop("since", None), values.pop("action")
-    return Condition(rule.name, subject, rule.severity, problem, values, action, since=since)
+    return AlertCondition(rule.name, subject, rule.severity, problem, values, action, since=since)
 
 
 def _limit(rule: Rule) -> float:
@@ -80,7 +80,7 @@ def _limit(rule: Rule) -> float:
 # ---------------- Jobs
 
 
-def _no_progress(rule: Rule, home: HomeState) -> Iterator[Condition]:
+def _no_progress(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
     for run in home.inputs.unfinished:
         since = max(run.changed_at or run.started_at, run.progress_at or 0.0)
         idle = home.now - since
@@ -98,7 +98,7 @@ def _no_progress(rule: Rule, home: HomeState) -> Iterator[Condition]:
             )
 
 
-def _long_running(rule: Rule, home: HomeState) -> Iterator[Condition]:
+def _long_running(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
     for run in home.inputs.unfinished:
         spent = home.now - run.started_at
         if run.state != JobState.RUNNING or run.starts > 1:
@@ -122,7 +122,7 @@ def _long_running(rule: Rule, home: HomeState) -> Iterator[Condition]:
             )
 
 
-def _waiting_jobs(rule: Rule, home: HomeState) -> Iterator[Condition]:
+def _waiting_jobs(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
     for run in home.inputs.unfinished:
         if run.state != JobState.PAUSED or run.is_continued or run.reason in _BY_PERSON:
             continue
@@ -138,7 +138,7 @@ def _waiting_jobs(rule: Rule, home: HomeState) -> Iterator[Condition]:
         )
 
 
-def _failed_launches(rule: Rule, home: HomeState) -> Iterator[Condition]:
+def _failed_launches(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
     newest = {row["source"]: row["changed_at"] or 0.0 for row in home.inputs.sources}
     last = {one.source: one for one in home.inputs.failed_launches}
     for one in last.values():
@@ -157,7 +157,7 @@ def _failed_launches(rule: Rule, home: HomeState) -> Iterator[Condition]:
 # ---------------- Sources
 
 
-def _stale_data(rule: Rule, home: HomeState) -> Iterator[Condition]:
+def _stale_data(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
     for source, runs in home.runs.items():
         ends = [run.ended_at for run in runs if run.state in _GOOD]
         learned = usual_interval(ends) if rule.is_learned else None
@@ -188,7 +188,7 @@ def _stale(
     *,
     now: float,
     data_at: float | None,
-) -> Condition:
+) -> AlertCondition:
     age = None if data_at is None else now - data_at
     job = runs[-1].job if runs else None
     how = "it has no data" if age is None else f"its data is {duration_text(age)} old"
@@ -205,7 +205,7 @@ def _stale(
     )
 
 
-def _drifted(rule: Rule, home: HomeState) -> Iterator[Condition]:
+def _drifted(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
     for row in home.inputs.sources:
         if row["is_sound"] is False and row["drift"]:
             source, job = row["source"], row["coverage_job"]
@@ -224,7 +224,7 @@ def _drifted(rule: Rule, home: HomeState) -> Iterator[Condition]:
 # ---------------- Domains
 
 
-def _bans(rule: Rule, home: HomeState) -> Iterator[Condition]:
+def _bans(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
     for row, about in _open_breakers(home):
         if _is_ban(row):
             domain = row["domain"]
@@ -242,7 +242,7 @@ def _bans(rule: Rule, home: HomeState) -> Iterator[Condition]:
             )
 
 
-def _breakers(rule: Rule, home: HomeState) -> Iterator[Condition]:
+def _breakers(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
     for row, about in _open_breakers(home):
         spent = home.now - row["breaker_since"]
         if not _is_ban(row) and spent > _limit(rule):
@@ -278,7 +278,7 @@ def _is_ban(row: Mapping[str, Any]) -> bool:
 # ---------------- Schedules, flows, workers, subscribers, disk
 
 
-def _schedules(rule: Rule, home: HomeState) -> Iterator[Condition]:
+def _schedules(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
     for one in home.inputs.schedules:
         subject = f"schedule/{one.name}"
         history = f"`longline schedule history {one.name}` lists its occurrences"
@@ -306,7 +306,7 @@ def _schedules(rule: Rule, home: HomeState) -> Iterator[Condition]:
             )
 
 
-def _flows(rule: Rule, home: HomeState) -> Iterator[Condition]:
+def _flows(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
     for one in home.inputs.flows:
         spent, is_waiting = home.now - one.since, one.state == "waiting"
         if is_waiting and spent <= _limit(rule):
@@ -326,7 +326,7 @@ def _flows(rule: Rule, home: HomeState) -> Iterator[Condition]:
         )
 
 
-def _workers(rule: Rule, home: HomeState) -> Iterator[Condition]:
+def _workers(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
     for one in home.inputs.lost_workers:
         yield _found(
             rule,
@@ -339,7 +339,7 @@ def _workers(rule: Rule, home: HomeState) -> Iterator[Condition]:
         )
 
 
-def _event_lag(rule: Rule, home: HomeState) -> Iterator[Condition]:
+def _event_lag(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
     disabled = {one.subscriber: one for one in home.webhooks if one.disabled_reason}
     for one in home.subscribers:
         subject = f"subscriber/{one.name}"
@@ -374,7 +374,7 @@ def _event_lag(rule: Rule, home: HomeState) -> Iterator[Condition]:
                 )
 
 
-def _disk(rule: Rule, home: HomeState) -> Iterator[Condition]:
+def _disk(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
     disk = home.disk
     if disk is None or rule.min is None or not disk.total:
         return
@@ -392,7 +392,7 @@ def _disk(rule: Rule, home: HomeState) -> Iterator[Condition]:
         )
 
 
-_CHECKS: Mapping[str, Callable[[Rule, HomeState], Iterator[Condition]]] = {
+_CHECKS: Mapping[str, Callable[[Rule, HomeState], Iterator[AlertCondition]]] = {
     "no-progress": _no_progress,
     "long-run": _long_running,
     "job-waiting": _waiting_jobs,

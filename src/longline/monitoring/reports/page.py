@@ -74,8 +74,8 @@ class ReportTable:
     rows: tuple[tuple[Cell, ...], ...]
     numbers: frozenset[str] = frozenset()
     short: frozenset[str] = frozenset()
-    wide: str = ""
-    below: str = ""
+    wide: str | None = None
+    below: str | None = None
 
 
 def filled_table(table: ReportTable) -> ReportTable:

@@ -112,7 +112,7 @@ def _text_table(table: ReportTable, width: int) -> Iterator[str]:
     with console.capture() as captured:
         console.print(drawn)
     yield from captured.get().splitlines()
-    if table.below in table.columns:
+    if table.below is not None:
         place = table.columns.index(table.below)
         yield ""
         yield from (f"{cell_text(row[0])}: {cell_text(row[place])}" for row in table.rows)
