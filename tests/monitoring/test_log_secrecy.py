@@ -1,4 +1,4 @@
-"""Secrets in headers, URLs, bodies, settings and errors are in no stored log line."""
+"""Secrets in headers, URLs, bodies, settings and errors are in no stored log line or reason."""
 
 from __future__ import annotations
 
@@ -130,3 +130,56 @@ async def test_what_is_logged_about_requests_settings_and_errors(home: Orchestra
     forms = (*FORMS, "unknown-secret")
     assert [form for form in forms for line in found if form in shown(line)] == []
     assert sum(shown(line).count("***") for line in found) >= 10
+
+
+BROKEN = """
+from longline import Item, Source, layer
+
+
+class Shop(Source):
+    name = "shop"
+    step: str = "{step}"
+
+    async def discover(self, visit):
+        if self.step == "discover":
+            await self.fail(visit, "{url}/echo")
+        yield Item("1", "{url}/echo")
+
+    @layer(optional={is_optional})
+    async def page(self, visit):
+        await self.fail(visit, visit.item.url)
+
+    @layer()
+    async def rest(self, visit):
+        return {{"title": "one"}}
+
+    async def fail(self, visit, url):
+        page = await visit.fetch(url)
+        raise ValueError(f"cannot read {{page.text}} http://me:unknown-secret@a.test/?token=t0ken-x")
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "is_optional"), [("discover", False), ("page", False), ("page", True)]
+)
+async def test_an_error_that_quotes_secrets_is_stored_without_them(
+    home: Orchestrator, site: ScriptedSite, tmp_path: Path, step: str, *, is_optional: bool
+) -> None:
+    async def repeat(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=echo_secrets(request))
+
+    site.answers["/echo"] = repeat
+    source = tmp_path / "shop.py"
+    source.write_text(BROKEN.format(url=site.url, step=step, is_optional=is_optional))
+    host = site.url.partition("://")[2]
+    auth = {"kind": "header", "name": "X-Api-Key", "value": "env:SHOP_PW", "hosts": [host]}
+
+    await home.execute(
+        str(source), {"auth": auth, "rate": "unlimited", "ignore_robots": [host]}, fresh=True
+    )
+
+    await home.store.events.append()
+    stored = b"".join(one.read_bytes() for one in (tmp_path / "home").glob("longline.sqlite*"))
+    found = [form for form in (*FORMS, "unknown-secret", "t0ken-x") if form.encode() in stored]
+    assert found == []
+    assert b"cannot read" in stored

@@ -153,6 +153,11 @@ def redact(text: str) -> str:
     return _CREDENTIALS.sub(rf"\1 {REDACTED}", text)
 
 
+def redact_text(text: str) -> str:
+    """Return a text of a site or a source without credentials, and without known secrets."""
+    return KNOWN_SECRETS.text(redact(text))
+
+
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3f}"

@@ -26,7 +26,7 @@ from longline.core.errors import (
     error_text,
     kind_of,
 )
-from longline.core.logging import LogContext
+from longline.core.logging import LogContext, redact_text
 from longline.core.model import Failure, Item, Job, Outcome, OutcomeAction, Record, Usage
 from longline.http.messages import Middleware, origin_of
 from longline.pipeline.pipeline import Material, Pipeline
@@ -112,7 +112,12 @@ async def with_timeout(work: Awaitable[T], seconds: float) -> T:
 
 def describe_source_error(error: BaseException) -> str:
     """Return an error of a source's code as text that can be stored and shown."""
-    return sanitize_text(str(error) if isinstance(error, LonglineError) else repr(error))
+    return _storable(str(error) if isinstance(error, LonglineError) else repr(error))
+
+
+def _storable(text: str) -> str:
+    """Return a text that may quote the site: without secrets, and without lone surrogates."""
+    return sanitize_text(redact_text(text))
 
 
 async def _error_of(work: Callable[[], Awaitable[None]]) -> BaseException | None:
@@ -252,8 +257,9 @@ class Collector:
                 raise ours from error
             if _is_temporary(error, visit.item, tries):
                 raise  # a record without the layer would replace a better one
-            visit.note(layer.name, error_text(ours))
-            return error_text(ours)
+            reason = _storable(error_text(ours))
+            visit.note(layer.name, reason)
+            return reason
         return "ok"
 
 
@@ -269,15 +275,14 @@ def failed_outcome(error: BaseException, material: Material, *, is_whole: bool) 
     `is_whole` says that all layers had run: then a bug can be fixed without a request.
     """
     if isinstance(error, NothingToStore):
-        return Outcome(OutcomeAction.SKIP, reason=sanitize_text(error.reason))
+        return Outcome(OutcomeAction.SKIP, reason=_storable(error.reason))
     kind = kind_of(error)
     action = _ACTIONS.get(kind, OutcomeAction.FAIL)
     is_ours = isinstance(error, (FetchError, ExtractError, LayerFailed))
     reason = error_text(error) if is_ours else f"{type(error).__name__}: {error_text(error)}"
     is_kept = action is OutcomeAction.QUARANTINE or (is_whole and kind is FailureKind.BUG)
     raw = material.as_raw(error) if is_kept else None
-    # A reason may quote the site, and a lone surrogate cannot be stored.
-    return Outcome(action, kind=kind, reason=sanitize_text(reason), raw=raw)
+    return Outcome(action, kind=kind, reason=_storable(reason), raw=raw)
 
 
 def _deferral(
@@ -293,7 +298,7 @@ def _deferral(
     return Outcome(
         OutcomeAction.DEFER,
         kind=error.kind,
-        reason=sanitize_text(error_text(error)),
+        reason=_storable(error_text(error)),
         due=error.until,
         # An item may request several hosts: another host says nothing about items of its own.
         is_for_domain=is_for_domain and _is_own_host(visit.item, error),

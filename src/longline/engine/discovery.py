@@ -22,7 +22,12 @@ from longline.core.errors import (
 )
 from longline.core.logging import LogContext
 from longline.core.model import Cursor, Item
-from longline.engine.collector import Collector, NoStrayCancellation, ends_process
+from longline.engine.collector import (
+    Collector,
+    NoStrayCancellation,
+    describe_source_error,
+    ends_process,
+)
 from longline.engine.owner import dead_among
 from longline.engine.pause_policy import TimeLimit
 from longline.engine.runtime import LEASE
@@ -220,7 +225,7 @@ class Discovery:
         is_silent = isinstance(error, Deferred) and error.kind in _SILENT
         if is_silent and not sum((await self._store.queue.counts(job)).values()):
             # A site that has never answered may have a wrong address.
-            self.failure = DiscoveryFailed(self._collector.source.name, str(error))
+            self.failure = _discovery_failure(self._collector.source.name, error)
             return False
         if self._time_limit is not None:  # after it, the next discovery ends immediately
             wait = min(wait, self._time_limit.left(self._clock.now()))
@@ -266,7 +271,6 @@ def _discovery_failure(source: str, error: BaseException) -> DiscoveryFailed:
     """Return the failure of a discovery that raised `error`."""
     if isinstance(error, DiscoveryFailed):  # wrapping it would repeat the sentence
         return error
-    problem = str(error) if isinstance(error, LonglineError) else repr(error)
-    failure = DiscoveryFailed(source, problem)
+    failure = DiscoveryFailed(source, describe_source_error(error))
     failure.__cause__ = error
     return failure

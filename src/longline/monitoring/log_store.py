@@ -21,8 +21,7 @@ from typing import Any
 from longline.config.settings import Settings
 from longline.core.clock import Clock
 from longline.core.json import as_text
-from longline.core.logging import ROOT, TextFormatter, redact
-from longline.core.redaction import KNOWN_SECRETS
+from longline.core.logging import ROOT, TextFormatter, redact_text
 from longline.storage.backends import sanitize_value
 from longline.storage.logs import LogFilter, LogLine, Logs
 from longline.storage.store import Store
@@ -155,12 +154,12 @@ class LogStoreHandler(logging.Handler):
             self._offset = self._clock.now() - time.time()
         exception = None
         if record.exc_info:
-            exception = _redact_text(self._texts.formatException(record.exc_info))
+            exception = redact_text(self._texts.formatException(record.exc_info))
         return LogLine(
             at=record.created + self._offset,
             level=record.levelno,
             logger=record.name,
-            message=_shorten(_redact_text(record.getMessage()), _MOST_TEXT),
+            message=_shorten(redact_text(record.getMessage()), _MOST_TEXT),
             exception=_cut_middle(exception),
             fields={name: _short(fields[name]) for name in list(fields)[:_MOST_FIELDS]},
             **context,
@@ -234,23 +233,19 @@ def _dropped_line(count: int, at: float) -> LogLine:
     return LogLine(at, logging.WARNING, __name__, message, fields={"dropped": count})
 
 
-def _redact_text(text: str) -> str:
-    return KNOWN_SECRETS.text(redact(text))
-
-
 def _redacted(value: Any, depth: int = 0) -> Any:
     """Return a field as plain data that can be stored, without secrets."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int | float):
-        text = _redact_text(str(value))  # a secret may be a number
+        text = redact_text(str(value))  # a secret may be a number
         return value if text == str(value) and abs(value) < _LARGEST else text
     if isinstance(value, dict) and depth < _DEEPEST:
         some = islice(value.items(), _MOST_ELEMENTS)
-        return {_redact_text(str(name)): _redacted(one, depth + 1) for name, one in some}
+        return {redact_text(str(name)): _redacted(one, depth + 1) for name, one in some}
     if isinstance(value, list | tuple | set | frozenset) and depth < _DEEPEST:
         return [_redacted(one, depth + 1) for one in islice(value, _MOST_ELEMENTS)]
-    return _redact_text(str(value))
+    return redact_text(str(value))
 
 
 def _short(value: Any) -> Any:

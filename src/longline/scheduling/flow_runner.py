@@ -17,7 +17,7 @@ from typing import Any, Self
 from longline.config.settings import Settings
 from longline.core.clock import Clock, backoff, sleep_or_wake
 from longline.core.errors import LonglineError, StoreError, error_text
-from longline.core.logging import LogContext
+from longline.core.logging import LogContext, redact_text
 from longline.engine.owner import dead_among, this_run
 from longline.engine.runtime import HEARTBEAT, LEASE
 from longline.engine.webhooks import WebhookSender
@@ -438,8 +438,9 @@ class _Driver:
         retry_at = None
         if one.attempt < retry.attempts and self._stop is None:
             retry_at = now + _wait_after(one.attempt, retry)
+        problem = redact_text(reason)  # it may quote a site or a setting
         await self._flows.fail_step(
-            self._lease, one.step.name, now, reason, attempt=one.attempt, retry_at=retry_at
+            self._lease, one.step.name, now, problem, attempt=one.attempt, retry_at=retry_at
         )
 
     # ------------------------------------------------------------ backward
@@ -485,7 +486,8 @@ class _Driver:
         now, retry = self._tools.clock.now(), self._flow.spec.undo_retry
         attempt = (await self._flows.steps(self._lease.run))[name].undo_attempt
         retry_at = now + _wait_after(attempt, retry) if attempt < retry.attempts else None
-        await self._flows.end_undo(self._lease, name, now, reason=reason, retry_at=retry_at)
+        problem = redact_text(reason)
+        await self._flows.end_undo(self._lease, name, now, reason=problem, retry_at=retry_at)
 
     # ------------------------------------------------------------ what earlier runs have kept
 
