@@ -107,6 +107,15 @@ def test_plain_text_cannot_control_a_terminal(text: str) -> None:
     assert not UNSAFE.search(written.replace("\n", ""))
 
 
+def test_a_column_without_a_heading_stays_in_the_table() -> None:
+    table = ReportTable(("", "now"), (("runs", "2"), ("items", "94")))
+    page = ReportPage("t", "s", Level.GOOD, "a", (ReportSection("Trends", (table,)),))
+
+    lines = as_plain_text(page).splitlines()
+
+    assert [line.split() for line in lines[-2:]] == [["runs", "2"], ["items", "94"]]
+
+
 @given(texts)
 def test_json_keeps_the_text(text: str) -> None:
     written = render(page_of(text), {"reason": text}, ReportFormat.JSON)
