@@ -43,6 +43,7 @@ def store(settings: Settings) -> Iterator[Store]:
 
 @pytest.fixture
 def handler(store: Store, settings: Settings, clock: VirtualClock) -> Iterator[LogStoreHandler]:
+    reset_logging()  # of tests that ran a command
     with storing_logs(store, settings, clock, worker="host-1") as handler:
         yield handler
 
