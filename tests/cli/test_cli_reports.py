@@ -10,8 +10,8 @@ import pytest
 from tests.cli.terminal import Terminal
 
 BEGINNINGS = {
-    "text": "Report of",
-    "markdown": "# Report of",
+    "text": "Report on",
+    "markdown": "# Report on",
     "html": "<!doctype html>",
     "json": "{",
 }

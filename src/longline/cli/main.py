@@ -36,7 +36,7 @@ GROUPS = {  # of each command: its module in commands/, and the first sentence o
         "report": ("reports", "Report the result, checks, failures and history of a job."),
         "digest": (
             "reports",
-            "Report all sources over a period: what needs a person, what ran, and trends.",
+            "Report on all sources over a period: what needs attention, what ran, and trends.",
         ),
         "top": ("top", "Show live progress of all jobs and workers."),
         "drift": ("jobs", "Show changes in the fields of sources, and accept them."),
@@ -79,7 +79,10 @@ GROUPS = {  # of each command: its module in commands/, and the first sentence o
         "archive": ("sites", "Inspect and verify archived responses."),
     },
     "cluster": {
-        "serve": ("serve", "Run the server: schedules, launches and deliveries of events."),
+        "serve": (
+            "serve",
+            "Run the server: schedules, launches, alerts, reports and event delivery.",
+        ),
         "worker": ("cluster", "Run a cluster worker."),
         "up": ("cluster", "Start Redis, workers and, with --postgres, PostgreSQL on this machine."),
         "down": ("cluster", "Stop what `longline up` started."),

@@ -185,7 +185,7 @@ def file_model(kind: type[BaseSettings]) -> type[BaseModel]:
     reports: dict[str, Any] = {
         "reports": (
             dict[str, dict[str, Any]],
-            Field(default={}, description="digests by name that are sent by schedule"),
+            Field(default={}, description="scheduled digests by name"),
         )
     }
     return create_model(
@@ -357,7 +357,7 @@ class Settings(BaseSettings):
         "occurrences are deleted; null: keep all",
     )
     log_max_days: float | None = Field(
-        default=30.0, gt=0, description="days to keep stored log lines; null: all"
+        default=30.0, gt=0, description="days to keep stored log lines; null: forever"
     )
     log_max_count: int | None = Field(
         default=200_000, ge=1, description="maximum stored log lines; null: any number"
@@ -369,7 +369,7 @@ class Settings(BaseSettings):
     monitoring_address: str | None = Field(
         default=None,
         pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:/\s]+):[0-9]{1,5}$",
-        description="host and port at which `longline serve` answers /metrics, /livez and /readyz",
+        description="host and port at which `longline serve` serves /metrics, /livez and /readyz",
     )
     monitoring_token: Annotated[SecretRef | None, NoDecode] = Field(
         default=None, description="reference to the token that /metrics and /readyz require"
@@ -387,11 +387,13 @@ class Settings(BaseSettings):
     )
 
     @model_validator(mode="after")
-    def _require_monitoring_token(self) -> Self:
-        host = (self.monitoring_address or "localhost:").rpartition(":")[0].strip("[]")
-        if not is_loopback(host) and self.monitoring_token is None:
+    def _check_monitoring_address(self) -> Self:
+        host, _, port = (self.monitoring_address or "localhost:0").rpartition(":")
+        if int(port) > 65535:  # noqa: PLR2004  # the last port
+            raise invalid("the port of monitoring_address must be at most 65535")
+        if not is_loopback(host.strip("[]")) and self.monitoring_token is None:
             raise invalid(
-                "monitoring_address is not on this machine only, so it needs monitoring_token: a "
+                "other machines can reach monitoring_address, so it needs monitoring_token: a "
                 "reference such as env:NAME"
             )
         return self

@@ -177,14 +177,14 @@ METRICS: tuple[MetricDefinition, ...] = (
     MetricDefinition(
         "longline_requests_total",
         "counter",
-        "Requests sent; those without a response are included.",
+        "Requests sent, including those without a response.",
         ("source",),
         _counter("requests"),
     ),
     MetricDefinition(
         "longline_responses_total",
         "counter",
-        "Responses by class of the status.",
+        "Responses by status class.",
         ("source", "status"),
         _by_source_and(
             lambda one: {
@@ -225,7 +225,7 @@ METRICS: tuple[MetricDefinition, ...] = (
     MetricDefinition(
         "longline_received_bytes_total",
         "counter",
-        "Size of the bodies of responses, decompressed.",
+        "Decompressed size of response bodies.",
         ("source",),
         _counter("received_bytes"),
     ),
@@ -260,28 +260,28 @@ METRICS: tuple[MetricDefinition, ...] = (
     MetricDefinition(
         "longline_field_coverage_min_ratio",
         "gauge",
-        "Share of records that have a value, of the field with the smallest share.",
+        "Share of records with a value, in the field where it is smallest.",
         ("source",),
         _by_source(lambda one: min(one.coverage, default=None)),
     ),
     MetricDefinition(
         "longline_field_coverage_mean_ratio",
         "gauge",
-        "Share of records that have a value, mean of all fields.",
+        "Share of records with a value, mean over all fields.",
         ("source",),
         _by_source(lambda one: _mean(one.coverage)),
     ),
     MetricDefinition(
         "longline_drifted_fields",
         "gauge",
-        "Fields that have changed compared with earlier runs, and were not accepted.",
+        "Fields that differ from earlier runs and were not accepted.",
         ("source",),
         _by_source(lambda one: one.drift),
     ),
     MetricDefinition(
         "longline_records",
         "gauge",
-        "Present records.",
+        "Records that are not gone.",
         ("source",),
         _by_source(lambda one: one.records),
     ),
@@ -416,7 +416,7 @@ METRICS: tuple[MetricDefinition, ...] = (
     MetricDefinition(
         "longline_events_total",
         "counter",
-        "Events that were appended to the log.",
+        "Events appended to the event log.",
         (),
         _single(lambda home: home.newest_event),
     ),

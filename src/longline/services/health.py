@@ -19,6 +19,7 @@ import psutil
 from longline.config.plugins import HEALTH, load_plugin, plugin_names
 from longline.config.settings import Settings
 from longline.core.errors import BadSource, StoreError
+from longline.core.output import count_text
 from longline.scheduling.upcoming import due_since
 from longline.services.background import SILENT, last_heartbeat, server_pids
 from longline.services.doctor.doctor import disk, examine, home
@@ -46,6 +47,7 @@ from longline.storage.store import Store
 from longline.storage.totals import HomeTotals
 
 _TIMEOUT = 5.0  # seconds for all checks, which run in parallel
+_SERVE = "run `longline serve --no-web`"
 _LONG_LAG = 300.0  # seconds that an event, a due item or a due launch may wait
 _MOST_SCHEDULES = 5  # late ones that are named
 _EXPIRES_SOON = 14 * 86400.0  # seconds
@@ -104,11 +106,11 @@ def executor(context: CheckContext) -> Iterator[Finding]:
         silent = context.now() - (last_heartbeat(folder, pid) or 0.0)
         if silent > SILENT:
             sentence = f"the server (process {pid}) has sent no heartbeat for {silent:.0f} s"
-            yield problem("executor", sentence, f"see its log, and restart it: kill {pid}")
+            yield problem("executor", sentence, f"see its log; run `kill {pid}` and start it again")
         else:
-            yield ok("executor", f"a server works (process {pid})")
+            yield ok("executor", f"a server is running (process {pid})")
     if not running:
-        yield ok("executor", "no server runs on this machine")
+        yield ok("executor", "no server is running on this machine")
 
 
 def waiting_work(context: CheckContext) -> Iterator[Finding]:
@@ -136,22 +138,22 @@ def _check_schedules(stored: Sequence[StoredSchedule], now: float) -> Iterator[F
     late = {name: seconds for name, seconds in late.items() if seconds > _LONG_LAG}
     for name, seconds in sorted(late.items())[:_MOST_SCHEDULES]:
         sentence = f"the schedule {name} has been due for {seconds:.0f} s"
-        yield warning("schedules", sentence, "run longline serve, which starts due schedules")
+        yield warning("schedules", sentence, _SERVE)
     if len(late) > _MOST_SCHEDULES:
         sentence = f"{len(late) - _MOST_SCHEDULES:,} more schedules are due"
-        yield warning("schedules", sentence, "run longline serve")
+        yield warning("schedules", sentence, _SERVE)
     if not late:
-        yield ok("schedules", "schedules are started in time")
+        yield ok("schedules", "schedules start on time")
 
 
 def _check_launches(found: HomeTotals) -> Iterator[Finding]:
     late = 0.0 if found.due_since is None else found.at - found.due_since
     if late > _LONG_LAG:
         sentence = f"a launch has been due for {late:.0f} s"
-        remedy = "run longline serve, or raise executor_jobs; `longline launches list` lists them"
+        remedy = f"{_SERVE}, or raise executor_jobs; `longline launches list` lists them"
         yield warning("launches", sentence, remedy)
     else:
-        yield ok("launches", "launches are started in time")
+        yield ok("launches", "launches start on time")
 
 
 def _check_events(found: HomeTotals) -> Iterator[Finding]:
@@ -159,23 +161,24 @@ def _check_events(found: HomeTotals) -> Iterator[Finding]:
     late = [one for one in waiting if found.at - (one.waiting_since or 0.0) > _LONG_LAG]
     for one in late:
         seconds = found.at - (one.waiting_since or 0.0)
-        sentence = f"{one.name} has {one.lag} events to handle, the first {seconds:.0f} s old"
-        remedy = "run longline serve; `longline events subscribers` shows errors"
+        events = count_text(one.lag, "event")
+        sentence = f"{one.name} is {events} behind; the oldest is {seconds:.0f} s old"
+        remedy = f"{_SERVE}; `longline events subscribers` shows errors"
         yield warning("event lag", sentence, remedy)
     if not late:
-        yield ok("event lag", "subscribers receive events in time")
+        yield ok("event lag", "subscribers receive events on time")
 
 
 def _check_items(found: HomeTotals) -> Iterator[Finding]:
     since = {name: one.waiting_since or found.at for name, one in found.sources.items()}
     late = {name: found.at - at for name, at in since.items() if found.at - at > _LONG_LAG}
     for name, seconds in sorted(late.items()):
-        sentence = f"items of {name} are due, and none was finished for {seconds:.0f} s"
+        sentence = f"items of {name} are due, but none has been finished for {seconds:.0f} s"
         yield warning(
-            "due items", sentence, "run `longline top`, and resume jobs without a process"
+            "due items", sentence, "run `longline top`, and resume jobs that have no process"
         )
     if not late:
-        yield ok("due items", "running jobs process the items that are due")
+        yield ok("due items", "running jobs process their due items")
 
 
 def certificates(context: CheckContext) -> Iterator[Finding]:
@@ -194,10 +197,11 @@ def certificates(context: CheckContext) -> Iterator[Finding]:
     left = min(ends, default=float("inf")) - context.now()
     if left < _EXPIRES_SOON:
         state = "has expired" if left < 0 else f"expires in {left / 86400:.0f} days"
-        sentence = f"a certificate of ca_file {file} {state}"
+        sentence = f"a certificate in ca_file {file} {state}"
         yield warning("certificates", sentence, "replace it in the file")
     else:
-        yield ok("certificates", f"{len(ends)} certificates of ca_file are valid")
+        valid = count_text(len(ends), "valid certificate")
+        yield ok("certificates", f"{valid} in ca_file")
 
 
 CHECKS: Mapping[str, Check] = {
@@ -228,7 +232,7 @@ def plugin_check(name: str, loaded: object) -> Check:
     """
     if not callable(loaded):
         kind = type(loaded).__name__
-        raise BadSource(name, f"a check of health is a function of a CheckContext, not {kind}")
+        raise BadSource(name, f"a health check is a function that takes a CheckContext, not {kind}")
     return partial(_run_plugin, name, loaded)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, or_, select, update
 
+from longline.core.output import count_text
 from longline.storage.backends import BulkInsert, as_json, sanitize_text, upsert
 from longline.storage.database import Repository, lock_name, reads, writes
 from longline.storage.events import append_events, event_row
@@ -392,7 +393,7 @@ def _count_result(connection: Connection, launch: int, result: str, at: float) -
     values: dict[str, Any] = {"failures": 0 if result in _GOOD_RESULTS else row.failures + 1}
     limit = row.definition.get("pause_after_failures")
     if limit is not None and values["failures"] >= limit and row.paused_at is None:
-        reason = f"{values['failures']} runs in a row have failed"
+        reason = f"{count_text(values['failures'], 'failure')} in a row"
         values |= {"paused_at": at, "pause_reason": reason}
         data = {"schedule": name, "reason": reason, "failures": values["failures"]}
         append_events(connection, [event_row(None, at, "schedule.paused", **data)])

@@ -335,10 +335,10 @@ def test_the_text_says_what_since_when_and_what_to_do() -> None:
 
     assert [line.strip().partition(":")[0] for line in text.splitlines()] == [
         "WARNING source/shop",
-        "what",
+        "problem",
         "since",
         "rule",
         "observed",
         "expected",
-        "do",
+        "action",
     ]

@@ -218,7 +218,7 @@ async def test_an_empty_period_says_so(sqlite_store: Store) -> None:
 
     assert (digest.totals.runs, digest.needs, digest.sources) == (0, (), ())
     assert page.level is Level.GOOD
-    assert digest_state(digest) == "Nothing ran, and nothing needs you"
+    assert digest_state(digest) == "Nothing ran, and nothing needs attention"
 
 
 async def test_a_digest_survives_json(sqlite_store: Store) -> None:

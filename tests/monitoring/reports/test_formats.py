@@ -175,7 +175,7 @@ def test_durations_have_at_most_two_units(seconds: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "text"), [(1, "100 %"), (0, "0 %"), (0.9999, ">99.9 %"), (0.0001, "<0.1 %")]
+    ("share", "text"), [(1, "100%"), (0, "0%"), (0.9999, ">99.9%"), (0.0001, "<0.1%")]
 )
 def test_a_share_is_whole_only_if_it_is(share: float, text: str) -> None:
     assert share_of(share) == text

@@ -199,10 +199,10 @@ async def test_a_mail_has_the_state_as_its_subject_and_two_parts(
 
     (mail,) = mailbox.mails
     text, html = mail.get_body(("plain",)), mail.get_body(("html",))
-    assert mail["Subject"] == "[longline] 1 thing needs you: shop failed"
+    assert mail["Subject"] == "[longline] 1 problem needs attention: shop failed"
     assert text is not None
     assert html is not None
-    assert "NEEDS YOU" in text.get_content()
+    assert "NEEDS ATTENTION" in text.get_content()
     assert "<table>" in html.get_content()
     assert "<svg" not in html.get_content()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -31,7 +32,7 @@ from longline.config.validation import describe_error
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
 from longline.monitoring.alerts.alerting import EvaluationState, read_evaluation
-from longline.monitoring.alerts.configuration import read_alert_settings
+from longline.monitoring.alerts.configuration import check_subject, read_alert_settings
 from longline.monitoring.alerts.learning import MIN_RUNS
 from longline.monitoring.alerts.notifications import is_silenced
 from longline.monitoring.alerts.rules import RULE_KINDS, Rule, make_rules
@@ -63,7 +64,7 @@ def alerts_command() -> None:
     """Show what is wrong, and who is notified.
 
     `longline serve` evaluates the rules and sends notifications. The key `alerts` of longline.yaml
-    has the channels and changed rules.
+    defines channels and changes rules.
     """
 
 
@@ -92,7 +93,7 @@ async def list_alerts(store: Store, *, with_all: bool, limit: int) -> None:
     print_result(result, lambda: _print_alerts(rows, found, now))
     _note_evaluation(state, now)
     for one in failing:
-        print_note(f"the channel {one.name.removeprefix(ALERT_CHANNEL)} fails: {one.error}")
+        print_note(f"the channel {one.name.removeprefix(ALERT_CHANNEL)} is failing: {one.error}")
     if len(found) > limit:
         print_note(f"only {limit} are listed; use --limit for more")
 
@@ -126,7 +127,7 @@ async def show_alert(store: Store, alert: int) -> None:
 async def send_sample_now(store: Store, channel: str) -> None:
     """Send a test message to CHANNEL now.
 
-    CHANNEL is mail:NAME, apprise:NAME or webhook:NAME. Exits with 1 if it does not accept it.
+    CHANNEL is mail:NAME, apprise:NAME or webhook:NAME. Exits with 1 if the message is not accepted.
     """
     read_alert_settings()
     async with open_channels(settings_of(), store, SystemClock()) as channels:
@@ -147,7 +148,7 @@ async def send_sample_now(store: Store, channel: str) -> None:
 async def list_deliveries(store: Store, channel: str | None, *, limit: int) -> None:
     """List attempts to notify CHANNEL, or all channels.
 
-    Lists the newest ones, oldest first. The last 1,000 of each channel are kept.
+    Lists the newest attempts, oldest first. The last 1,000 of each channel are kept.
     """
     found = await store.alerts.deliveries(channel=channel, limit=limit)
     rows = [_delivery_json(*one) for one in found]
@@ -160,8 +161,8 @@ async def list_deliveries(store: Store, channel: str | None, *, limit: int) -> N
 async def list_rules(store: Store) -> None:
     """List rules, their limits and their history.
 
-    A learned limit needs 5 earlier runs of a source; until then, it finds nothing. The history is
-    how many sources have them.
+    A learned limit needs 5 earlier runs of a source; until then, it finds nothing. The column
+    `history` counts the sources that have enough runs.
     """
     rules = make_rules(read_alert_settings().rules)
     runs = await store.alerts.run_counts()
@@ -174,10 +175,12 @@ async def list_rules(store: Store) -> None:
 
 @alerts_command.command("silence")
 @click.argument("alert", type=COUNT, required=False)
-@click.option("--rule", metavar="PATTERN", help="Alerts of this rule.")
-@click.option("--subject", metavar="PATTERN", help="Alerts about this, such as 'source/shop*'.")
-@click.option("--for", "seconds", type=DURATION, default="4h", help="How long, such as 30m or 2d.")
-@click.option("--reason", default="", help="Why; shown in the list of silences.")
+@click.option("--rule", metavar="PATTERN", help="Only alerts of this rule.")
+@click.option(
+    "--subject", metavar="PATTERN", help="Only alerts about this subject, such as 'source/shop*'."
+)
+@click.option("--for", "seconds", type=DURATION, default="4h", help="Duration, such as 30m or 2d.")
+@click.option("--reason", default="", help="Reason, shown in the list of silences.")
 @common_options
 @uses_store
 async def add_silence(
@@ -189,23 +192,40 @@ async def add_silence(
     seconds: float,
     reason: str,
 ) -> None:
-    """Send no notifications of some alerts for a while.
+    """Silence notifications of some alerts for a while.
 
-    They are those of --rule and --subject, or of the rule and subject of ALERT. They stay in the
-    list, and are neither repeated nor escalated.
+    Select them with --rule and --subject; ALERT selects its own rule and subject. Silenced alerts
+    stay in the list, and are neither repeated nor escalated.
     """
     if alert is not None and (rule is not None or subject is not None):
         raise BadOption("ALERT", "give either the number of an alert, or --rule and --subject")
     if alert is not None:
         found = await store.alerts.get(alert)
         rule, subject = found.rule, found.subject
-    if not rule and not subject:
+    elif rule or subject:
+        _check_patterns(rule, subject)
+    else:
         raise BadOption("ALERT", "give the number of an alert, --rule or --subject")
     now = await store.now()
     silence = Silence(rule or None, subject or None, now + seconds, reason, now)
     row = _silence_json(await store.alerts.silence(silence))
     until = time_text(now + seconds)
     print_result(row, lambda: print_line(f"silence {row['id']}: until {until} UTC"))
+
+
+def _check_patterns(rule: str | None, subject: str | None) -> None:
+    """Refuse a silence that no alert can have.
+
+    Raises:
+        BadOption: no rule has this name, or there are no such subjects.
+    """
+    names = [one.name for one in make_rules(read_alert_settings().rules)]
+    if rule and not fnmatch.filter(names, rule):
+        raise BadOption("--rule", f"there is no rule {rule!r}; `longline alerts rules` lists them")
+    try:
+        check_subject(subject or "*")
+    except ValueError as error:
+        raise BadOption("--subject", str(error)) from None
 
 
 @alerts_command.command("silences")
@@ -225,7 +245,7 @@ async def list_silences(store: Store) -> None:
 async def end_silence(store: Store, silence: int) -> None:
     """End SILENCE now.
 
-    Notifications of alerts that still fire are sent.
+    Notifications of alerts that are still firing are then sent.
     """
     ended = await store.alerts.unsilence(silence, await store.now())
     print_result(_silence_json(ended), lambda: print_line(f"ended silence {silence}"))
@@ -245,9 +265,9 @@ async def _failing_channels(store: Store) -> list[Subscriber]:
 def _note_evaluation(state: EvaluationState, now: float) -> None:
     if state.error is not None:
         since = time_text(state.failed_at)
-        print_note(f"rules are not evaluated since {since} UTC: {state.error}")
+        print_note(f"rules have not been evaluated since {since} UTC: {state.error}")
     elif state.evaluated_at is None:
-        print_note("rules were never evaluated; `longline serve` evaluates them")
+        print_note("rules have never been evaluated; `longline serve` evaluates them")
     elif now - state.evaluated_at > _STALE:
         age = duration_text(now - state.evaluated_at)
         print_note(f"rules were last evaluated {age} ago; `longline serve` evaluates them")
@@ -292,7 +312,7 @@ def _print_alert(
     }
     if one.resolved_at is not None:
         facts["resolved"] = f"{time_text(one.resolved_at)} UTC"
-    print_facts({**facts, "do": one.action}, width=10)
+    print_facts({**facts, "action": one.action}, width=10)
     if one.evidence:
         print_heading("evidence")
         width = max(len(str(name)) for name in one.evidence)

@@ -133,9 +133,10 @@ async def follow_events(store: Store, *, wanted: EventFilter, after: int | None)
 @common_options
 @uses_store
 async def deliver_events(store: Store, *, once: bool) -> None:
-    """Deliver events to webhooks, plugins and the Redis stream.
+    """Deliver events to all subscribers.
 
-    Runs until interrupted. Several processes may run it: at any time, only one of them delivers to
+    These are webhooks, channels of alerts and reports, plugins and the Redis stream. Runs until
+    interrupted. Several processes may run it: at any time, only one of them delivers to
     a subscriber. With --json, prints one object per attempt.
     """
     results: list[DeliveryResult] = []

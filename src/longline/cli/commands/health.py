@@ -23,8 +23,8 @@ _CODES = {
 def health_command() -> None:
     """Check that this home works: database, disk, Redis, workers, server, lag.
 
-    Exits with 0 if all is well, 3 if something is degraded, 1 if something has failed. A site in
-    trouble is none of these: `longline breakers` and `longline sources status` show it.
+    Exits with 0 if all is well, 3 if something is degraded, 1 if something has failed. Problems of
+    sites are not checked: see `longline breakers` and `longline sources status`.
     """
     report = check_health(settings_of())
     print_result(report.as_dict(), lambda: _print_report(report))
@@ -36,4 +36,4 @@ def _print_report(report: HealthReport) -> None:
     for one in report.as_dict()["checks"]:
         table.add(one["check"], one["state"], one["sentence"], one["remedy"] or "")
     table.print()
-    click.echo(f"This home is {report.state.value}.")
+    click.echo(f"Health: {report.state.value}")

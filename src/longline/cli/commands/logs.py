@@ -25,17 +25,13 @@ _SHOWN = ("job", "source", "domain", "item", "flow", "worker")  # after the mess
 @click.command("logs")
 @click.argument("target", metavar="[JOB|SOURCE]", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Print new lines until interrupted.")
-@click.option(
-    "--level", type=click.Choice(list(_LEVELS)), default="warning", help="Lowest level of a line."
-)
-@click.option(
-    "--grep", "text", metavar="TEXT", help="Only lines containing TEXT in upper or lower case."
-)
+@click.option("--level", type=click.Choice(list(_LEVELS)), default="warning", help="Minimum level.")
+@click.option("--grep", "text", metavar="TEXT", help="Only lines that contain TEXT, ignoring case.")
 @click.option("--domain", metavar="HOST", help="Only lines about this domain.")
 @click.option("--item", metavar="KEY", help="Only lines about this item.")
 @time_option("--since", "Only lines since TIME")
 @time_option("--until", "Only lines before TIME")
-@click.option("--limit", type=COUNT, default=100, help="Maximum number of stored lines.")
+@click.option("--limit", type=COUNT, default=100, help="Maximum number of stored lines to print.")
 @common_options
 @uses_store
 async def logs_command(
@@ -43,7 +39,7 @@ async def logs_command(
 ) -> None:
     """Show warnings and errors of all processes.
 
-    The newest are last. With JOB or SOURCE, only those of a job or a source are shown. With
+    The newest lines are last. With JOB or SOURCE, shows only the lines of that job or source. With
     --follow and --json, prints one object per line.
     """
     if follow and wanted["until"] is not None:
@@ -88,7 +84,7 @@ def _print_lines(lines: list[LogLine], about: dict[str, Any]) -> None:
     if not lines:
         print_line("no warnings or errors")
         if "job" in about:
-            print_line(f"Failed items are listed by: longline failures {about['job']}")
+            print_line(f"To list failed items, run: longline failures {about['job']}")
 
 
 def _print_followed(line: LogLine) -> None:

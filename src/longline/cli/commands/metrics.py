@@ -19,7 +19,7 @@ from longline.storage.store import Store
 async def metrics_command(store: Store) -> None:
     """Print the metrics of this home in the text format of Prometheus.
 
-    `longline serve` answers the same at /metrics if the setting `monitoring_address` is set. With
+    `longline serve` serves them at /metrics if the setting `monitoring_address` is set. With
     --json, each metric has its name, type, help and samples.
     """
     settings = settings_of()

@@ -32,7 +32,7 @@ _report_options = combine(
         "--format",
         "wanted",
         type=click.Choice([one.value for one in ReportFormat]),
-        show_default="that of the suffix of FILE, else text",
+        show_default="by the suffix of FILE, else text",
         help="Format of the report.",
     ),
     click.option(
@@ -45,7 +45,7 @@ _report_options = combine(
     click.option(
         "--timezone",
         type=_ZONE,
-        show_default="that of this machine",
+        show_default="time zone of this machine",
         help="Time zone, such as Europe/Sofia.",
     ),
 )
@@ -61,7 +61,7 @@ async def report_command(
 ) -> None:
     """Report the result, checks, failures and history of a job.
 
-    JOB defaults to the newest. Exits with 3 when a check fails.
+    JOB defaults to the newest job. Exits with 3 if a check fails.
     """
     newest = await store.jobs.list(limit=1)
     if job is None and not newest:
@@ -78,7 +78,7 @@ async def report_command(
     "--days",
     type=number(int, 1, 366),
     show_default="1",
-    help="Report this many days, up to --until or now.",
+    help="Number of days to cover, up to --until or now.",
 )
 @click.option("--since", metavar="TIME", help="Start of the period: a date, a time or an age (2d).")
 @click.option("--until", metavar="TIME", help="End of the period.  [default: now]")
@@ -94,14 +94,15 @@ async def digest_command(
     timezone: ZoneInfo | None,
     **how: Any,
 ) -> None:
-    """Report all sources over a period: what needs a person, what ran, and trends.
+    """Report on all sources over a period: what needs attention, what ran, and trends.
 
-    Times without an offset are in the time zone. A run belongs to the period in which it ended.
+    Times without an offset are in the zone of --timezone. A run belongs to the period in which it
+    ended.
     """
     zone, now = timezone or local_zone(), await store.now()
     end = now if until is None else parse_timestamp(until, option="--until", now=now, zone=zone)
     if since is not None and days is not None:
-        raise BadOption("--days", "it cannot be used together with --since")
+        raise BadOption("--days", "it cannot be combined with --since")
     if since is None:
         days = days or 1
         period = last_days(end, days, zone)

@@ -525,7 +525,7 @@ def plugins_command() -> None:
     """List installed plugins.
 
     A plugin is a package with entry points for sources, middlewares, pipeline stages, enrichers,
-    exporters, limit backends, listeners, subscribers of events or checks of health.
+    exporters, limit backends, listeners, event subscribers or health checks.
     """
     from longline.services.health import plugin_check  # noqa: PLC0415  # slow to import
 

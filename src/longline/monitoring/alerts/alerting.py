@@ -150,7 +150,7 @@ class Alerting:
         except Exception as error:  # noqa: BLE001  # the edge of the rules, which may be plugins
             text = str(error) if isinstance(error, LonglineError) else error_text(error)
             if text != self._problem:  # otherwise it is logged every 30 s
-                _LOG.warning("alerts are not evaluated: %s", text, exc_info=error)
+                _LOG.warning("alert rules could not be evaluated: %s", text, exc_info=error)
             self._problem = text
             await self._save_state(partial(_failed, error=KNOWN_SECRETS.text(text), at=now))
         else:

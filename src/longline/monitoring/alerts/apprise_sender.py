@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import apprise
 
 _FAILED = "apprise did not deliver it to all of its URLs; the log of this process may say why"
-_INVALID = "it is not a URL that apprise knows"
+_INVALID = "it is not a URL that apprise supports"
 
 
 async def send_apprise(urls: Sequence[str], title: str, text: str) -> str | None:

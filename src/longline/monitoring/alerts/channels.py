@@ -34,7 +34,7 @@ from longline.storage.webhooks import Webhook, WebhookDelivery
 
 _LOG = logging.getLogger(__name__)
 _OLDEST = 86_400.0  # seconds after which a notification is not sent any more
-_GIVEN_UP = "it could not be sent for a day, and is given up"
+_GIVEN_UP = "it could not be sent within a day, and is not retried"
 
 
 class ChannelFailed(LonglineError):
@@ -99,7 +99,7 @@ class Channels:
             severity="warning",
             summary="this is a test; nothing is wrong",
             evidence={"channel": channel},
-            action="nothing",
+            action="none",
             since=now,
             seen_at=now,
         )
@@ -138,7 +138,7 @@ class Channels:
             return
         if self._clock.now() - event.at > _OLDEST:
             await self._log_delivery(channel, event, message_id, _GIVEN_UP)
-            _LOG.warning("%s: the notification %d is given up", channel, event.id)
+            _LOG.warning("%s: gave up sending notification %d after a day", channel, event.id)
             return
         made = await self._send(channel, event, message_id)
         if made.error is not None:
@@ -154,7 +154,7 @@ class Channels:
         if await self._store.webhooks.was_delivered(name, message_id_of(await self._log(), event)):
             return
         if self._clock.now() - event.at > _OLDEST:
-            _LOG.warning("webhook:%s: the notification %d is given up", name, event.id)
+            _LOG.warning("webhook:%s: gave up sending notification %d after a day", name, event.id)
             return
         made = await self._sender.send(webhook, event)
         if made.error is not None:

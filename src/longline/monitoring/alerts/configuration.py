@@ -24,13 +24,15 @@ from longline.config.validation import (
     short_for,
 )
 from longline.core.errors import BadFile
-from longline.monitoring.alerts.rules import RuleSettings, Severity
+from longline.monitoring.alerts.rules import RULE_KINDS, RuleSettings, Severity
 
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 _ADDRESS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]+@[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _CHANNEL = re.compile(rf"(webhook|mail|apprise):{_NAME.pattern}")
+_HOME = "home"  # the subject of rules about the home itself
+_WILDCARD = re.compile(r"[*?\[]")
 _PORTS = {"starttls": 587, "tls": 465, "none": 25}
 
 
@@ -50,6 +52,24 @@ def _check_channel_name(text: str) -> str:
     if not _NAME.fullmatch(text):
         raise invalid("use at most 64 letters, digits, dots, dashes and underscores")
     return text
+
+
+def check_subject(pattern: str) -> str:
+    """Return a pattern of subjects if it fits any, such as `source/shop*`.
+
+    Raises:
+        ValueError: it fits none, so a notification or silence would never apply.
+    """
+    kinds = {one.subject for one in RULE_KINDS.values()} - {_HOME}
+    beginnings = [_HOME, *(f"{kind}/" for kind in sorted(kinds))]
+    fixed = _WILDCARD.split(pattern)[0]
+    if fixed == pattern:
+        fits = pattern == _HOME or pattern.startswith(tuple(beginnings[1:]))
+    else:
+        fits = any(one.startswith(fixed) or fixed.startswith(one) for one in beginnings)
+    if not fits:
+        raise invalid(f"a subject is {_HOME}, or begins with one of {', '.join(beginnings[1:])}")
+    return pattern
 
 
 def _parse_clock_time(value: Any) -> time:
@@ -115,7 +135,7 @@ class Route(StrictModel):
 
     channel: Channel
     severity: Severity = "warning"
-    subject: str = Field(default="*", min_length=1)
+    subject: Annotated[str, AfterValidator(check_subject)] = Field(default="*", min_length=1)
 
 
 class QuietHours(StrictModel):
@@ -160,7 +180,7 @@ class AlertSettings(StrictModel):
         tuple[Annotated[Route, short_for("channel")], ...], BeforeValidator(one_or_several)
     ] = ()
     group_by: Literal["subject", "rule", "all"] = "subject"
-    """What one notification has in common."""
+    """What the alerts of one notification have in common."""
     group_wait: Seconds = 30.0
     """How long a group waits for further alerts before its first notification."""
     group_interval: Seconds = 300.0

@@ -254,12 +254,12 @@ def alert_lines(alert: Mapping[str, Any], now: float) -> list[tuple[str, str]]:
     """Return what a notification says about one of its alerts, as names and values."""
     since = utc_datetime(alert["since"]).strftime("%Y-%m-%d %H:%M UTC")
     lines = [
-        ("what", alert["summary"]),
+        ("problem", alert["summary"]),
         ("since", f"{since} ({_duration((alert['resolved_at'] or now) - alert['since'])})"),
         ("rule", f"{alert['rule']} (alert {alert['alert']})"),
         *((name, str(value)) for name, value in alert["evidence"].items()),
     ]
-    return lines if alert["resolved_at"] else [*lines, ("do", alert["action"])]
+    return lines if alert["resolved_at"] else [*lines, ("action", alert["action"])]
 
 
 def alert_heading(alert: Mapping[str, Any]) -> str:

@@ -73,7 +73,7 @@ RULE_KINDS: Mapping[str, RuleKind] = {
         ),
         RuleKind(
             "few-records",
-            "The last run has fewer records than usual, or the number falls slowly.",
+            "The last run has fewer records than usual, or the number is slowly falling.",
             severity="critical",
             limits="records of a run",
             options=_learned("min"),
@@ -161,7 +161,7 @@ RULE_KINDS: Mapping[str, RuleKind] = {
         ),
         RuleKind(
             "field-coverage",
-            "Fewer records than usual have a field, or their share falls slowly.",
+            "Fewer records than usual have a field, or their share is slowly falling.",
             limits="share of the records that have each field",
             unit="share",
             options=_learned("min", "fields"),
@@ -177,7 +177,7 @@ RULE_KINDS: Mapping[str, RuleKind] = {
         ),
         RuleKind(
             "long-run",
-            "The last run took, or the present one takes, much longer than usual.",
+            "The last run took, or the current one is taking, much longer than usual.",
             limits="duration of a run",
             unit="seconds",
             options=_learned("max"),
@@ -226,9 +226,9 @@ RULE_KINDS: Mapping[str, RuleKind] = {
         ),
         RuleKind(
             "breaker-open",
-            "The circuit breaker of a domain is open for this long.",
+            "The circuit breaker of a domain has been open for this long.",
             subject="domain",
-            limits="time since it has opened",
+            limits="time since it opened",
             unit="seconds",
             options=_limited("max"),
             max=30 * _MINUTE,
@@ -240,9 +240,9 @@ RULE_KINDS: Mapping[str, RuleKind] = {
         ),
         RuleKind(
             "flow-waiting",
-            "A flow needs attention, or waits for approval for this long.",
+            "A flow needs attention, or has waited for approval for this long.",
             subject="flow",
-            limits="time that it waits for approval",
+            limits="time since it began to wait",
             unit="seconds",
             options=_limited("max"),
             max=_HOUR,
@@ -257,7 +257,7 @@ RULE_KINDS: Mapping[str, RuleKind] = {
             "event-lag",
             "A subscriber or webhook has not handled an event for this long, or is disabled.",
             subject="subscriber",
-            limits="age of the oldest event that waits",
+            limits="age of the oldest unhandled event",
             unit="seconds",
             options=_limited("max"),
             max=15 * _MINUTE,
@@ -409,7 +409,7 @@ def _make_rule(name: str, values: RuleValues) -> Rule:
 def _kind_of(name: str, values: RuleValues) -> RuleKind:
     if values.kind is None and name not in RULE_KINDS:
         problem = describe_unknown_key(name, list(RULE_KINDS)).replace("key", "rule", 1)
-        raise invalid(f"{name}: {problem}; a rule with a name of its own needs a kind")
+        raise invalid(f"{name}: {problem}; a rule with a new name needs a kind")
     found = RULE_KINDS.get(values.kind or name)
     if found is None:
         problem = describe_unknown_key(values.kind or name, list(RULE_KINDS))

@@ -134,19 +134,19 @@ _MEASURES: Mapping[str, _Measure] = {
         unit="record",
     ),
     "log-critical": _Measure(
-        "the last run has logged {now} at the level critical",
+        "the last run has logged {now} at level critical",
         lambda run, _: _sample(run, _logged(run, logging.CRITICAL)),
         "Read them with `longline logs {job} --level error`.",
         unit="line",
     ),
     "log-errors": _Measure(
-        "the last run has logged {now} at the level error; {usual}",
+        "the last run has logged {now} at level error; {usual}",
         lambda run, _: _sample(run, _logged(run, logging.ERROR, logging.CRITICAL)),
         "Read them with `longline logs {job} --level error`.",
         unit="line",
     ),
     "log-warnings": _Measure(
-        "the last run has logged {now} at the level warning; {usual}",
+        "the last run has logged {now} at level warning; {usual}",
         lambda run, _: _sample(run, _logged(run, logging.WARNING, logging.ERROR)),
         "Read them with `longline logs {job}`.",
         unit="line",
@@ -277,12 +277,12 @@ def _check_failed(rule: Rule, series: RunSeries) -> AlertCondition | None:
             break
         in_a_row += 1
     first = series.runs[-in_a_row]
-    times = f", as {in_a_row} in a row" if in_a_row > 1 else ""
+    runs = f"the last {in_a_row} runs" if in_a_row > 1 else "the last run"
     return AlertCondition(
         rule.name,
         f"source/{last.source}",
         rule.severity,
-        f"{last.source}: the last run failed{times}: {last.reason or 'no reason is known'}",
+        f"{last.source}: {runs} failed: {last.reason or 'reason unknown'}",
         {"job": last.job, "reason": last.reason, "failed_in_a_row": in_a_row},
         f"Read `longline report {last.job}`, correct the cause and run the source again.",
         since=first.ended_at,
@@ -296,14 +296,15 @@ def _check_partial(rule: Rule, series: RunSeries) -> AlertCondition | None:
     is_drift = (last.reason or "").startswith("drift:")
     if last.state != JobState.PARTIAL or not (last.cuts or not (has_bad or is_drift)):
         return None
-    reason = "; ".join(last.cuts) or last.reason or "no reason is known"
+    reason = "; ".join(last.cuts) or last.reason or "reason unknown"
     return AlertCondition(
         rule.name,
         f"source/{last.source}",
         rule.severity,
         f"{last.source}: the last run is incomplete: {reason}",
         {"job": last.job, "cuts": list(last.cuts), "reason": last.reason},
-        f"Read `longline report {last.job}`; `longline retry {last.job}` continues it.",
+        f"Read `longline report {last.job}`. After an exhausted budget, `longline retry "
+        f"{last.job}` continues the job; otherwise correct the source and run it again.",
         since=last.ended_at,
     )
 
@@ -448,9 +449,10 @@ def range_text(found: Unusual, unit: str) -> str:
         return f"earlier runs had {plain(found.usual)}"
     low, high = max(found.low, 0.0), found.high
     if isfinite(found.low) and isfinite(high):
-        return f"usual are {plain(low)} to {plain(high)}"
+        first = plain(low) if unit in ("share", "seconds") else f"{round(low):,}"
+        return f"usually {first} to {plain(high)}"
     least = f"at least {plain(low)}" if isfinite(found.low) else f"at most {plain(high)}"
-    return f"usual are {least}"
+    return f"usually {least}"
 
 
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))

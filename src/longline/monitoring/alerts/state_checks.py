@@ -10,7 +10,6 @@ from statistics import median
 from typing import Any
 
 from longline.core.model import JobState
-from longline.core.output import count_text
 from longline.monitoring.alerts.conditions import AlertCondition
 from longline.monitoring.alerts.rules import Rule
 from longline.monitoring.alerts.run_checks import RunSeries, duration_text, usual_duration
@@ -88,7 +87,7 @@ def _no_progress(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
             yield _found(
                 rule,
                 f"source/{run.source}",
-                f"{run.source}: a job runs, and has finished no item for {duration_text(idle)}",
+                f"{run.source}: a running job has finished no item for {duration_text(idle)}",
                 job=run.job,
                 observed=round(idle),
                 limit=rule.max,
@@ -106,11 +105,12 @@ def _long_running(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
         series = home.series.get((run.source, run.options))
         usual = usual_duration(rule, series) if rule.is_learned and series else None
         limit = min(_limit(rule), inf if usual is None else usual.high)
+        bound = "the limit is" if limit == rule.max else "usually at most"
         if spent > limit:
             yield _found(
                 rule,
                 f"source/{run.source}",
-                f"{run.source}: a job runs for {duration_text(spent)}; usual are at most "
+                f"{run.source}: a job has been running for {duration_text(spent)}; {bound} "
                 f"{duration_text(limit)}",
                 job=run.job,
                 observed=round(spent),
@@ -129,7 +129,7 @@ def _waiting_jobs(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
         yield _found(
             rule,
             f"source/{run.source}",
-            f"{run.source}: a job is paused, and nothing continues it: {run.reason}",
+            f"{run.source}: a job is paused, and no process continues it: {run.reason}",
             job=run.job,
             reason=run.reason,
             since=run.changed_at,
@@ -192,7 +192,7 @@ def _stale(
     age = None if data_at is None else now - data_at
     job = runs[-1].job if runs else None
     how = "it has no data" if age is None else f"its data is {duration_text(age)} old"
-    advice = f"`longline report {job}` shows the last one" if job else "it has never run"
+    advice = f"`longline report {job}` shows the last run" if job else "it has never run"
     return _found(
         rule,
         f"source/{source}",
@@ -201,7 +201,7 @@ def _stale(
         observed=None if age is None else round(age),
         limit=round(limit),
         since=None if data_at is None else data_at + limit,
-        action=f"Check why no run has ended well: {advice}; run it with `longline run {source}`.",
+        action=f"Check why no run has succeeded: {advice}; run it with `longline run {source}`.",
     )
 
 
@@ -238,7 +238,7 @@ def _bans(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
                 until=row["breaker_until"],
                 since=row["banned_at"],
                 action=f"Lower the rate with `longline limits pin {domain} --rate 0.5`; "
-                f"`longline breakers show {domain}` says when it is tried again.",
+                f"`longline breakers show {domain}` shows when requests resume.",
             )
 
 
@@ -250,7 +250,7 @@ def _breakers(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
             yield _found(
                 rule,
                 f"domain/{domain}",
-                f"{domain}: the circuit breaker is open for {duration_text(spent)}{about}: "
+                f"{domain}: the circuit breaker has been open for {duration_text(spent)}{about}: "
                 f"{row['breaker_reason']}",
                 source=home.inputs.domain_sources.get(domain),
                 reason=row["breaker_reason"],
@@ -286,8 +286,7 @@ def _schedules(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
             yield _found(
                 rule,
                 subject,
-                f"schedule {one.name} was paused after {count_text(one.failures, 'failure')}: "
-                f"{one.pause_reason}",
+                f"schedule {one.name} is paused: {one.pause_reason}",
                 failures=one.failures,
                 reason=one.pause_reason,
                 since=one.paused_at,
@@ -311,7 +310,8 @@ def _flows(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
         spent, is_waiting = home.now - one.since, one.state == "waiting"
         if is_waiting and spent <= _limit(rule):
             continue
-        what = f"waits for approval for {duration_text(spent)}" if is_waiting else "needs attention"
+        waited = f"has waited for approval for {duration_text(spent)}"
+        what = waited if is_waiting else "needs attention"
         do = f"`longline flow approve {one.run}`" if is_waiting else "retry or undo it"
         yield _found(
             rule,
@@ -331,7 +331,7 @@ def _workers(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
         yield _found(
             rule,
             f"worker/{one.worker}",
-            f"worker {one.worker} is lost: {one.reason or 'no reason is known'}",
+            f"worker {one.worker} is lost: {one.reason or 'reason unknown'}",
             reason=one.reason,
             since=one.at,
             action="Check its machine and start it again with `longline worker`; `longline status` "
@@ -363,7 +363,7 @@ def _event_lag(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
                 yield _found(
                     rule,
                     subject,
-                    f"{one.name} has not handled events for {duration_text(age)}{why}",
+                    f"{one.name} has not handled any event for {duration_text(age)}{why}",
                     lag=one.lag,
                     observed=round(age),
                     limit=rule.max,
@@ -383,12 +383,12 @@ def _disk(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
         yield _found(
             rule,
             "home",
-            f"the disk of the home is {1 - share:.1%} full; {disk.free / 1e9:,.1f} GB are free",
+            f"the disk of the home is {1 - share:.1%} full; {disk.free / 1e9:,.1f} GB free",
             observed=round(share, 4),
             limit=rule.min,
             free_bytes=disk.free,
-            action="Delete old exports and archives, `longline cache clear`, or move the home to "
-            "a larger disk.",
+            action="Delete old exports and archives, run `longline cache clear`, or move the home "
+            "to a larger disk.",
         )
 
 

@@ -480,7 +480,7 @@ def _needs_of_schedules(schedules: Iterable[StoredSchedule]) -> Iterator[Need]:
     for one in schedules:
         limit = one.definition.get("pause_after_failures")
         if one.paused_at is not None and limit is not None and one.failures >= limit:
-            text = one.pause_reason or f"{count_text(one.failures, 'run')} in a row have failed"
+            text = one.pause_reason or f"{count_text(one.failures, 'failure')} in a row"
             action = f"longline schedule resume {one.name}"
             yield Need(f"schedule/{one.name}", "paused", Level.BAD, text, one.paused_at, action)
 

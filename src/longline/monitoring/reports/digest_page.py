@@ -50,7 +50,7 @@ def digest_page(digest: Digest, name: str = "") -> ReportPage:
         level=level,
         about=_about_text(digest),
         sections=(
-            ReportSection("Needs you", (_needs(digest),)),
+            ReportSection("Needs attention", (_needs(digest),)),
             ReportSection("What ran", tuple(_sources(digest))),
             ReportSection("Trends", tuple(_trends(digest))),
             ReportSection("Domains in trouble", tuple(_domains(digest))),
@@ -67,34 +67,34 @@ def digest_state(digest: Digest) -> str:
         first = ", ".join(f"{_name(one)} {one.kind}" for one in digest.needs[:3])
         more = f" and {count - 3} more" if count > 3 else ""  # noqa: PLR2004  # those named
         verb = "needs" if count == 1 else "need"
-        return f"{count_text(count, 'thing')} {verb} you: {first}{more}"
+        return f"{count_text(count, 'problem')} {verb} attention: {first}{more}"
     if not digest.totals.runs:
-        return "Nothing ran, and nothing needs you"
-    return f"Nothing needs you; {_runs_text(digest.totals)}"
+        return "Nothing ran, and nothing needs attention"
+    return f"Nothing needs attention; {_runs_text(digest.totals)}"
 
 
 def _name(need: Need) -> str:
     return need.subject.partition("/")[2] or need.subject
 
 
-def _runs_text(totals: RunTotals) -> str:
+def _runs_text(totals: RunTotals, of: str = "") -> str:
     states = ", ".join(f"{count:,} {state}" for state, count in totals.states.items())
-    return f"{count_text(totals.runs, 'run')} ended ({states})"
+    return f"{count_text(totals.runs, 'run')}{of} ended ({states})"
 
 
 def _about_text(digest: Digest) -> str:
     totals = digest.totals
     parts = []
     if totals.runs:
-        parts.append(f"{_runs_text(totals)} of {count_text(len(digest.sources), 'source')}")
+        parts.append(_runs_text(totals, f" of {count_text(len(digest.sources), 'source')}"))
         changed = (totals.new, totals.changed, totals.gone)
         if None not in changed:
-            parts.append("{:,} new, {:,} changed, {:,} gone records".format(*changed))
+            parts.append("{:,} new, {:,} changed and {:,} gone records".format(*changed))
     else:
         parts.append("No run ended in this period")
     if digest.running:
         parts.append(f"running now: {', '.join(digest.running[:5])}")
-    parts.append(f"made {in_zone(digest.made_at, digest.zone):%Y-%m-%d %H:%M %Z}")
+    parts.append(f"created {in_zone(digest.made_at, digest.zone):%Y-%m-%d %H:%M %Z}")
     return " · ".join(parts)
 
 
@@ -114,7 +114,7 @@ def _needs(digest: Digest) -> Block:
     if not digest.needs:
         return Notes(("Nothing.",))
     return ReportTable(
-        ("what", "state", "why", "since", "do"),
+        ("subject", "state", "reason", "since", "action"),
         tuple(
             (
                 one.subject.removeprefix("source/").replace("/", " ", 1),
@@ -126,8 +126,8 @@ def _needs(digest: Digest) -> Block:
             for one in digest.needs
         ),
         short=frozenset({"since"}),
-        wide="why",
-        below="do",
+        wide="reason",
+        below="action",
     )
 
 
@@ -145,7 +145,7 @@ def _sources(digest: Digest) -> Iterable[Block]:
         )
     )
     if len(digest.sources) > _MAX_ROWS:
-        yield Notes((f"{len(digest.sources) - _MAX_ROWS} further sources are not listed.",))
+        yield Notes((f"{len(digest.sources) - _MAX_ROWS} more sources are not listed.",))
 
 
 def _source_row(one: SourceRuns, digest: Digest) -> tuple[str | Tag | Strip, ...]:
@@ -176,14 +176,14 @@ def _trends(digest: Digest) -> Iterable[Block]:
     rows = [
         _count_row("runs", now.runs, before.runs),
         *(
-            _count_row(f"runs {state}", now.states.get(state, 0), before.states.get(state, 0))
+            _count_row(f"{state} runs", now.states.get(state, 0), before.states.get(state, 0))
             for state, _ in _LEVELS
             if state in now.states or state in before.states
         ),
         _count_row("items", now.items, before.items),
         ("success", share_of(now.success), share_of(before.success), _points(now, before)),
         *(
-            _count_row(f"records {name}", new, old)
+            _count_row(f"{name} records", new, old)
             for name, new, old in zip(
                 ("new", "changed", "gone"), _record_counts(now), _record_counts(before), strict=True
             )
@@ -191,7 +191,7 @@ def _trends(digest: Digest) -> Iterable[Block]:
         _count_row("requests", now.requests, before.requests),
         _count_row("429 responses", now.rate_limited, before.rate_limited),
         (
-            "duration, sum",
+            "total duration",
             span_of(now.seconds),
             span_of(before.seconds),
             _relative_change(now.seconds, before.seconds),
@@ -228,27 +228,29 @@ def _charts(digest: Digest) -> Iterable[Chart]:
         for state, level in _LEVELS
         if any(one.states.get(state) for one in buckets)
     ]
-    yield Chart("Runs ended", labels, tuple(used))
+    yield Chart("Ended runs", labels, tuple(used))
     changed = tuple(float(one.changed) for one in buckets)
     if any(changed):
-        yield Chart("Records changed", labels, (Series("records", Level.NEUTRAL, changed),))
+        yield Chart(
+            "New, changed and gone records", labels, (Series("records", Level.NEUTRAL, changed),)
+        )
 
 
 def _domains(digest: Digest) -> Iterable[Block]:
     if digest.domains:
         yield ReportTable(
-            ("domain", "state", "why", "since"),
+            ("domain", "state", "reason", "since"),
             tuple(
                 (
                     one.domain,
-                    Tag("trouble" if one.level is Level.BAD else "watch", one.level),
+                    Tag("problem" if one.level is Level.BAD else "warning", one.level),
                     one.problem,
                     day_and_time(one.since, digest.zone),
                 )
                 for one in digest.domains
             ),
             short=frozenset({"since"}),
-            wide="why",
+            wide="reason",
         )
 
 
@@ -275,7 +277,7 @@ def _next(digest: Digest) -> Iterable[Block]:
                         one.schedule,
                         one.target,
                         count_of(one.count),
-                        "" if one.paused is None else f"skipped, paused: {one.paused}",
+                        "" if one.paused is None else f"skipped (paused: {one.paused})",
                     )
                     for one in digest.next_runs
                 ),

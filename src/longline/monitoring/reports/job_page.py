@@ -60,7 +60,7 @@ def job_page(report: FullReport, at: float, zone: tzinfo) -> ReportPage:
         verdict = state if report.reason is None else f"{state}: {report.reason}"
     level = STATE_LEVELS.get(state, Level.NEUTRAL)
     return ReportPage(
-        title=f"Report of {report.job}",
+        title=f"Report on {report.job}",
         state=verdict[0].upper() + verdict[1:],
         level=Level.WARNING if level is Level.GOOD and failed else level,
         about=f"Source {report.source} · {_period(report, zone)} · "
@@ -69,7 +69,7 @@ def job_page(report: FullReport, at: float, zone: tzinfo) -> ReportPage:
             ReportSection("Result", tuple(_result(report))),
             ReportSection("Checks", (_checks(report),)),
             ReportSection("Failures", tuple(_failures(report))),
-            ReportSection("Changes of records", tuple(_change_blocks(report))),
+            ReportSection("Changes to records", tuple(_change_blocks(report))),
             ReportSection("Fields", tuple(_field_blocks(report))),
             ReportSection("Warnings", tuple(_warnings(report, zone))),
             ReportSection("Earlier runs", tuple(_earlier(report, zone))),
@@ -161,7 +161,9 @@ def _change_blocks(report: FullReport) -> Iterable[Block]:
     if changes is None:
         return
     if changes.older is None:
-        yield Notes(("This is the first run of the source: there is none to compare with.",))
+        yield Notes(
+            ("This is the first run of the source, so there is nothing to compare it with.",)
+        )
     yield Facts(tuple((name.capitalize(), count_of(n)) for name, n in changes.counts.items()))
     rows = [(kind, ", ".join(keys)) for kind, keys in changes.examples.items() if keys]
     if rows and changes.older is not None:
@@ -201,11 +203,14 @@ def _field_blocks(report: FullReport) -> Iterable[Block]:
     if rows:
         shown = tuple(rows[:_MAX_FIELDS])
         yield ReportTable(columns, shown, numbers=frozenset({before, "change"}))
-    others = [f"{count_text(full, 'field')} filled in every record"] if full else []
+    notes = []
+    if full:
+        notes.append(f"{count_text(full, 'field is', 'fields are')} filled in every record.")
     if len(rows) > _MAX_FIELDS:
-        others.append(f"{count_text(len(rows) - _MAX_FIELDS, 'field')} not listed")
-    if others:
-        yield Notes((f"Besides: {', '.join(others)}.",))
+        hidden = count_text(len(rows) - _MAX_FIELDS, "more field is", "more fields are")
+        notes.append(f"{hidden} not listed.")
+    if notes:
+        yield Notes(tuple(notes))
 
 
 UNSEEN = "not seen"

@@ -185,7 +185,7 @@ def count_or_nothing(count: int) -> str:
 
 
 def share_of(value: float | None) -> str:
-    """Return a share as a percentage; 100 % only for all, 0 % only for none."""
+    """Return a share as a percentage; 100% only for all, 0% only for none."""
     if value is None:
         return UNKNOWN
     percent = f"{value:.1%}"
@@ -193,7 +193,7 @@ def share_of(value: float | None) -> str:
         percent = ">99.9%"
     elif (percent == "0.0%") != (value == 0):
         percent = "<0.1%"
-    return percent.replace(".0%", "%").replace("%", " %")
+    return percent.replace(".0%", "%")
 
 
 def span_of(seconds: float | None) -> str:
