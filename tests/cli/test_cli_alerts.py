@@ -202,6 +202,9 @@ def test_an_alert_is_silenced_and_unsilenced(longline: Terminal, use: Use) -> No
         ("1", "--rule", "ban"),
         ("--rule", "ban", "--for", "0s"),
         ("--rule", "ban", "--for", "soon"),
+        ("--rule", "few-recrods"),
+        ("--subject", "shop*"),
+        ("--subject", "source"),
         ("one",),
     ],
 )
@@ -237,6 +240,7 @@ def test_rules_are_listed_as_the_file_changes_them(longline: Terminal) -> None:
         ("alerts:\n  quiet_hours: {from: '07:00', to: '07:00'}\n", 2),
         ("alerts:\n  escalate: {after: 5m}\n", 2),
         ("alerts:\n  rules:\n    no-such-rule: {}\n", 3),
+        ("alerts:\n  notify:\n    - {channel: webhook:chat, subject: 'shop*'}\n", 3),
         (f"alerts:\n  mail:\n    ops: {UNENCRYPTED}\n", 3),
     ],
 )
@@ -247,11 +251,26 @@ def test_bad_settings_are_named_with_file_and_line(
 
     answer = longline("config", "validate", "--json")
     command = longline("alerts", "rules")
+    server = longline("serve", "--no-web", "--once")
 
     (problem,) = answer.last["problems"]
-    assert (answer.code, command.code) == (2, 2)
+    assert (answer.code, command.code, server.code) == (2, 2, 2)
     assert Path(problem["file"]).name == "longline.yaml"
     assert problem["line"] == line
+
+
+@pytest.mark.parametrize("subject", ["*", "s*", "source/*", "domain/[::1]:80", "home", "*/shop"])
+def test_a_silence_may_have_any_pattern_that_fits(longline: Terminal, subject: str) -> None:
+    assert longline("alerts", "silence", "--rule", "*-records", "--subject", subject).code == 0
+
+
+def test_an_invalid_element_is_named_instead_of_its_list(longline: Terminal) -> None:
+    Path("longline.yaml").write_text("reports:\n  week: {to: ['file:week.pdf']}\n")
+
+    answer = longline("config", "validate")
+
+    assert (answer.code, longline("serve", "--no-web", "--once").code) == (2, 2)
+    assert "week.pdf" in answer.err
 
 
 def test_a_missing_secret_of_a_channel_is_reported(longline: Terminal) -> None:

@@ -116,6 +116,14 @@ def test_monitoring_on_this_machine_needs_no_token(
     assert load_settings().monitoring_address == address
 
 
+@pytest.mark.parametrize("address", ["9464", "127.0.0.1", "127.0.0.1:65536", "http://a.test:1"])
+def test_monitoring_needs_a_host_and_a_port(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("LONGLINE_MONITORING_ADDRESS", address)
+
+    with pytest.raises(BadOption):
+        load_settings()
+
+
 @pytest.mark.parametrize("address", ["0.0.0.0:9464", "[::]:9464", "metrics.test:9464"])
 def test_monitoring_on_other_addresses_needs_a_token(
     monkeypatch: pytest.MonkeyPatch, address: str

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from longline.config.yaml_tree import Location, Node
 
@@ -137,7 +137,10 @@ class _LocatedError:
 def select_problem(error: ValidationError, tree: Node) -> FileProblem:
     """Return the first problem in the file; in a union, that of the best matching member."""
     groups: dict[object, list[_LocatedError]] = {}
-    for number, detail in enumerate(error.errors(include_url=False)):
+    details = error.errors(include_url=False)
+    for number, detail in enumerate(details):
+        if detail["type"] == "too_short" and any(_is_below(one, detail) for one in details):
+            continue  # invalid elements are not counted, and are the problem
         one = _locate(detail, tree)
         groups.setdefault(number if one.union is None else one.union, []).append(one)
     best = min(map(_best_match, groups.values()), key=lambda one: _place_in_file(one, tree))
@@ -150,6 +153,11 @@ def select_problem(error: ValidationError, tree: Node) -> FileProblem:
         loc = (*loc, "kind")
     problem = describe_error(best.detail)
     return FileProblem(loc, problem, _nearest_location(tree, loc, problem))
+
+
+def _is_below(detail: ErrorDetails, other: ErrorDetails) -> bool:
+    length = len(other["loc"])
+    return len(detail["loc"]) > length and detail["loc"][:length] == other["loc"]
 
 
 def _locate(detail: Any, tree: Node) -> _LocatedError:
