@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 from longline.config.settings import Settings, prepare_home
+from longline.core.clock import SystemClock
+from longline.monitoring.alerts.alerting import Alerting, Evaluate, Findings
+from longline.monitoring.alerts.configuration import AlertFile, AlertSettings
 from longline.scheduling.schedule import make_schedule
 from longline.services.background import heartbeat_path, process_memory
 from longline.services.doctor.findings import CheckContext, Finding, Verdict
@@ -21,6 +24,7 @@ from longline.services.health import (
     READINESS,
     HealthReport,
     HealthState,
+    alerts,
     all_checks,
     certificates,
     check_health,
@@ -158,6 +162,43 @@ def test_the_memory_of_servers_is_measured(settings: Settings) -> None:
     (size,) = process_memory(settings.home)["server"]
 
     assert size > 10_000_000
+
+
+def test_rules_that_are_not_evaluated_are_degraded(settings: Settings) -> None:
+    async def fail(_settings: AlertSettings, _now: float) -> Findings:
+        raise RuntimeError("no such column")
+
+    async def nothing(_settings: AlertSettings, _now: float) -> Findings:
+        return Findings([], {})
+
+    async def evaluate(store: Store, how: Evaluate) -> None:
+        alerting = Alerting(store, SystemClock(), AlertFile(), how)
+        await alerting.tick()
+        await alerting.close()
+
+    def check(after: float) -> dict[str, Verdict]:
+        return states(alerts(CheckContext(settings, now=lambda: time.time() + after)))
+
+    filled(settings, lambda store: evaluate(store, nothing))
+    assert check(1000) == {"alerts": Verdict.OK}  # without a server, nothing is expected
+
+    beat = heartbeat_path(settings.home, os.getpid())
+    beat.parent.mkdir()
+    beat.touch()
+    assert (check(100), check(1000)) == ({"alerts": Verdict.OK}, {"alerts": Verdict.WARNING})
+
+    filled(settings, lambda store: evaluate(store, fail))
+    assert check(100) == {"alerts": Verdict.WARNING}
+
+
+def test_invalid_settings_of_alerts_are_degraded(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "longline.yaml").write_text("alerts: {notify: ['mail:nobody']}\n")
+
+    assert Verdict.WARNING in states(alerts(CheckContext(settings))).values()
+    assert check_health(settings).state is HealthState.DEGRADED
 
 
 def test_late_work_is_degraded(settings: Settings) -> None:

@@ -18,8 +18,11 @@ import psutil
 
 from longline.config.plugins import HEALTH, load_plugin, plugin_names
 from longline.config.settings import Settings
-from longline.core.errors import BadSource, StoreError
+from longline.core.clock import SystemClock
+from longline.core.errors import BadFile, BadSource, StoreError
 from longline.core.output import count_text
+from longline.monitoring.alerts.alerting import EvaluationState, read_evaluation
+from longline.monitoring.alerts.configuration import read_alert_settings
 from longline.scheduling.upcoming import due_since
 from longline.services.background import SILENT, last_heartbeat, server_pids
 from longline.services.doctor.doctor import disk, examine, home
@@ -101,7 +104,7 @@ def _texts(finding: Finding) -> dict[str, Any]:
 def executor(context: CheckContext) -> Iterator[Finding]:
     """Check that the servers of this machine work."""
     folder = context.settings.home.absolute()
-    running = [pid for pid in server_pids(folder) if psutil.pid_exists(pid)]
+    running = _running_servers(context)
     for pid in running:
         silent = context.now() - (last_heartbeat(folder, pid) or 0.0)
         if silent > SILENT:
@@ -111,6 +114,44 @@ def executor(context: CheckContext) -> Iterator[Finding]:
             yield ok("executor", f"a server is running (process {pid})")
     if not running:
         yield ok("executor", "no server is running on this machine")
+
+
+def _running_servers(context: CheckContext) -> list[int]:
+    folder = context.settings.home.absolute()
+    return [pid for pid in server_pids(folder) if psutil.pid_exists(pid)]
+
+
+def alerts(context: CheckContext) -> Iterator[Finding]:
+    """Check that the settings of alerts are valid, and that a server evaluates the rules."""
+    try:
+        read_alert_settings()
+    except BadFile as error:
+        sentence = f"the settings of alerts are not applied: {error}"
+        yield warning("alerts", sentence, "correct the file; `longline config validate` checks it")
+
+    async def read(opened: Database) -> EvaluationState:
+        return await read_evaluation(Store(opened), SystemClock())
+
+    try:
+        found = ask_database(context, read)
+    except StoreError:  # the check of the database reports it
+        return
+    if found is not None:
+        yield _check_evaluation(found, context)
+
+
+def _check_evaluation(found: EvaluationState, context: CheckContext) -> Finding:
+    if found.error is not None:
+        silent = context.now() - (found.failed_at or context.now())
+        sentence = f"rules have not been evaluated for {silent:.0f} s: {found.error}"
+        return warning("alerts", sentence, "see `longline logs`")
+    if found.evaluated_at is None:
+        return ok("alerts", "rules were never evaluated; `longline serve` evaluates them")
+    silent = max(0.0, context.now() - found.evaluated_at)
+    sentence = f"rules were last evaluated {silent:.0f} s ago"
+    if silent > _LONG_LAG and _running_servers(context):
+        return warning("alerts", f"{sentence}, although a server is running", "see `longline logs`")
+    return ok("alerts", sentence)
 
 
 def waiting_work(context: CheckContext) -> Iterator[Finding]:
@@ -215,6 +256,7 @@ CHECKS: Mapping[str, Check] = {
     "executor": executor,
     "jobs": abandoned_jobs,
     "work": waiting_work,
+    "alerts": alerts,
     "certificates": certificates,
 }
 READINESS = ("home", "disk", "database", "redis", "broker")
