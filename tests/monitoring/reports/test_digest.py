@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longline.monitoring.alerts.alerting import Alerting, Findings
+from longline.monitoring.alerts.configuration import AlertFile, AlertSettings
 from longline.monitoring.reports.digest import (
     Digest,
     Period,
@@ -28,6 +30,7 @@ from longline.storage.events import event_row
 from longline.storage.flows import FlowState, NewFlowRun
 from longline.storage.store import Store
 from tests.monitoring.reports.seeded_runs import SeededRun, seed
+from tests.virtual import VirtualClock
 
 SOFIA = ZoneInfo("Europe/Sofia")
 HOUR = 3600.0
@@ -209,6 +212,29 @@ async def test_missed_and_next_runs_are_listed(sqlite_store: Store) -> None:
     (coming,) = digest.next_runs
     assert (coming.schedule, coming.target, coming.count) == ("s", "shop", 4)
     assert coming.starts_at == utc("2026-11-18T18:00")
+
+
+async def test_rules_that_are_not_evaluated_need_a_person(
+    sqlite_store: Store, clock: VirtualClock
+) -> None:
+    async def nothing(_settings: AlertSettings, _now: float) -> Findings:
+        return Findings([], {})
+
+    async def fail(_settings: AlertSettings, _now: float) -> Findings:
+        raise RuntimeError("no such column")
+
+    now = clock.now()
+    works = Alerting(sqlite_store, clock, AlertFile(), nothing)
+    await works.tick()
+    await works.close()
+    early = await digest_of(sqlite_store, end=now + 60)
+    (late,) = (await digest_of(sqlite_store, end=now + 2 * HOUR)).needs
+    await Alerting(sqlite_store, clock, AlertFile(), fail).tick()
+    (failed,) = (await digest_of(sqlite_store, end=now + 60)).needs
+
+    assert early.needs == ()
+    assert (late.subject, late.level, late.since) == ("home", Level.WARNING, now)
+    assert (failed.subject, failed.level, failed.since) == ("home", Level.BAD, now)
 
 
 async def test_an_empty_period_says_so(sqlite_store: Store) -> None:

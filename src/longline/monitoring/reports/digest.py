@@ -14,11 +14,12 @@ from datetime import timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from longline.core.clock import utc_datetime
+from longline.core.clock import SystemClock, utc_datetime
 from longline.core.errors import ConfigError
 from longline.core.model import Job, JobState
 from longline.core.output import count_text
 from longline.engine.owner import is_abandoned
+from longline.monitoring.alerts.alerting import EvaluationState, read_evaluation
 from longline.monitoring.reports.page import Level, in_zone
 from longline.scheduling.schedule import make_schedule
 from longline.scheduling.triggers import resolve
@@ -32,6 +33,7 @@ from longline.storage.schedules import StoredSchedule
 from longline.storage.store import Store
 
 _HOUR = 3600.0
+_OLD_EVALUATION = _HOUR  # seconds after which the alerts are not those of the present
 _MAX_HOURS = 49  # a longer period is divided into days
 _MAX_BUCKETS = 62  # days; a longer period is divided into parts of several days
 _MAX_NEXT = 30  # schedules whose next run is listed
@@ -241,6 +243,7 @@ class DigestInputs:
     open_jobs: Sequence[Job]
     abandoned: frozenset[str]
     alerts: Sequence[Alert]
+    evaluation: EvaluationState
     schedules: Sequence[StoredSchedule]
     missed: Sequence[MissedRuns]
 
@@ -259,6 +262,7 @@ async def read_digest(
         open_jobs=open_jobs,
         abandoned=frozenset(abandoned),
         alerts=[one for one in await store.alerts.list() if one.state is AlertState.FIRING],
+        evaluation=await read_evaluation(store, SystemClock()),
         schedules=await store.schedules.list(),
         missed=await store.attention.missed(period.start, period.end),
     )
@@ -282,7 +286,7 @@ def build_digest(
         days=days,
         timezone=zone.key,
         made_at=now,
-        needs=tuple(find_needs(inputs)),
+        needs=tuple(find_needs(inputs, now)),
         running=tuple(sorted(set(running))),
         sources=tuple(sorted(map(_source_runs, by_source.values()), key=_by_urgency)),
         totals=sum_runs(inputs.runs),
@@ -378,19 +382,32 @@ def _bucket_starts(period: Period, zone: ZoneInfo) -> Iterator[float]:
 # ---------------- What needs a person
 
 
-def find_needs(inputs: DigestInputs) -> list[Need]:
+def find_needs(inputs: DigestInputs, now: float) -> list[Need]:
     """Return what waits for a person by the latest state, the worst first; one per subject."""
     found = [
         *_needs_of_sources(inputs),
         *_needs_of_flows(inputs.latest.flows),
         *_needs_of_schedules(inputs.schedules),
         *map(_need_of_alert, inputs.alerts),
+        *_needs_of_evaluation(inputs.evaluation, now),
     ]
     by_subject: defaultdict[str, list[Need]] = defaultdict(list)
     for need in found:
         by_subject[need.subject].append(need)
     merged = [_merge(several) for several in by_subject.values()]
     return sorted(merged, key=lambda one: (_RANKS[one.level], one.subject))
+
+
+def _needs_of_evaluation(found: EvaluationState, now: float) -> Iterator[Need]:
+    """Yield a need if alerts may be missing, since their rules are not evaluated any more."""
+    kind = "not evaluated"
+    if found.error is not None:
+        text = f"the rules of alerts cannot be evaluated: {found.error}"
+        yield Need("home", kind, Level.BAD, text, found.failed_at, "longline logs")
+    elif found.evaluated_at is not None and now - found.evaluated_at > _OLD_EVALUATION:
+        text = "no server evaluates the rules of alerts, so alerts may be missing or outdated"
+        action = "longline serve --no-web"
+        yield Need("home", kind, Level.WARNING, text, found.evaluated_at, action)
 
 
 def _merge(several: Sequence[Need]) -> Need:
