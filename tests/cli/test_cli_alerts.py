@@ -273,8 +273,11 @@ def test_an_invalid_element_is_named_instead_of_its_list(longline: Terminal) -> 
     assert "week.pdf" in answer.err
 
 
-def test_a_missing_secret_of_a_channel_is_reported(longline: Terminal) -> None:
-    Path("longline.yaml").write_text("alerts: {apprise: {phone: env:NO_SUCH}}\n")
+@pytest.mark.parametrize(
+    "text", ["alerts: {apprise: {phone: env:NO_SUCH}}\n", "monitoring_token: env:NO_SUCH\n"]
+)
+def test_a_missing_secret_of_the_settings_is_reported(longline: Terminal, text: str) -> None:
+    Path("longline.yaml").write_text(text)
 
     checked = longline("config", "validate")
     unchecked = longline("config", "validate", "--no-secrets")

@@ -22,7 +22,7 @@ from longline.cli.options import (
 )
 from longline.cli.output import TextTable, print_json, print_result
 from longline.cli.queries import with_store
-from longline.config.documents import parse_location, set_value, write_document
+from longline.config.documents import Document, parse_location, set_value, write_document
 from longline.config.job_spec import JobSpec
 from longline.config.settings import Settings, explain_settings
 from longline.core.errors import BadFile, BadOption, ConfigError, UnknownJob
@@ -92,12 +92,18 @@ def validate_all(files: tuple[Path, ...], *, no_secrets: bool) -> None:
 
     Also checks that the sources and flows of schedules exist. Exits with 2 if any file is invalid.
     """
+    settings = settings_of()
     check_alerts = partial(check_alert_settings, with_secrets=not no_secrets)
+
+    def check_token(_document: Document) -> None:
+        if settings.monitoring_token is not None and not no_secrets:
+            settings.monitoring_token.check()
+
     count, problems = validate_home(
         files,
-        settings_of(),
+        settings,
         with_secrets=not no_secrets,
-        settings_checks=(check_alerts, report_definitions_in),
+        settings_checks=(check_token, check_alerts, report_definitions_in),
     )
     if wants_json():
         print_json({"files": count, "problems": [_problem_json(one) for one in problems]})
