@@ -26,7 +26,7 @@ from tests.scheduling.crash_points import CrashPoints
 
 from longline.cli.main import main
 from longline.export.postgres import PostgresTable
-from longline.storage.flows import Flows
+from longline.storage.scheduling.flows import Flows
 
 EXPORTS = "out"
 """The folder of the exports of the flow."""

@@ -23,7 +23,7 @@ from children import exit_on_sigterm
 from longline.core.model import Item, Outcome, OutcomeAction, Record, Usage
 from longline.monitoring.metrics import Measurement, render_metrics
 from longline.services.background import process_memory
-from longline.storage.events import EventFilter, event_row
+from longline.storage.events.events import EventFilter, event_row
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Claim

@@ -23,7 +23,7 @@ from sqlalchemy import Text, cast, select
 from children import LONGLINE, exit_on_sigterm, run
 from longline.core.model import Item, Outcome, OutcomeAction, Record, Usage
 from longline.storage.database import Database, open_database
-from longline.storage.events import event_row, update_projections
+from longline.storage.events.events import event_row, update_projections
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Claim

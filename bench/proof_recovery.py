@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Table, create_engine, func, se
 
 from children import LONGLINE, Child
 from cluster_parts import Cluster, children_of, is_alive, kill_server, open_cluster
-from longline.storage.launches import MOST_DEATHS
+from longline.storage.scheduling.launches import MOST_DEATHS
 from longline.storage.schema import items, jobs, launches, occurrences, records
 from proofs import Figure, Proof, Sizes, at_least, exactly, none, nothing_wrong, unjudged
 

@@ -18,8 +18,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from longline.core.errors import LonglineError
 from longline.core.event_types import CUSTOM, event_type
-from longline.storage import events
-from longline.storage.events import EventRow
+from longline.storage.events import events
+from longline.storage.events.events import EventRow
 from longline.storage.store import Store
 from tests.projected import assert_projections_equal_the_rows
 from tests.scripted_site import ScriptedSite

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from longline.storage.logs import LogLine
+from longline.storage.monitoring.logs import LogLine
 from longline.storage.store import open_store
 from tests.fork_server import ForkServer, Result
 

@@ -51,15 +51,15 @@ from longline.monitoring.log_store import storing_logs
 from longline.running import JobRun, RunContext, check_engine
 from longline.sources.base import Source
 from longline.sources.loader import merge_spec, nothing_in, survey
-from longline.storage.events import EventFilter
+from longline.storage.events.events import EventFilter
+from longline.storage.events.subscribers import Subscriber
 from longline.storage.jobs import NewJob
-from longline.storage.launches import SOURCE, Launch, NewLaunch
 from longline.storage.query import RecordQuery
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.queue import PAUSED_BY_USER
+from longline.storage.scheduling.launches import SOURCE, Launch, NewLaunch
 from longline.storage.store import Store, open_store
-from longline.storage.subscribers import Subscriber
 from longline.wiring import SharedHttp, open_collector, open_shared_http, usable
 
 T = TypeVar("T")

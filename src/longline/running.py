@@ -24,7 +24,7 @@ from longline.http.messages import Middleware
 from longline.monitoring.log_store import pass_on_logs, prune_logs
 from longline.sources.base import Source
 from longline.sources.loader import load_source
-from longline.storage.events import event_row
+from longline.storage.events.events import event_row
 from longline.storage.store import Store
 from longline.wiring import SharedHttp, open_collector, open_limit_backends, user_agent_of
 

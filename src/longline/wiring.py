@@ -51,7 +51,7 @@ from longline.limits.retry import DEFAULT_RETRY, RetryHandler, RetryPolicy
 from longline.sources.api.source import Bookmark
 from longline.sources.base import Source
 from longline.sources.loader import check_needs, load_listeners, load_middlewares, load_source
-from longline.storage.events import EventFilter
+from longline.storage.events.events import EventFilter
 from longline.storage.store import Store, open_store
 
 if TYPE_CHECKING:  # needs jsonschema, which a run does not

@@ -15,7 +15,7 @@ from longline.core.model import CUT, Item, ItemState, Outcome
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Options, Source, Visit, layer
 from longline.sources.loader import read_job_file
-from longline.storage.events import event_row
+from longline.storage.events.events import event_row
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.quarantine import ReprocessedItem

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from longline.config.settings import load_settings, prepare_home
-from longline.storage.alerts import Alert, AlertChange, AlertState, Notification
+from longline.storage.monitoring.alerts import Alert, AlertChange, AlertState, Notification
 from longline.storage.store import Store, open_store
 from tests.cli.terminal import Terminal
 from tests.smtp_server import Mailbox, mail_server

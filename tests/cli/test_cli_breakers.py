@@ -17,7 +17,7 @@ from longline.core.clock import SystemClock
 from longline.core.errors import BadOption, Blocked, ConnectFailed
 from longline.core.model import Event
 from longline.limits.breaker import CircuitBreaker
-from longline.storage.events import EventFilter
+from longline.storage.events.events import EventFilter
 from longline.storage.store import open_store
 from longline.wiring import open_limit_backends
 

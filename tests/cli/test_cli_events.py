@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from longline.core.event_types import EVENT_TYPES
-from longline.storage.events import EventFilter
+from longline.storage.events.events import EventFilter
 from longline.storage.store import Store, open_store
 from tests.cli.terminal import Terminal
 from tests.virtual import EPOCH

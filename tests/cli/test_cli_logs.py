@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
-from longline.storage.logs import LogLine
+from longline.storage.monitoring.logs import LogLine
 from longline.storage.store import open_store
 from tests.cli.terminal import Terminal
 

@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 
 from longline.cli.output import TextTable
 from longline.cli.progress import SiteRow, sites_table
-from longline.storage.events import event_row
+from longline.storage.events.events import event_row
 from longline.storage.store import open_store
 from tests.cli.terminal import Terminal
 from tests.storage.given import queued

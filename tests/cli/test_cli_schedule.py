@@ -9,7 +9,7 @@ import pytest
 
 from longline.core.errors import BadFile, BadOption, ConfigError
 from longline.sources.loader import UnknownSource
-from longline.storage.schedules import ScheduleOfFile, UnknownSchedule
+from longline.storage.scheduling.schedules import ScheduleOfFile, UnknownSchedule
 from tests.cli.terminal import Answer, Terminal
 
 MANIFEST = """\

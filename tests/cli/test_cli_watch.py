@@ -11,7 +11,7 @@ import yaml
 
 from longline.core.errors import BadOption, ConfigError
 from longline.sources.loader import UnknownSource
-from longline.storage.webhooks import UnknownWebhook
+from longline.storage.events.webhooks import UnknownWebhook
 from tests.cli.terminal import Answer, Terminal
 from tests.cli.test_cli_sources_new import serving
 from tests.devtools.propose.generated_sites import MadeSite

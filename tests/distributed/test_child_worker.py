@@ -20,7 +20,7 @@ from longline.distributed.worker import ChildWorker
 from longline.drift.monitor import DriftMonitor
 from longline.monitoring.log_store import follow_logs
 from longline.storage.jobs import NewJob
-from longline.storage.logs import LogFilter
+from longline.storage.monitoring.logs import LogFilter
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.store import Store, open_store
 from tests.distributed.cluster_home import PAGES, GatedSite

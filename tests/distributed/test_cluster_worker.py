@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from longline.cli.commands.cluster import worker_command
 from longline.core.model import JobState
-from longline.storage.events import EventFilter
-from longline.storage.logs import LogFilter
+from longline.storage.events.events import EventFilter
+from longline.storage.monitoring.logs import LogFilter
 from tests.distributed.cluster_home import GatedSite, Home, home_running, until
 from tests.servers import RedisServer
 

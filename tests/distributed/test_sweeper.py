@@ -14,7 +14,7 @@ from longline.core.model import Event, Item, Job, JobState
 from longline.distributed.app import FETCH, OUTPUT
 from longline.distributed.sweeper import WORKER_LEASE, Children, Sweeper
 from longline.engine.owner import process_of, this_host, this_run
-from longline.storage.events import EventFilter
+from longline.storage.events.events import EventFilter
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.tasks import Task, TaskKind

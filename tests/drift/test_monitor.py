@@ -13,7 +13,7 @@ import pytest
 from longline.core.errors import BadOption, FailureKind
 from longline.core.model import Item, ItemState, Job, JobState, Outcome, OutcomeAction, Record
 from longline.drift.monitor import NOTICED, UNJUDGED, DriftMonitor, accept_profile
-from longline.storage.events import event_row
+from longline.storage.events.events import event_row
 from longline.storage.jobs import NewJob
 from longline.storage.profiles import DriftResult
 from longline.storage.queue.enqueue import Discovered

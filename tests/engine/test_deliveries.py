@@ -19,9 +19,9 @@ from longline.engine.runtime import in_background
 from longline.engine.subscribers import DeliveryResult, Subscription
 from longline.engine.webhooks import WebhookSender
 from longline.http.transport import HttpOptions
-from longline.storage.events import EventFilter, EventRow, event_row
+from longline.storage.events.events import EventFilter, EventRow, event_row
+from longline.storage.events.webhooks import Webhook
 from longline.storage.store import Store, open_store
-from longline.storage.webhooks import Webhook
 from tests.scripted_site import ScriptedSite
 from tests.virtual import EPOCH, VirtualClock
 

@@ -11,7 +11,7 @@ from longline.core.errors import FailureKind
 from longline.core.model import Item, ItemState, Job, JobState, Lease, Outcome, OutcomeAction
 from longline.engine.pause_policy import pause_if_stuck
 from longline.engine.runtime import RunOptions
-from longline.storage.events import event_row
+from longline.storage.events.events import event_row
 from longline.storage.queue.chunks import DISCOVERY_FAILED
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.store import Store, open_store

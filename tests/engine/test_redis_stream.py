@@ -19,7 +19,7 @@ from longline.core.errors import BadOption
 from longline.core.model import Event
 from longline.engine.redis_stream import RedisStream, StreamUnwritable
 from longline.engine.subscribers import DeliveryResult
-from longline.storage.events import event_row
+from longline.storage.events.events import event_row
 from longline.storage.store import Store, open_store
 from longline.wiring import open_event_deliveries
 from tests.servers import RedisServer, free_port

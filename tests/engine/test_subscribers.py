@@ -16,9 +16,9 @@ from longline.core.errors import BadOption
 from longline.core.model import Event
 from longline.engine.owner import this_host
 from longline.engine.subscribers import Delivery, Subscription, subscribed
-from longline.storage.events import EventFilter, event_row
+from longline.storage.events.events import EventFilter, event_row
+from longline.storage.events.subscribers import UnknownSubscriber
 from longline.storage.store import Store, open_store
-from longline.storage.subscribers import UnknownSubscriber
 from tests.virtual import EPOCH, VirtualClock
 
 

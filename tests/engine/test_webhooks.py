@@ -20,10 +20,10 @@ from longline.engine.runtime import in_background
 from longline.engine.subscribers import Delivery
 from longline.engine.webhooks import WebhookSender, check_webhook
 from longline.http.transport import HttpOptions
-from longline.storage.events import EventFilter, event_row
+from longline.storage.events.events import EventFilter, event_row
+from longline.storage.events.subscribers import Subscriber
+from longline.storage.events.webhooks import Webhook
 from longline.storage.store import Store, open_store
-from longline.storage.subscribers import Subscriber
-from longline.storage.webhooks import Webhook
 from tests.scripted_site import ScriptedSite
 from tests.virtual import EPOCH, VirtualClock
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from longline.storage.alerts import Notification
-from longline.storage.events import EventFilter
+from longline.storage.events.events import EventFilter
+from longline.storage.events.webhooks import Webhook
+from longline.storage.monitoring.alerts import Notification
 from longline.storage.store import Store, open_store
-from longline.storage.webhooks import Webhook
 from tests.fork_server import ForkServer
 from tests.integration.test_killed_deliveries import SECRET, Receiver, Sender, database, subscribers
 from tests.smtp_server import Mailbox, mail_server

@@ -19,10 +19,10 @@ import pytest
 from redis import Redis
 from standardwebhooks import Webhook as Verifier
 
-from longline.storage.events import EventFilter, event_row
+from longline.storage.events.events import EventFilter, event_row
+from longline.storage.events.subscribers import Subscriber
+from longline.storage.events.webhooks import Webhook
 from longline.storage.store import Store, open_store
-from longline.storage.subscribers import Subscriber
-from longline.storage.webhooks import Webhook
 from tests.fork_server import ForkServer
 from tests.servers import RedisServer
 from tests.virtual import EPOCH

@@ -21,8 +21,8 @@ from longline.orchestrator import Orchestrator
 from longline.sources.base import Visit, layer
 from longline.sources.loader import load_source
 from longline.storage.database import open_database
-from longline.storage.events import update_projections
-from longline.storage.projections import PROJECTIONS
+from longline.storage.events.events import update_projections
+from longline.storage.events.projections import PROJECTIONS
 from longline.storage.queue.queue import PAUSED_BY_USER, Claim, Reclaim
 from longline.storage.schema import projection_rows
 from longline.storage.store import Store

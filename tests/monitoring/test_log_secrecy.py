@@ -16,7 +16,7 @@ from longline import Orchestrator
 from longline.config.settings import Settings
 from longline.core.errors import ServerFailed
 from longline.monitoring.log_store import pass_on_logs
-from longline.storage.logs import LogFilter, LogLine
+from longline.storage.monitoring.logs import LogFilter, LogLine
 from longline.storage.store import Store
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock

@@ -22,7 +22,7 @@ from longline.monitoring.log_store import (
     prune_logs,
     storing_logs,
 )
-from longline.storage.logs import LogFilter, LogLine
+from longline.storage.monitoring.logs import LogFilter, LogLine
 from longline.storage.store import Store, open_store
 from tests.virtual import VirtualClock
 

@@ -21,7 +21,7 @@ from longline.monitoring.metrics import (
     Measurement,
     render_metrics,
 )
-from longline.storage.events import EventFilter, event_row
+from longline.storage.events.events import EventFilter, event_row
 from longline.storage.jobs import NewJob
 from longline.storage.store import Store, open_store
 from tests.storage.given import complete, ended, leased, queued, stored

@@ -18,9 +18,9 @@ from longline.export import previous
 from longline.export.export import ExportRequest
 from longline.scheduling import flow_steps
 from longline.sources.command import lines_of
-from longline.storage.flows import FlowLease, Flows
-from longline.storage.launches import Launches
 from longline.storage.records import Records
+from longline.storage.scheduling.flows import FlowLease, Flows
+from longline.storage.scheduling.launches import Launches
 
 Patch = Callable[[Any, str, Any], None]
 """Replaces an attribute of an object."""

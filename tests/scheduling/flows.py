@@ -11,7 +11,7 @@ from typing import Any
 from longline.orchestrator import Orchestrator
 from longline.scheduling.flow import FrozenFlow, load_flow
 from longline.scheduling.flow_runner import FlowRunner, perform_run, start_flow
-from longline.storage.flows import FlowRun
+from longline.storage.scheduling.flows import FlowRun
 from longline.wiring import open_flow_runner
 from tests.virtual import VirtualClock
 

@@ -13,10 +13,10 @@ from longline.core.clock import Clock
 from longline.core.model import Job
 from longline.scheduling.schedule import make_schedule
 from longline.scheduling.scheduler import Scheduler
-from longline.storage.events import EventFilter
+from longline.storage.events.events import EventFilter
 from longline.storage.jobs import NewJob
-from longline.storage.launches import LaunchLimits
 from longline.storage.queue.enqueue import Discovered
+from longline.storage.scheduling.launches import LaunchLimits
 from longline.storage.store import Store
 from tests.virtual import VirtualClock
 

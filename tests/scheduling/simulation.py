@@ -17,7 +17,7 @@ from sqlalchemy import create_engine, delete, text
 from longline.config.settings import Settings
 from longline.scheduling.schedule import make_schedule
 from longline.scheduling.scheduler import Scheduler
-from longline.storage.events import EventFilter
+from longline.storage.events.events import EventFilter
 from longline.storage.schema import events, launches, occurrences
 from longline.storage.store import Store, open_store
 from tests.scheduling.scheduled_home import AdjustedClock

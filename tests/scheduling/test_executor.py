@@ -14,8 +14,8 @@ from longline.core.errors import StoreGone
 from longline.core.model import JobState
 from longline.scheduling.executor import EndKind, Executor, RunEnd, domain_of
 from longline.storage.jobs import NewJob
-from longline.storage.launches import Launch, LaunchLimits, LaunchState, NewLaunch
 from longline.storage.queue.queue import PAUSED_BY_USER
+from longline.storage.scheduling.launches import Launch, LaunchLimits, LaunchState, NewLaunch
 from longline.storage.store import Store, open_store
 from tests.virtual import EPOCH, VirtualClock
 

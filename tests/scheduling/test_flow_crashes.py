@@ -19,8 +19,8 @@ from longline.export.export import ExportRequest
 from longline.export.previous import find_previous, keep_previous, restore_previous
 from longline.scheduling import flow_runner
 from longline.scheduling.flow import load_flow
-from longline.storage.flows import FlowRun
 from longline.storage.query import RecordQuery
+from longline.storage.scheduling.flows import FlowRun
 from tests.scheduling.crash_points import Crash, CrashPoints
 from tests.scheduling.flows import World
 from tests.scheduling.saga import Files, Receiver, file_problems, saga, snapshot

@@ -11,8 +11,8 @@ import sys
 import pytest
 from aiohttp import web
 
-from longline.storage.flows import Approval, FlowNotChangeable, FlowState
 from longline.storage.query import RecordQuery
+from longline.storage.scheduling.flows import Approval, FlowNotChangeable, FlowState
 from tests.scheduling.flows import World, write
 from tests.scripted_site import ScriptedSite
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from longline.core.clock import utc_datetime
-from longline.storage.events import event_row
-from longline.storage.launches import LaunchLimits
+from longline.storage.events.events import event_row
+from longline.storage.scheduling.launches import LaunchLimits
 from longline.storage.store import open_store
 from tests.scheduling.scheduled_home import AdjustedClock, ScheduledHome
 from tests.virtual import EPOCH

@@ -17,8 +17,8 @@ import psutil
 
 from longline.config.settings import Settings, prepare_home
 from longline.core.model import Job
-from longline.storage.launches import Launch, LaunchState, NewLaunch
 from longline.storage.query import RecordQuery
+from longline.storage.scheduling.launches import Launch, LaunchState, NewLaunch
 from longline.storage.store import Store, open_store
 from tests.servers import until
 

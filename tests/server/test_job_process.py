@@ -15,8 +15,8 @@ from longline.core.logging import LogOptions
 from longline.core.model import JobState
 from longline.scheduling.executor import Executor, limits_of
 from longline.server.job_process import JobProcesses
-from longline.storage.launches import Launch, LaunchState
-from longline.storage.logs import LogFilter
+from longline.storage.monitoring.logs import LogFilter
+from longline.storage.scheduling.launches import Launch, LaunchState
 from longline.storage.store import open_store
 from tests.server.served_home import ServedHome, is_alive
 from tests.servers import PostgresServer, until

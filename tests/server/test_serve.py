@@ -17,8 +17,8 @@ from longline.core.clock import Clock
 from longline.core.errors import StoreGone
 from longline.scheduling.launch_groups import group_result
 from longline.server.serve import Server, keep_running
-from longline.storage.launches import LaunchLimits, NewLaunch
-from longline.storage.logs import LogFilter
+from longline.storage.monitoring.logs import LogFilter
+from longline.storage.scheduling.launches import LaunchLimits, NewLaunch
 from longline.storage.store import Store, open_store
 from tests.server.served_home import ServedHome
 from tests.servers import until as until_true

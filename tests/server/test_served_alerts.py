@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from longline.core.model import Event
-from longline.storage.events import EventFilter
+from longline.storage.events.events import EventFilter
+from longline.storage.events.webhooks import Webhook
 from longline.storage.store import Store
-from longline.storage.webhooks import Webhook
 from tests.server.served_home import ServedHome
 from tests.servers import until
 from tests.smtp_server import mail_server

@@ -7,7 +7,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from longline.storage.flows import FlowRun, FlowState
+from longline.storage.scheduling.flows import FlowRun, FlowState
 from tests.server.served_home import COMMAND, ServedHome
 from tests.servers import until
 

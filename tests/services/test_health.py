@@ -33,8 +33,8 @@ from longline.services.health import (
     waiting_work,
 )
 from longline.services.programs import Advisory
-from longline.storage.events import EventFilter, event_row
-from longline.storage.launches import NewLaunch
+from longline.storage.events.events import EventFilter, event_row
+from longline.storage.scheduling.launches import NewLaunch
 from longline.storage.store import Store, open_store
 from tests.certificates import Authority
 from tests.servers import RedisServer, free_port

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import Connection, create_engine
 
 from longline.storage.database import Database, open_database
-from longline.storage.events import update_projections
+from longline.storage.events.events import update_projections
 from longline.storage.schema import metadata
 from longline.storage.store import Store
 from tests.servers import PostgresServer

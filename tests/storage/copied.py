@@ -15,11 +15,12 @@ from longline.core.model import Failure, OutcomeAction, QuestionState, Usage
 from longline.limits.learning import Learned
 from longline.storage.database import Database
 from longline.storage.enrichment import Question, QuestionOutcome, QuestionRequest
-from longline.storage.events import EventFilter
-from longline.storage.launches import NewLaunch
+from longline.storage.events.events import EventFilter
+from longline.storage.events.webhooks import Webhook, WebhookDelivery
 from longline.storage.matches import BlockedRecord, MatchBatch, RecordPair
 from longline.storage.profiles import DriftResult
 from longline.storage.queue.chunks import ChunkClaim
+from longline.storage.scheduling.launches import NewLaunch
 from longline.storage.schema import (
     alerts,
     flow_runs,
@@ -33,7 +34,6 @@ from longline.storage.schema import (
     source_statistics,
 )
 from longline.storage.store import Store
-from longline.storage.webhooks import Webhook, WebhookDelivery
 from tests.limit_backends import SqliteStates
 from tests.storage.given import complete, ended, leased, queued, stored
 from tests.virtual import EPOCH

@@ -17,9 +17,9 @@ import time
 
 from sqlalchemy import Connection
 
-from longline.storage import events
 from longline.storage.database import Database, defer_write, open_database
-from longline.storage.events import append_events, event_row
+from longline.storage.events import events
+from longline.storage.events.events import append_events, event_row
 
 LONGEST = 2.0  # seconds that one transaction of all stays open
 HELD = 0.05  # share of the others that stay open for a short time

@@ -9,7 +9,9 @@ from dataclasses import replace
 import pytest
 
 from longline.core.model import Event
-from longline.storage.alerts import (
+from longline.storage.events.events import EventFilter
+from longline.storage.events.webhooks import WebhookDelivery
+from longline.storage.monitoring.alerts import (
     Alert,
     AlertChange,
     AlertState,
@@ -18,9 +20,7 @@ from longline.storage.alerts import (
     UnknownAlert,
     UnknownSilence,
 )
-from longline.storage.events import EventFilter
 from longline.storage.store import Store, open_store
-from longline.storage.webhooks import WebhookDelivery
 from tests.virtual import EPOCH
 
 DAY = 86_400.0

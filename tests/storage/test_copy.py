@@ -22,7 +22,7 @@ from longline.limits.learning import Learned
 from longline.storage.backends import BulkInsert, as_json
 from longline.storage.copy import CopyEnd, CopyResult, DatabaseCopy, SharedValuesFile
 from longline.storage.database import Database, open_database
-from longline.storage.events import EventFilter, update_projections
+from longline.storage.events.events import EventFilter, update_projections
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Claim
 from longline.storage.schema import cells, items, records

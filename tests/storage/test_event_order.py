@@ -12,7 +12,7 @@ from sqlalchemy import delete
 
 from longline.core.errors import BadOption
 from longline.storage.database import Database
-from longline.storage.events import EventFilter, event_row
+from longline.storage.events.events import EventFilter, event_row
 from longline.storage.schema import events
 from longline.storage.store import Store, open_store
 from tests.storage.given import new_job

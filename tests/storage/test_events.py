@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from longline.storage.events import event_row
+from longline.storage.events.events import event_row
 from longline.storage.store import Store, open_store
 from tests.virtual import EPOCH
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from longline.storage.events import EventFilter
-from longline.storage.flows import (
+from longline.storage.events.events import EventFilter
+from longline.storage.scheduling.flows import (
     Approval,
     FlowLease,
     FlowLeaseLost,

@@ -10,7 +10,7 @@ import pytest
 
 from longline.core.errors import FailureKind
 from longline.core.model import Event, Job, Outcome, OutcomeAction, Usage
-from longline.storage.events import event_row
+from longline.storage.events.events import event_row
 from longline.storage.jobs import NewJob
 from longline.storage.profiles import DriftResult
 from longline.storage.query import RecordQuery, parse_condition

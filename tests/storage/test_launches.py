@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from longline.storage.launches import Launch, LaunchLimits, LaunchState, NewLaunch
+from longline.storage.scheduling.launches import Launch, LaunchLimits, LaunchState, NewLaunch
 from longline.storage.store import Store
 from tests.virtual import EPOCH
 

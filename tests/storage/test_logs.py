@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from longline.storage.logs import NOT_STORED, LogFilter, LogLine
+from longline.storage.monitoring.logs import NOT_STORED, LogFilter, LogLine
 from longline.storage.store import Store, open_store
 from tests.storage.given import new_job
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from longline.core.errors import FailureKind
 from longline.core.model import Failure, Item, ItemState, JobState, Outcome, OutcomeAction, Usage
-from longline.storage.events import event_row
+from longline.storage.events.events import event_row
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.failures import FailureQuery
 from longline.storage.store import Store

@@ -19,7 +19,7 @@ from longline.core.errors import StoreGone
 from longline.core.model import ItemState, Usage
 from longline.monitoring.log_store import follow_logs, storing_logs
 from longline.storage.database import open_database
-from longline.storage.logs import LogFilter
+from longline.storage.monitoring.logs import LogFilter
 from longline.storage.query import RecordQuery
 from longline.storage.store import Store, open_store
 from tests.servers import PostgresServer, postgres_running

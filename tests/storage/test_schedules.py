@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from longline.core.errors import StoreError
-from longline.storage.events import EventFilter
-from longline.storage.launches import LaunchLimits, NewLaunch
-from longline.storage.schedules import (
+from longline.storage.events.events import EventFilter
+from longline.storage.scheduling.launches import LaunchLimits, NewLaunch
+from longline.storage.scheduling.schedules import (
     DecidedOccurrence,
     ScheduleOfFile,
     ScheduleState,

@@ -11,7 +11,7 @@ import pytest
 
 from longline.core.errors import FailureKind
 from longline.core.model import Event, ItemState, Job, JobState, Lease, Outcome, OutcomeAction
-from longline.storage.events import EventFilter
+from longline.storage.events.events import EventFilter
 from longline.storage.profiles import DriftResult
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.failures import FailureQuery

@@ -9,7 +9,7 @@ from pathlib import Path
 from longline.core.model import Job, JobState
 from longline.storage.copy import CopyEnd, DatabaseCopy
 from longline.storage.database import Database, open_database
-from longline.storage.events import event_row
+from longline.storage.events.events import event_row
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.tasks import Task, TaskKind

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from longline.storage.events import EventFilter, event_row
+from longline.storage.events.events import EventFilter, event_row
+from longline.storage.events.subscribers import UnknownSubscriber
 from longline.storage.store import Store
-from longline.storage.subscribers import UnknownSubscriber
 from tests.virtual import EPOCH
 
 

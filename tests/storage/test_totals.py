@@ -10,13 +10,13 @@ from sqlalchemy import insert
 
 from longline.core.model import Job, Lease, Outcome, OutcomeAction, Usage
 from longline.storage.database import Database
-from longline.storage.events import EventFilter, event_row
+from longline.storage.events.events import EventFilter, event_row
 from longline.storage.jobs import NewJob
-from longline.storage.launches import NewLaunch
+from longline.storage.monitoring.totals import OTHER
 from longline.storage.queue.enqueue import Discovered
+from longline.storage.scheduling.launches import NewLaunch
 from longline.storage.schema import alerts
 from longline.storage.store import Store
-from longline.storage.totals import OTHER
 from tests.storage.given import item, leased, queued, record
 from tests.virtual import EPOCH
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from longline.core.errors import BadOption
-from longline.storage.events import EventFilter
+from longline.storage.events.events import EventFilter
+from longline.storage.events.webhooks import UnknownWebhook, Webhook, WebhookDelivery
 from longline.storage.store import Store
-from longline.storage.webhooks import UnknownWebhook, Webhook, WebhookDelivery
 from tests.virtual import EPOCH
 
 CHAT = Webhook("chat", "https://chat.test/", ("env:NEW", "env:OLD"), created_at=EPOCH)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from longline.core.model import Event
-from longline.storage.events import EventFilter
+from longline.storage.events.events import EventFilter
 from longline.storage.store import Store
 from tests.virtual import EPOCH
 

@@ -14,8 +14,8 @@ from longline.core.model import Caveats, ItemState, Job
 from longline.drift.monitor import compare_fields
 from longline.engine.progress import Progress, ProgressTracker
 from longline.storage.jobs import JobFindings
-from longline.storage.logs import LogFilter
-from longline.storage.run_history import EndedRun
+from longline.storage.monitoring.logs import LogFilter
+from longline.storage.monitoring.run_history import EndedRun
 from longline.storage.store import Store
 
 _MIN_SUCCESS = 0.95

@@ -24,7 +24,7 @@ from longline.http.errors import NotArchived
 from longline.sources.base import Source
 from longline.sources.loader import SUFFIXES, load_source, read_job_file
 from longline.storage.backends import as_json, sanitize_key, sanitize_text
-from longline.storage.events import event_row
+from longline.storage.events.events import event_row
 from longline.storage.query import RecordQuery
 from longline.storage.store import Store
 

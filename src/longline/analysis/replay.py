@@ -36,7 +36,7 @@ from longline.sources.base import Source
 from longline.sources.loader import load_source
 from longline.sources.manifest import Manifest
 from longline.storage.backends import sanitize_key
-from longline.storage.events import event_row
+from longline.storage.events.events import event_row
 from longline.storage.queue.quarantine import REPLAY_UNFINISHED, QuarantinedItem, ReprocessedItem
 from longline.storage.store import Store
 

@@ -22,37 +22,46 @@ GROUPS = {  # of each command: its module in commands/, and the first sentence o
         "retry": ("run", "Requeue failed items of JOB and run it."),
         "pause": ("run", "Pause JOB on all workers."),
         "cancel": ("run", "Cancel JOB on all workers."),
-        "flow": ("flow", "Run flows: steps that are retried, approved and undone together."),
+        "flow": (
+            "scheduling.flow",
+            "Run flows: steps that are retried, approved and undone together.",
+        ),
         "plan": ("run", "Estimate the requests and the duration of a run of SOURCE."),
     },
     "schedules": {
-        "schedule": ("schedule", "Run sources and flows automatically."),
-        "watch": ("watch", "Watch a page or a source, and report what changes."),
+        "schedule": ("scheduling.schedule", "Run sources and flows automatically."),
+        "watch": ("scheduling.watch", "Watch a page or a source, and report what changes."),
     },
     "inspect": {
         "jobs": ("jobs", "List jobs, or show one with its settings, counts and events."),
         "failures": ("jobs", "List failed items of JOB, with failure kinds and attempts."),
         "checkpoints": ("jobs", "List checkpoint documents."),
-        "report": ("reports", "Report the result, checks, failures and history of a job."),
+        "report": (
+            "monitoring.reports",
+            "Report the result, checks, failures and history of a job.",
+        ),
         "digest": (
-            "reports",
+            "monitoring.reports",
             "Report on all sources over a period: what needs attention, what ran, and trends.",
         ),
         "top": ("top", "Show live progress of all jobs and workers."),
         "drift": ("jobs", "Show changes in the fields of sources, and accept them."),
         "launches": (
-            "launches",
+            "scheduling.launches",
             "List, show and cancel launches: runs that `longline serve` starts.",
         ),
-        "logs": ("logs", "Show warnings and errors of all processes."),
-        "events": ("events", "Read the event log, and manage its subscribers."),
-        "webhooks": ("webhooks", "Send events to URLs, signed and with retries."),
-        "alerts": ("alerts", "Show what is wrong, and who is notified."),
+        "logs": ("monitoring.logs", "Show warnings and errors of all processes."),
+        "events": ("monitoring.events", "Read the event log, and manage its subscribers."),
+        "webhooks": ("monitoring.webhooks", "Send events to URLs, signed and with retries."),
+        "alerts": ("monitoring.alerts", "Show what is wrong, and who is notified."),
         "health": (
-            "health",
+            "monitoring.health",
             "Check that this home works: database, disk, Redis, workers, server, lag.",
         ),
-        "metrics": ("metrics", "Print the metrics of this home in the text format of Prometheus."),
+        "metrics": (
+            "monitoring.metrics",
+            "Print the metrics of this home in the text format of Prometheus.",
+        ),
     },
     "data": {
         "records": ("records", "Query records, their history and their quality."),
@@ -80,7 +89,7 @@ GROUPS = {  # of each command: its module in commands/, and the first sentence o
     },
     "cluster": {
         "serve": (
-            "serve",
+            "scheduling.serve",
             "Run the server: schedules, launches, alerts, reports and event delivery.",
         ),
         "worker": ("cluster", "Run a cluster worker."),

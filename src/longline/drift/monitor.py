@@ -30,7 +30,7 @@ from longline.drift.detector import (
 )
 from longline.drift.profiles import Profile, Shape, shape_of, shape_of_failure
 from longline.sources.base import Source
-from longline.storage.events import event_row
+from longline.storage.events.events import event_row
 from longline.storage.profiles import CommittedItem, DriftResult, StoredProfile
 from longline.storage.store import Store
 

@@ -32,7 +32,7 @@ from longline.http.messages import Middleware, origin_of
 from longline.pipeline.pipeline import Material, Pipeline
 from longline.sources.base import Layer, Source, Visit
 from longline.storage.backends import sanitize_text
-from longline.storage.events import event_row
+from longline.storage.events.events import event_row
 from longline.storage.store import Store
 
 T = TypeVar("T")

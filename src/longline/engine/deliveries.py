@@ -11,8 +11,8 @@ from longline.core.errors import LonglineError
 from longline.engine.runtime import first_error
 from longline.engine.subscribers import Delivery, OnResult, Subscription, ignore_result
 from longline.engine.webhooks import WebhookSender
+from longline.storage.events.subscribers import UnknownSubscriber
 from longline.storage.store import Store
-from longline.storage.subscribers import UnknownSubscriber
 
 _POLL = 5.0  # seconds between two polls for new webhooks
 

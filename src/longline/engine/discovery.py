@@ -33,7 +33,7 @@ from longline.engine.pause_policy import TimeLimit
 from longline.engine.runtime import LEASE
 from longline.http.errors import RobotsDisallowed
 from longline.sources.base import Visit
-from longline.storage.events import event_row
+from longline.storage.events.events import event_row
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.store import Store
 

@@ -22,7 +22,7 @@ from longline.engine.runtime import Beating, OnCommit, RunOptions, Runtime, firs
 from longline.engine.worker import AttemptLog, DomainWorker, Feed, StopSignal, WorkEnd
 from longline.http.errors import RobotsDisallowed
 from longline.sources.loader import load_listeners
-from longline.storage.events import event_row
+from longline.storage.events.events import event_row
 from longline.storage.queue.chunks import DISCOVERY_FAILED
 
 _LOG = logging.getLogger(__name__)

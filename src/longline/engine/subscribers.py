@@ -15,9 +15,9 @@ from longline.core.clock import Clock, backoff, utc_datetime
 from longline.core.errors import BadOption, ConfigError, LonglineError, StoreError, error_text
 from longline.core.model import Event
 from longline.engine.owner import dead_among, this_run
-from longline.storage.events import EventFilter
+from longline.storage.events.events import EventFilter
+from longline.storage.events.subscribers import Subscriber
 from longline.storage.store import Store
-from longline.storage.subscribers import Subscriber
 
 _LOG = logging.getLogger(__name__)
 _POLL = 0.5  # seconds between two polls for new events

@@ -17,7 +17,7 @@ from longline.core.errors import ConfigError, StoreFull, StoreGone
 from longline.core.files import make_private_file, make_private_folder, replacing
 from longline.engine.process_loop import LoopMember, ProcessLoop
 from longline.engine.progress import Progress, ProgressTracker
-from longline.storage.events import EventLog, event_row
+from longline.storage.events.events import EventLog, event_row
 from longline.storage.queue.queue import JobCounts
 
 OnProgress = Callable[[Progress], None]

@@ -32,9 +32,9 @@ from longline.http.address_policy import AddressPolicy
 from longline.http.errors import PrivateAddress
 from longline.http.messages import Request
 from longline.http.transport import HttpOptions, HttpTransport, Resolver
+from longline.storage.events.subscribers import WEBHOOK
+from longline.storage.events.webhooks import UnknownWebhook, Webhook, WebhookDelivery
 from longline.storage.store import Store
-from longline.storage.subscribers import WEBHOOK
-from longline.storage.webhooks import UnknownWebhook, Webhook, WebhookDelivery
 
 TIMEOUT = 20.0
 """Seconds that a receiver has for its response."""

@@ -15,7 +15,7 @@ from longline.export.atomic_files import check_parent_folder
 from longline.export.export import STDOUT, ExportRequest, check_request, export
 from longline.export.formats import parse_format
 from longline.export.postgres import SCHEMES
-from longline.storage.events import EventRow, event_row
+from longline.storage.events.events import EventRow, event_row
 from longline.storage.query import RecordQuery
 from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.store import Store

@@ -23,7 +23,7 @@ from longline.core.clock import Clock
 from longline.core.json import as_text
 from longline.core.logging import ROOT, TextFormatter, redact_text
 from longline.storage.backends import sanitize_value
-from longline.storage.logs import LogFilter, LogLine, Logs
+from longline.storage.monitoring.logs import LogFilter, LogLine, Logs
 from longline.storage.store import Store
 
 _BUFFER = 1000  # lines that wait for the writer

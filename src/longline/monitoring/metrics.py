@@ -25,8 +25,8 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from longline.core.model import OPEN_STATES, RESPONSE_TIMES, STATUS_CLASSES
-from longline.storage.subscribers import Subscriber
-from longline.storage.totals import HomeTotals, SourceTotals
+from longline.storage.events.subscribers import Subscriber
+from longline.storage.monitoring.totals import HomeTotals, SourceTotals
 
 Sample = tuple[Sequence[str], float]
 _MAX_SUBSCRIBERS = 50

@@ -31,7 +31,7 @@ from longline.sources.loader import (
     yaml_files,
 )
 from longline.sources.manifest import Manifest
-from longline.storage.schedules import ScheduleTaken
+from longline.storage.scheduling.schedules import ScheduleTaken
 from longline.storage.store import Store
 
 _Stamp = tuple[int, int] | None  # modification time and size of a file; None: it does not exist

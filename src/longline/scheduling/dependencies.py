@@ -14,7 +14,7 @@ from longline.core.event_types import EVENT_TYPES, match_types
 from longline.core.model import Event
 from longline.scheduling.schedule import Schedule
 from longline.scheduling.triggers import next_occurrence, occurrences
-from longline.storage.schedules import ScheduleState, StoredSchedule
+from longline.storage.scheduling.schedules import ScheduleState, StoredSchedule
 
 _TICK = 0.001  # seconds; an occurrence is later than what is decided
 _ENDS = ("complete", "partial", "failed", "cancelled", "compensated", "needs_attention")

@@ -20,8 +20,14 @@ from longline.core.logging import LogContext
 from longline.core.model import JobState
 from longline.engine.owner import dead_among, this_run
 from longline.http.messages import origin_of
-from longline.storage.launches import MOST_DEATHS, SOURCE, Launch, LaunchLimits, death_reason
 from longline.storage.queue.queue import PAUSED_BY_USER
+from longline.storage.scheduling.launches import (
+    MOST_DEATHS,
+    SOURCE,
+    Launch,
+    LaunchLimits,
+    death_reason,
+)
 from longline.storage.store import Store
 
 _LOG = logging.getLogger(__name__)

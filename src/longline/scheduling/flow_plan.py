@@ -8,7 +8,7 @@ from typing import Any
 
 from longline.config.expressions import find
 from longline.scheduling.flow import FailurePolicy, FlowSpec, StepSpec
-from longline.storage.flows import FlowState, FlowStep, StepState, UndoState
+from longline.storage.scheduling.flows import FlowState, FlowStep, StepState, UndoState
 
 Steps = Mapping[str, FlowStep]
 _DONE = (StepState.COMPLETE, StepState.SKIPPED, StepState.FAILED)

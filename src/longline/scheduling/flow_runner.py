@@ -37,7 +37,7 @@ from longline.scheduling.flow_steps import (
     perform,
     undo_step,
 )
-from longline.storage.flows import (
+from longline.storage.scheduling.flows import (
     FlowLease,
     FlowLeaseLost,
     FlowNotChangeable,

@@ -63,11 +63,11 @@ from longline.scheduling.flow import (
 )
 from longline.sources.command import Overlong, lines_of
 from longline.sources.loader import survey
-from longline.storage.flows import FlowRun, FlowState, FlowStep, NewFlowRun, StepState
-from longline.storage.launches import Launch, LaunchState, NewLaunch
+from longline.storage.events.webhooks import Webhook
 from longline.storage.query import RecordQuery, parse_condition
+from longline.storage.scheduling.flows import FlowRun, FlowState, FlowStep, NewFlowRun, StepState
+from longline.storage.scheduling.launches import Launch, LaunchState, NewLaunch
 from longline.storage.store import Store
-from longline.storage.webhooks import Webhook
 
 POLL = 1.0
 """Seconds between two polls of a launch or a sub-flow."""

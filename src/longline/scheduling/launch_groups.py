@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from longline.core.errors import ConfigError
 from longline.core.model import JobState
-from longline.storage.flows import FlowNotChangeable
-from longline.storage.launches import SOURCE, Launch, LaunchState
+from longline.storage.scheduling.flows import FlowNotChangeable
+from longline.storage.scheduling.launches import SOURCE, Launch, LaunchState
 from longline.storage.store import Store
 
 

@@ -34,9 +34,14 @@ from longline.scheduling.dependencies import (
 )
 from longline.scheduling.planning import Decision, Fate, Reason, Situation, decide, next_start
 from longline.scheduling.schedule import Schedule, make_schedule
-from longline.storage.events import EventFilter, event_row
-from longline.storage.launches import NewLaunch, schedule_origin
-from longline.storage.schedules import DecidedOccurrence, ScheduleState, StoredSchedule, Wanted
+from longline.storage.events.events import EventFilter, event_row
+from longline.storage.scheduling.launches import NewLaunch, schedule_origin
+from longline.storage.scheduling.schedules import (
+    DecidedOccurrence,
+    ScheduleState,
+    StoredSchedule,
+    Wanted,
+)
 from longline.storage.store import Store
 
 _LOG = logging.getLogger(__name__)

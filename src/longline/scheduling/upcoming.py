@@ -11,7 +11,7 @@ from longline.core.clock import utc_datetime
 from longline.core.errors import ConfigError
 from longline.scheduling.planning import Planned, next_start, plan_next
 from longline.scheduling.schedule import make_schedule
-from longline.storage.schedules import StoredSchedule
+from longline.storage.scheduling.schedules import StoredSchedule
 
 
 @dataclass(frozen=True, slots=True)

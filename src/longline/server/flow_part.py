@@ -12,8 +12,8 @@ from longline.scheduling.executor import EndKind, RunEnd, Runner
 from longline.scheduling.flow import load_flow
 from longline.scheduling.flow_runner import FlowRunner, start_flow
 from longline.scheduling.flow_steps import POLL
-from longline.storage.flows import FlowState
-from longline.storage.launches import Launch
+from longline.storage.scheduling.flows import FlowState
+from longline.storage.scheduling.launches import Launch
 from longline.storage.store import Store
 from longline.wiring import open_flow_runner
 

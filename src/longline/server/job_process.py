@@ -31,7 +31,7 @@ from longline.core.output import protected_output, sanitize_error
 from longline.distributed.processes import die_with
 from longline.orchestrator import Orchestrator
 from longline.scheduling.executor import EndKind, RunEnd, Runner
-from longline.storage.launches import Launch
+from longline.storage.scheduling.launches import Launch
 
 _MODULE = "longline.server.job_process"
 _LOG = logging.getLogger(_MODULE)  # in the process itself, __name__ is "__main__"

@@ -29,7 +29,7 @@ from longline.scheduling.scheduler import Scheduler
 from longline.server.flow_part import FlowLaunches, FlowPart
 from longline.server.job_process import JobProcesses
 from longline.services.background import heartbeat_path
-from longline.storage.launches import FLOW, SOURCE
+from longline.storage.scheduling.launches import FLOW, SOURCE
 from longline.storage.store import Store, open_store
 from longline.wiring import open_event_deliveries
 

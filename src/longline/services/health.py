@@ -45,9 +45,9 @@ from longline.services.doctor.servers import (
     workers,
 )
 from longline.storage.database import Database
-from longline.storage.schedules import StoredSchedule
+from longline.storage.monitoring.totals import HomeTotals
+from longline.storage.scheduling.schedules import StoredSchedule
 from longline.storage.store import Store
-from longline.storage.totals import HomeTotals
 
 _TIMEOUT = 5.0  # seconds for all checks, which run in parallel
 _SERVE = "run `longline serve --no-web`"

@@ -17,7 +17,7 @@ from longline.core.errors import FailureKind
 from longline.core.json import diff_json
 from longline.core.model import ItemState, JobState
 from longline.storage.database import defer_write
-from longline.storage.events import append_events, event_row
+from longline.storage.events.events import append_events, event_row
 from longline.storage.records import versions_by_id
 from longline.storage.schema import events, items, jobs, records
 

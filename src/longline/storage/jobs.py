@@ -29,7 +29,7 @@ from longline.core.model import (
 from longline.core.output import count_text
 from longline.storage.backends import sanitize_text
 from longline.storage.database import Repository, lock_job, lock_name, reads, writes
-from longline.storage.events import append_events, event_row
+from longline.storage.events.events import append_events, event_row
 from longline.storage.job_changes import (
     append_changes,
     is_incremental,

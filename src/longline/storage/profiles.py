@@ -14,7 +14,7 @@ from longline.core.errors import FailureKind
 from longline.core.model import ItemState
 from longline.http.messages import origin_of
 from longline.storage.database import Repository, reads, writes
-from longline.storage.events import append_events, event_row
+from longline.storage.events.events import append_events, event_row
 from longline.storage.schema import items, profiles, records
 
 T = TypeVar("T")

@@ -26,7 +26,7 @@ from longline.core.model import Quality, Record
 from longline.storage.backends import BulkInsert, BulkUpsert, as_json, sanitize_key
 from longline.storage.database import Repository, Row, plain_rows, reads, writes
 from longline.storage.enrichment import enrichments_of
-from longline.storage.events import EventRow, append_events, event_row
+from longline.storage.events.events import EventRow, append_events, event_row
 from longline.storage.query import RecordQuery, path_of, select_records
 from longline.storage.schema import events, export_marks, jobs, record_versions, records
 

@@ -12,18 +12,21 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or
 
 from longline.core.clock import Clock
 from longline.limits.backends.state import Result, State, StateBackend, Update
-from longline.storage.alert_inputs import AlertInputReader
-from longline.storage.alerts import Alerts
-from longline.storage.attention import Attention
 from longline.storage.backends import upsert
 from longline.storage.database import TIMEOUT, Database, Repository, open_database, writes
 from longline.storage.enrichment import Questions
-from longline.storage.events import EventLog, Projections, update_projections
-from longline.storage.flows import Flows
+from longline.storage.events.events import EventLog, Projections, update_projections
+from longline.storage.events.subscribers import Subscribers
+from longline.storage.events.webhooks import Webhooks
 from longline.storage.jobs import Jobs
-from longline.storage.launches import Launches
-from longline.storage.logs import Logs
 from longline.storage.matches import Matches
+from longline.storage.monitoring.alert_inputs import AlertInputReader
+from longline.storage.monitoring.alerts import Alerts
+from longline.storage.monitoring.attention import Attention
+from longline.storage.monitoring.logs import Logs
+from longline.storage.monitoring.reports import Reports
+from longline.storage.monitoring.run_history import RunHistory
+from longline.storage.monitoring.totals import Totals
 from longline.storage.profiles import Profiles
 from longline.storage.queue.chunks import Chunks
 from longline.storage.queue.failures import FailureLog
@@ -31,13 +34,10 @@ from longline.storage.queue.quarantine import Quarantine
 from longline.storage.queue.queue import Queue
 from longline.storage.queue.tasks import TaskQueue
 from longline.storage.records import ExportCursors, History, Records
-from longline.storage.reports import Reports
-from longline.storage.run_history import RunHistory
-from longline.storage.schedules import Schedules
+from longline.storage.scheduling.flows import Flows
+from longline.storage.scheduling.launches import Launches
+from longline.storage.scheduling.schedules import Schedules
 from longline.storage.schema import cells, leaders
-from longline.storage.subscribers import Subscribers
-from longline.storage.totals import Totals
-from longline.storage.webhooks import Webhooks
 from longline.storage.workers import Workers
 
 _EPOCH_NOW = func.extract("epoch", func.clock_timestamp())

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from longline.storage.database import Repository, reads, writes
-from longline.storage.events import append_events, event_row
+from longline.storage.events.events import append_events, event_row
 from longline.storage.schema import leaders
 
 _PREFIX = "worker/"

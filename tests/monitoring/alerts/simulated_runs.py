@@ -12,10 +12,10 @@ from typing import Any
 
 from longline.core.errors import FailureKind
 from longline.core.model import Failure, Item, Job, Outcome, OutcomeAction, Record, Usage
-from longline.storage.alert_inputs import MeasuredRun
-from longline.storage.events import event_row
+from longline.storage.events.events import event_row
 from longline.storage.jobs import NewJob
-from longline.storage.logs import LogLine
+from longline.storage.monitoring.alert_inputs import MeasuredRun
+from longline.storage.monitoring.logs import LogLine
 from longline.storage.profiles import DriftResult
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Claim

@@ -16,8 +16,8 @@ from longline.monitoring.alerts.alerting import Alerting, Findings, read_evaluat
 from longline.monitoring.alerts.conditions import AlertCondition
 from longline.monitoring.alerts.configuration import AlertFile, AlertSettings
 from longline.monitoring.alerts.rules import default_rules
-from longline.storage.alerts import Silence
-from longline.storage.events import EventFilter, event_row
+from longline.storage.events.events import EventFilter, event_row
+from longline.storage.monitoring.alerts import Silence
 from longline.storage.store import Store, open_store
 from tests.virtual import EPOCH, VirtualClock
 

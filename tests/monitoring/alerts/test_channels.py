@@ -21,10 +21,10 @@ from longline.http.transport import HttpOptions
 from longline.monitoring.alerts.channels import Channels
 from longline.monitoring.alerts.configuration import AlertFile, MailChannel
 from longline.monitoring.alerts.mail import Mail, compose_mail, send_mail
-from longline.storage.alerts import Notification
-from longline.storage.events import EventFilter
+from longline.storage.events.events import EventFilter
+from longline.storage.events.webhooks import Webhook
+from longline.storage.monitoring.alerts import Notification
 from longline.storage.store import Store, open_store
-from longline.storage.webhooks import Webhook
 from tests.certificates import Authority, self_signed
 from tests.scripted_site import ScriptedSite
 from tests.smtp_server import Mailbox, mail_server

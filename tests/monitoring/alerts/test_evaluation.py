@@ -21,14 +21,14 @@ from longline.monitoring.alerts.rules import (
     make_rules,
 )
 from longline.monitoring.alerts.state_checks import DiskSpace, HomeState, check_state
-from longline.storage.alert_inputs import RunCache
-from longline.storage.events import EventFilter, event_row
-from longline.storage.flows import FlowState, NewFlowRun
-from longline.storage.launches import SOURCE, NewLaunch
+from longline.storage.events.events import EventFilter, event_row
+from longline.storage.events.webhooks import Webhook
+from longline.storage.monitoring.alert_inputs import RunCache
 from longline.storage.queue.queue import PAUSED_BY_USER
-from longline.storage.schedules import DecidedOccurrence, Wanted
+from longline.storage.scheduling.flows import FlowState, NewFlowRun
+from longline.storage.scheduling.launches import SOURCE, NewLaunch
+from longline.storage.scheduling.schedules import DecidedOccurrence, Wanted
 from longline.storage.store import Store, open_store
-from longline.storage.webhooks import Webhook
 from tests.monitoring.alerts.simulated_runs import (
     Numbers,
     close_breaker,

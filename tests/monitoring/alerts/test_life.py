@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from longline.monitoring.alerts.conditions import AlertCondition
 from longline.monitoring.alerts.life import decide_changes
-from longline.storage.alerts import Alert, AlertChange, AlertState
+from longline.storage.monitoring.alerts import Alert, AlertChange, AlertState
 
 WAIT = 60.0
 HOLD = 100.0

@@ -21,7 +21,7 @@ from longline.monitoring.alerts.notifications import (
     notification_html,
     notified_data,
 )
-from longline.storage.alerts import Alert, AlertState, Notification, Silence
+from longline.storage.monitoring.alerts import Alert, AlertState, Notification, Silence
 from tests.virtual import EPOCH  # 2027-01-15 08:00 UTC
 
 HOUR = 3600.0

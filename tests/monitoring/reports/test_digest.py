@@ -25,9 +25,9 @@ from longline.monitoring.reports.digest import (
 )
 from longline.monitoring.reports.digest_page import digest_page, digest_state
 from longline.monitoring.reports.page import Level
-from longline.storage.alerts import Alert, AlertChange, AlertState
-from longline.storage.events import event_row
-from longline.storage.flows import FlowState, NewFlowRun
+from longline.storage.events.events import event_row
+from longline.storage.monitoring.alerts import Alert, AlertChange, AlertState
+from longline.storage.scheduling.flows import FlowState, NewFlowRun
 from longline.storage.store import Store
 from tests.monitoring.reports.seeded_runs import SeededRun, seed
 from tests.virtual import VirtualClock

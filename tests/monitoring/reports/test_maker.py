@@ -21,7 +21,7 @@ from longline.monitoring.alerts.channels import Channels
 from longline.monitoring.alerts.configuration import AlertFile
 from longline.monitoring.reports.definitions import ReportFile, report_definitions_in
 from longline.monitoring.reports.maker import ReportMaker
-from longline.storage.events import EventFilter
+from longline.storage.events.events import EventFilter
 from longline.storage.store import Store, open_store
 from tests.monitoring.reports.seeded_runs import SeededRun, seed
 from tests.smtp_server import Mailbox, mail_server

@@ -32,7 +32,7 @@ from longline.limits import learning
 from longline.limits.backends.state import StateBackend
 from longline.limits.breaker import BreakerPolicy, BreakerState, CircuitBreaker, status_of_breaker
 from longline.limits.learning import Learned
-from longline.storage.events import event_row
+from longline.storage.events.events import event_row
 from longline.storage.store import Store
 from longline.wiring import (
     LimitBackends,

@@ -25,7 +25,7 @@ from longline.monitoring.alerts.evaluation import EvaluationCache, evaluate
 from longline.monitoring.alerts.life import decide_changes
 from longline.monitoring.alerts.notifications import decide_notifications
 from longline.monitoring.alerts.rules import make_rules
-from longline.storage.events import EventFilter
+from longline.storage.events.events import EventFilter
 from longline.storage.store import Store
 
 _LOG = logging.getLogger(__name__)

@@ -27,10 +27,10 @@ from longline.monitoring.alerts.notifications import notification_html, notified
 from longline.monitoring.reports.definitions import ReportFile
 from longline.monitoring.reports.maker import ReportWriter, load_report
 from longline.monitoring.reports.text import as_plain_text
-from longline.storage.alerts import ALERT_CHANNEL, NOTIFIED, Alert, AlertState
-from longline.storage.reports import REPORT_CHANNEL, REPORT_MADE
+from longline.storage.events.webhooks import Webhook, WebhookDelivery
+from longline.storage.monitoring.alerts import ALERT_CHANNEL, NOTIFIED, Alert, AlertState
+from longline.storage.monitoring.reports import REPORT_CHANNEL, REPORT_MADE
 from longline.storage.store import Store
-from longline.storage.webhooks import Webhook, WebhookDelivery
 
 _LOG = logging.getLogger(__name__)
 _OLDEST = 86_400.0  # seconds after which a notification is not sent any more

@@ -13,7 +13,7 @@ from longline.monitoring.alerts.conditions import AlertCondition
 from longline.monitoring.alerts.rules import Rule
 from longline.monitoring.alerts.run_checks import RunSeries, check_run, is_about_runs
 from longline.monitoring.alerts.state_checks import DiskSpace, HomeState, check_state
-from longline.storage.alert_inputs import AlertInputs, MeasuredRun, RunCache
+from longline.storage.monitoring.alert_inputs import AlertInputs, MeasuredRun, RunCache
 from longline.storage.store import Store
 
 _MIN_SERIES = 3  # runs with the same options that are judged although others ran later

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from longline.monitoring.alerts.conditions import AlertCondition
-from longline.storage.alerts import Alert, AlertChange, AlertState
+from longline.storage.monitoring.alerts import Alert, AlertChange, AlertState
 
 _CRITICAL = "critical"
 

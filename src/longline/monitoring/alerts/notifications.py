@@ -18,7 +18,7 @@ from longline.core.clock import utc_datetime
 from longline.core.json import as_text
 from longline.core.output import count_text, sanitize
 from longline.monitoring.alerts.configuration import AlertSettings
-from longline.storage.alerts import Alert, AlertState, Notification, Silence
+from longline.storage.monitoring.alerts import Alert, AlertState, Notification, Silence
 
 _CRITICAL = "critical"
 _LISTED = 20  # alerts in one notification

@@ -17,7 +17,7 @@ from longline.core.output import count_text
 from longline.monitoring.alerts.conditions import AlertCondition
 from longline.monitoring.alerts.learning import MIN_RUNS, Sample, Unusual, find_unusual, usual_range
 from longline.monitoring.alerts.rules import Rule
-from longline.storage.alert_inputs import MeasuredRun
+from longline.storage.monitoring.alert_inputs import MeasuredRun
 
 MAX_COMPARED = 30
 """Earlier runs that a run is compared with."""

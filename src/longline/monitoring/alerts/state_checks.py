@@ -13,10 +13,10 @@ from longline.core.model import JobState
 from longline.monitoring.alerts.conditions import AlertCondition
 from longline.monitoring.alerts.rules import Rule
 from longline.monitoring.alerts.run_checks import RunSeries, duration_text, usual_duration
-from longline.storage.alert_inputs import AlertInputs, MeasuredRun
+from longline.storage.events.subscribers import WEBHOOK, Subscriber
+from longline.storage.events.webhooks import Webhook
+from longline.storage.monitoring.alert_inputs import AlertInputs, MeasuredRun
 from longline.storage.queue.queue import PAUSED_BY_USER
-from longline.storage.subscribers import WEBHOOK, Subscriber
-from longline.storage.webhooks import Webhook
 
 _BY_PERSON = (PAUSED_BY_USER, "interrupted")  # reasons of jobs that a person has stopped
 _DAY, _HOUR = 86_400.0, 3600.0

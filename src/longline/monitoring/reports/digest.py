@@ -24,12 +24,12 @@ from longline.monitoring.reports.page import Level, in_zone
 from longline.scheduling.schedule import make_schedule
 from longline.scheduling.triggers import resolve
 from longline.scheduling.upcoming import UpcomingRun, upcoming_runs
-from longline.storage.alerts import Alert, AlertState
-from longline.storage.attention import LatestFlowRun, LatestStates, MissedRuns
-from longline.storage.flows import FlowState
-from longline.storage.projections import ProjectionRow
-from longline.storage.run_history import EndedRun
-from longline.storage.schedules import StoredSchedule
+from longline.storage.events.projections import ProjectionRow
+from longline.storage.monitoring.alerts import Alert, AlertState
+from longline.storage.monitoring.attention import LatestFlowRun, LatestStates, MissedRuns
+from longline.storage.monitoring.run_history import EndedRun
+from longline.storage.scheduling.flows import FlowState
+from longline.storage.scheduling.schedules import StoredSchedule
 from longline.storage.store import Store
 
 _HOUR = 3600.0

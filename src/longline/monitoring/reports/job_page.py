@@ -34,7 +34,7 @@ from longline.monitoring.reports.page import (
     span_of,
     state_tag,
 )
-from longline.storage.run_history import EndedRun
+from longline.storage.monitoring.run_history import EndedRun
 
 _MAX_EXAMPLES = 3  # items of each kind of failure
 _MAX_FIELDS = 40

@@ -24,7 +24,7 @@ from longline.monitoring.reports.formats import format_of_file, render
 from longline.monitoring.reports.page import ReportPage, in_zone
 from longline.monitoring.reports.text import as_plain_text
 from longline.scheduling.triggers import next_occurrence, occurrences
-from longline.storage.reports import REPORT_FILES, NewReport
+from longline.storage.monitoring.reports import REPORT_FILES, NewReport
 from longline.storage.store import Store
 
 _LOG = logging.getLogger(__name__)

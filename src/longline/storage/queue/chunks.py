@@ -16,7 +16,7 @@ from sqlalchemy import Connection, bindparam, case, exists, func, insert, or_, s
 from longline.core.errors import UnknownJob
 from longline.core.model import ChunkState, ItemState, JobState, Lease
 from longline.storage.database import Repository, reads, writes
-from longline.storage.events import append_events, event_row
+from longline.storage.events.events import append_events, event_row
 from longline.storage.queue.queue import Claim, lease_domain, lease_owners, queued_domains
 from longline.storage.schema import chunks, events, items, jobs
 

@@ -14,7 +14,13 @@ from longline.core.errors import FailureKind, LeaseLost
 from longline.core.model import ItemState, Lease, Outcome, OutcomeAction, Usage
 from longline.pipeline.pipeline import pack_raw
 from longline.storage.backends import BulkChange, as_json
-from longline.storage.events import EventRow, add_statistics, append_events, event_row, usage_events
+from longline.storage.events.events import (
+    EventRow,
+    add_statistics,
+    append_events,
+    event_row,
+    usage_events,
+)
 from longline.storage.queue.enqueue import Discovered, enqueue_items
 from longline.storage.queue.failures import note_failures
 from longline.storage.records import store_records

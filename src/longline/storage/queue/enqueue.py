@@ -18,7 +18,7 @@ from longline.storage.backends import (
     sanitize_value,
 )
 from longline.storage.database import lock_job
-from longline.storage.events import add_statistics, append_events, event_row, usage_events
+from longline.storage.events.events import add_statistics, append_events, event_row, usage_events
 from longline.storage.queue.failures import note_failures
 from longline.storage.schema import items, jobs
 

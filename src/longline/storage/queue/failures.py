@@ -12,7 +12,7 @@ from longline.core.errors import FailureKind
 from longline.core.model import BANNED, OPEN_STATES, OVERRAN, ItemState, JobState, Usage
 from longline.storage.backends import BulkInsert, sanitize_text
 from longline.storage.database import Repository, lock_job, plain_rows, reads, writes
-from longline.storage.events import append_events, event_row
+from longline.storage.events.events import append_events, event_row
 from longline.storage.schema import failures, items, jobs
 
 _FINISHED = (ItemState.FAILED, ItemState.QUARANTINED, ItemState.SKIPPED)

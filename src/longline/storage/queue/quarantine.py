@@ -13,7 +13,7 @@ from longline.core.errors import BadOption, FailureKind, LeaseLost
 from longline.core.model import Item, ItemState, JobState, Lease, Outcome, OutcomeAction, Usage
 from longline.storage.backends import BulkUpdate, as_sanitized_json, sanitize_key, sanitize_text
 from longline.storage.database import Repository, reads, writes
-from longline.storage.events import EventRow, append_events, event_row
+from longline.storage.events.events import EventRow, append_events, event_row
 from longline.storage.jobs import caveats_of, finish_job
 from longline.storage.profiles import DriftResult
 from longline.storage.queue.completion import LeasedOutcome, complete_all, complete_storable

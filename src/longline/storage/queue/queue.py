@@ -20,8 +20,8 @@ from longline.core.model import (
     Usage,
 )
 from longline.storage.database import Repository, plain_rows, reads, writes
-from longline.storage.events import add_statistics, append_events, event_row
-from longline.storage.projections import read_rows
+from longline.storage.events.events import add_statistics, append_events, event_row
+from longline.storage.events.projections import read_rows
 from longline.storage.queue.completion import LeasedOutcome, complete_all, complete_storable
 from longline.storage.queue.enqueue import Discovered, enqueue_items
 from longline.storage.queue.failures import note_failures

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, delete, select, update
 from longline.core.model import OPEN_STATES, JobState
 from longline.storage.backends import upsert
 from longline.storage.database import Repository, reads, writes
-from longline.storage.events import EventRow, append_events, event_row
+from longline.storage.events.events import EventRow, append_events, event_row
 from longline.storage.queue.queue import MOST_DEATHS
 from longline.storage.schema import cells, jobs
 

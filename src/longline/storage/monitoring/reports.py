@@ -14,9 +14,9 @@ from sqlalchemy import Connection, delete, func, select
 
 from longline.storage.backends import sanitize_text, sanitize_value, upsert
 from longline.storage.database import Repository, reads, writes
-from longline.storage.events import EventFilter, append_events, event_row
+from longline.storage.events.events import EventFilter, append_events, event_row
+from longline.storage.events.subscribers import save_subscriber
 from longline.storage.schema import cells, reports, subscribers
-from longline.storage.subscribers import save_subscriber
 
 REPORT_CHANNEL = "report/"
 """The prefix of the subscribers of reports, followed by a channel, or by `file`."""

@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, and_, exists, func, or_, select
 
 from longline.storage.database import Repository, reads
-from longline.storage.flows import OPEN_FLOWS, StepState
-from longline.storage.projections import ProjectionRow, read_rows
-from longline.storage.schedules import late_sources
+from longline.storage.events.projections import ProjectionRow, read_rows
+from longline.storage.scheduling.flows import OPEN_FLOWS, StepState
+from longline.storage.scheduling.schedules import late_sources
 from longline.storage.schema import flow_runs, flow_steps, occurrences
 
 

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, Select, and_, func, or_, select
 
 from longline.core.model import OPEN_STATES, Job
 from longline.storage.database import Repository, reads
+from longline.storage.events.projections import read_rows
 from longline.storage.job_changes import RECORD_CHANGES
-from longline.storage.projections import read_rows
 from longline.storage.schema import events, jobs, projections, statistics
 
 _ITEMS = ("open", "stored", "unchanged", "skipped", "failed", "quarantined")

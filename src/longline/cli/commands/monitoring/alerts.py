@@ -36,10 +36,10 @@ from longline.monitoring.alerts.configuration import check_subject, read_alert_s
 from longline.monitoring.alerts.learning import MIN_RUNS
 from longline.monitoring.alerts.notifications import is_silenced
 from longline.monitoring.alerts.rules import RULE_KINDS, Rule, make_rules
-from longline.storage.alerts import ALERT_CHANNEL, Alert, SentNotification, Silence
+from longline.storage.events.subscribers import Subscriber
+from longline.storage.events.webhooks import WebhookDelivery
+from longline.storage.monitoring.alerts import ALERT_CHANNEL, Alert, SentNotification, Silence
 from longline.storage.store import Store
-from longline.storage.subscribers import Subscriber
-from longline.storage.webhooks import WebhookDelivery
 from longline.wiring import open_channels
 
 _STALE = 120.0  # seconds after which the last evaluation is old

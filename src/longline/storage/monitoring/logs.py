@@ -21,7 +21,7 @@ from longline.storage.backends import (
     sanitize_text,
 )
 from longline.storage.database import Repository, defer_write, reads, writes
-from longline.storage.events import wait_for_turn
+from longline.storage.events.events import wait_for_turn
 from longline.storage.schema import jobs, logs
 
 NOT_STORED = "longline.not_stored"

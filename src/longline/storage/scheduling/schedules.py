@@ -30,8 +30,8 @@ from longline.core.errors import ConfigError
 from longline.core.model import JobState
 from longline.storage.backends import BulkChange, BulkInsert, sanitize_text, upsert
 from longline.storage.database import Repository, lock_name, reads, writes
-from longline.storage.events import EventRow, append_events, event_row, newest_event
-from longline.storage.launches import (
+from longline.storage.events.events import EventRow, append_events, event_row, newest_event
+from longline.storage.scheduling.launches import (
     LaunchState,
     NewLaunch,
     cancel_launch,

@@ -22,7 +22,7 @@ from sqlalchemy import (
 from longline.core.errors import BadOption, LonglineError
 from longline.storage.backends import sanitize_text
 from longline.storage.database import Repository, reads, writes
-from longline.storage.events import EventFilter, newest_event
+from longline.storage.events.events import EventFilter, newest_event
 from longline.storage.schema import events, subscribers
 
 WEBHOOK = "webhook/"

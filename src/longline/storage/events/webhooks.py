@@ -22,9 +22,9 @@ from longline.core.errors import BadOption, LonglineError
 from longline.core.event_types import match_types
 from longline.storage.backends import sanitize_text, upsert
 from longline.storage.database import Repository, reads, writes
-from longline.storage.events import EventFilter, append_events, event_row
+from longline.storage.events.events import EventFilter, append_events, event_row
+from longline.storage.events.subscribers import WEBHOOK, save_subscriber
 from longline.storage.schema import subscribers, webhook_deliveries, webhooks
-from longline.storage.subscribers import WEBHOOK, save_subscriber
 
 _KEPT = 1000  # deliveries in the log of each webhook
 _CHANGED = "source.changed"

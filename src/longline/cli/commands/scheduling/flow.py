@@ -43,7 +43,7 @@ from longline.scheduling.flow import FrozenFlow, graph_lines, load_flow, mermaid
 from longline.scheduling.flow_runner import perform_run, start_flow, upgrade_run
 from longline.scheduling.flow_steps import approval_text, check_undoable
 from longline.sources.loader import SUFFIXES
-from longline.storage.flows import (
+from longline.storage.scheduling.flows import (
     Approval,
     FlowNotChangeable,
     FlowRun,
@@ -51,7 +51,7 @@ from longline.storage.flows import (
     FlowStep,
     StepState,
 )
-from longline.storage.launches import Launch
+from longline.storage.scheduling.launches import Launch
 from longline.storage.store import Store
 from longline.wiring import open_flow_runner
 

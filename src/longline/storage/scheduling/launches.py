@@ -17,9 +17,9 @@ from sqlalchemy import Connection, Row, Select, or_, select, update
 from longline.core.output import count_text
 from longline.storage.backends import BulkInsert, as_json, sanitize_text, upsert
 from longline.storage.database import Repository, lock_name, reads, writes
-from longline.storage.events import append_events, event_row
-from longline.storage.flows import cancel_flow
+from longline.storage.events.events import append_events, event_row
 from longline.storage.jobs import cancel_job
+from longline.storage.scheduling.flows import cancel_flow
 from longline.storage.schema import launches, schedules
 
 SOURCE, FLOW = "source", "flow"

@@ -15,7 +15,7 @@ from longline.core.clock import SystemClock
 from longline.core.errors import BadOption, UnknownJob
 from longline.core.json import as_text
 from longline.monitoring.log_store import follow_logs
-from longline.storage.logs import LogFilter, LogLine
+from longline.storage.monitoring.logs import LogFilter, LogLine
 from longline.storage.store import Store
 
 _LEVELS = {"warning": logging.WARNING, "error": logging.ERROR}

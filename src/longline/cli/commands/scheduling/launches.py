@@ -19,7 +19,7 @@ from longline.cli.output import (
 )
 from longline.cli.queries import uses_store
 from longline.scheduling.launch_groups import cancel_launch, find_launch, group_result, result_of
-from longline.storage.launches import Launch
+from longline.storage.scheduling.launches import Launch
 from longline.storage.store import Store
 
 _LAUNCH = number(int, 1)

@@ -44,7 +44,7 @@ from longline.scheduling.schedule import Exclusion, MisfirePolicy, Overlap, Sche
 from longline.scheduling.scheduler import launch_of
 from longline.scheduling.triggers import ClockChange, occurrences
 from longline.scheduling.upcoming import upcoming_runs, why_paused
-from longline.storage.schedules import COMMAND, StoredOccurrence, StoredSchedule
+from longline.storage.scheduling.schedules import COMMAND, StoredOccurrence, StoredSchedule
 from longline.storage.store import Store
 
 _MOST_BACKFILLED = 1000

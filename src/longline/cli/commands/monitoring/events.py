@@ -32,10 +32,10 @@ from longline.core.json import as_text
 from longline.core.model import Event
 from longline.core.output import count_text
 from longline.engine.subscribers import DeliveryResult, read_events
-from longline.storage.events import EventFilter, ProjectionStatus
-from longline.storage.projections import PROJECTIONS
+from longline.storage.events.events import EventFilter, ProjectionStatus
+from longline.storage.events.projections import PROJECTIONS
+from longline.storage.events.subscribers import WEBHOOK, Subscriber
 from longline.storage.store import Store
-from longline.storage.subscribers import WEBHOOK, Subscriber
 
 if TYPE_CHECKING:  # needs the transport, which the other commands do not
     from longline.engine.deliveries import EventDeliveries

@@ -5,7 +5,7 @@ has seen misses none. On PostgreSQL a number is given before the commit, and a l
 committed first; so the writers take turns for the last step of a transaction, in which its events
 are inserted. SQLite has only one writer at a time.
 
-Each event is applied to the projections (`storage/projections.py`) in the same step. A rebuild
+Each event is applied to the projections (`projections.py`) in the same step. A rebuild
 replays the events into new rows next to the old ones, and replaces these at its end. Old events may
 be deleted: what the projections were then is kept as their base, from which a replay starts.
 """
@@ -26,7 +26,7 @@ from longline.core.event_types import CUSTOM, event_type, match_types
 from longline.core.model import OPEN_STATES, Event, Usage
 from longline.storage.backends import BulkInsert, BulkUpsert, as_sanitized_json, upsert
 from longline.storage.database import Repository, defer_write, lock_name, reads, writes
-from longline.storage.projections import (
+from longline.storage.events.projections import (
     PROJECTIONS,
     ProjectionRow,
     Stage,

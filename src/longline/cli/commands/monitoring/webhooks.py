@@ -22,10 +22,10 @@ from longline.cli.output import (
 from longline.cli.queries import uses_store
 from longline.core.clock import SystemClock
 from longline.engine.webhooks import check_webhook
-from longline.storage.events import EventFilter
+from longline.storage.events.events import EventFilter
+from longline.storage.events.subscribers import Subscriber
+from longline.storage.events.webhooks import Webhook, WebhookDelivery
 from longline.storage.store import Store
-from longline.storage.subscribers import Subscriber
-from longline.storage.webhooks import Webhook, WebhookDelivery
 from longline.wiring import open_webhook_sender
 
 

@@ -19,7 +19,7 @@ from longline.core.clock import utc_datetime
 from longline.core.errors import ConfigError, StoreError
 from longline.storage.backends import sanitize_text, upsert
 from longline.storage.database import Repository, reads, writes
-from longline.storage.events import append_events, event_row
+from longline.storage.events.events import append_events, event_row
 from longline.storage.schema import flow_runs, flow_steps
 
 

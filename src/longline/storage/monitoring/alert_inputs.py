@@ -16,10 +16,10 @@ from sqlalchemy import Connection, Row, and_, exists, func, select
 
 from longline.core.model import OPEN_STATES, JobState
 from longline.storage.database import Repository, reads
-from longline.storage.flows import FlowState
-from longline.storage.launches import LaunchState
-from longline.storage.projections import ProjectionRow, read_rows
-from longline.storage.schedules import late_sources
+from longline.storage.events.projections import ProjectionRow, read_rows
+from longline.storage.scheduling.flows import FlowState
+from longline.storage.scheduling.launches import LaunchState
+from longline.storage.scheduling.schedules import late_sources
 from longline.storage.schema import (
     events,
     failures,

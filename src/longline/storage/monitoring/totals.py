@@ -14,8 +14,9 @@ from sqlalchemy import Column, ColumnElement, Connection, and_, case, exists, fu
 
 from longline.core.model import OPEN_STATES, ItemState, JobState
 from longline.storage.database import Repository, reads, size_of
-from longline.storage.events import newest_event
-from longline.storage.projections import ProjectionRow, Stage, read_rows
+from longline.storage.events.events import newest_event
+from longline.storage.events.projections import ProjectionRow, Stage, read_rows
+from longline.storage.events.subscribers import Subscriber, read_subscribers
 from longline.storage.schema import (
     alerts,
     flow_runs,
@@ -27,7 +28,6 @@ from longline.storage.schema import (
     projection_rows,
     source_statistics,
 )
-from longline.storage.subscribers import Subscriber, read_subscribers
 from longline.storage.workers import IS_WORKER
 
 OTHER = "other"

@@ -27,10 +27,10 @@ from longline.core.errors import LonglineError
 from longline.core.model import JobState
 from longline.storage.backends import sanitize_text, sanitize_value
 from longline.storage.database import Repository, lock_name, reads, writes
-from longline.storage.events import EventFilter, append_events, event_row
+from longline.storage.events.events import EventFilter, append_events, event_row
+from longline.storage.events.subscribers import save_subscriber
+from longline.storage.events.webhooks import WebhookDelivery
 from longline.storage.schema import alerts, events, jobs, silences, subscribers, webhook_deliveries
-from longline.storage.subscribers import save_subscriber
-from longline.storage.webhooks import WebhookDelivery
 
 ALERT_CHANNEL = "alert/"
 """The prefix of the subscribers of channels, followed by the channel, such as `mail:ops`."""

@@ -1,0 +1,1 @@
+"""Commands that watch a home: alerts, logs, metrics, reports, events."""

@@ -1,0 +1,1 @@
+"""Commands for what runs by itself: schedules, flows, launches, the server."""

@@ -1,0 +1,1 @@
+"""The event log, its projections, subscribers and webhooks."""

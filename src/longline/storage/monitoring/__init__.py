@@ -1,0 +1,1 @@
+"""Stored log lines, alerts, reports, and totals for metrics."""

@@ -1,0 +1,1 @@
+"""Schedules, launches and flows."""
