@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from longline.core.clock import Clock
+from longline.storage.database import Writer
 
 EPOCH = 1_800_000_000.0
 """The virtual moment, in seconds since 1970, at which every test begins."""
 _KERNEL_GRACE = 0.001  # loopback packets may be a moment on their way
-_THREAD_GRACE = 1.0  # a thread that waits for the loop must not stop the clock for ever
+_THREAD_GRACE = 0.25  # a thread that waits for the loop must not stop the clock for ever
+_STORE_GRACE = 15.0  # those of the store never do, but a disk may stall
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -24,7 +27,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._elapsed = 0.0
-        self._abroad = 0
+        self._abroad: Counter[bool] = Counter()  # work in threads, by whether it is the store's
         super().__init__(_JumpingSelector(self))
 
     def time(self) -> float:
@@ -34,15 +37,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._elapsed += seconds
 
     @property
-    def is_waiting_for_a_thread(self) -> bool:
-        return self._abroad > 0
+    def thread_grace(self) -> float:
+        """Seconds of real time to wait for threads; 0 when none works for this loop."""
+        if self._abroad[True]:
+            return _STORE_GRACE
+        return _THREAD_GRACE if self._abroad[False] else 0.0
 
     def run_in_executor(  # type: ignore[override]  # the base class is generic over the arguments
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = super().run_in_executor(executor, func, *args)
-        self._abroad += 1
-        future.add_done_callback(self._come_home)
+        is_store = isinstance(executor, Writer)
+        self._abroad[is_store] += 1
+        future.add_done_callback(lambda _: self._abroad.subtract([is_store]))
         return future
 
     async def shutdown_default_executor(
@@ -51,9 +58,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> None:
         del timeout  # five minutes pass here in no time, while threads end in real time
         await super().shutdown_default_executor()
-
-    def _come_home(self, _future: asyncio.Future[Any]) -> None:
-        self._abroad -= 1
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -66,7 +70,7 @@ class _JumpingSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> Any:
         if timeout is None or timeout <= 0:
             return super().select(timeout)
-        grace = _THREAD_GRACE if self._loop.is_waiting_for_a_thread else self._kernel_grace()
+        grace = self._loop.thread_grace or self._kernel_grace()
         ready = super().select(0) or (super().select(grace) if grace else [])
         if not ready:
             self._loop.jump(timeout)

@@ -31,7 +31,8 @@ from longline.storage.queue.queue import Claim
 _DEFERRED_POLL = 3.0  # seconds between two checks of a job whose items are all deferred
 _PREFETCH = 2  # items leased for each task of a new worker
 _WIDEST = 64  # domains with that many items at the same time
-_RESERVED = 1024  # more leases for other domains, one each: so hanging domains block none
+_GROWTH = 512  # more leases, with which further domains grow beyond their first item
+_RESERVED = 512  # and more for the first item of yet other domains: hanging ones block none
 
 
 class LocalEngine:
@@ -70,6 +71,8 @@ class LocalEngine:
         self._wake = asyncio.Event()
         self._is_dry = False  # the last lease found nothing, and nothing came since
         self._last_domain = ""
+        self._most_to_grow = _WIDEST * _PREFETCH * options.concurrency + _GROWTH
+        self._requested = 0  # leases that workers are waiting for
         self._group: asyncio.TaskGroup
 
     def stop(self, reason: str) -> None:
@@ -156,7 +159,7 @@ class LocalEngine:
         count = full = _PREFETCH * self._options.concurrency
         room = _WIDEST * full - self._engine.in_hand
         if room < full:
-            count, room = 1, room + _RESERVED
+            count, room = 1, room + _GROWTH + _RESERVED
         claim = Claim(
             self._job,
             self._owner,
@@ -181,13 +184,18 @@ class LocalEngine:
 
     async def _work_domain(self, domain: str, leases: Sequence[Lease]) -> None:
         async def lease_more(_emptied: Sequence[str], wanted: int) -> Sequence[Lease]:
-            if not wanted:
+            # Without more, this worker ends after its items; then it is the turn of any domain.
+            if not wanted or self._engine.in_hand + self._requested >= self._most_to_grow:
                 return ()
             now = self._clock.now()
             # More than is needed now: leasing many costs hardly more than leasing few.
             count = max(wanted, (_PREFETCH - 1) * self._options.concurrency)
             claim = Claim(self._job, self._owner, count, now, now + LEASE, only=domain)
-            return await self._store.queue.lease(claim)
+            self._requested += count
+            try:
+                return await self._store.queue.lease(claim)
+            finally:
+                self._requested -= count
 
         try:
             await self._engine.work(leases, feed=lease_more)
