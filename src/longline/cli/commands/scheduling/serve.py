@@ -59,7 +59,7 @@ def serve_command(*, no_web: bool, once: bool) -> None:
 
 
 def _check_settings_file() -> None:
-    """Refuse invalid alerts and reports: nobody would be notified, and only the log would say it.
+    """Refuse invalid alerts and reports: no one would be notified, and only the log would show it.
 
     Raises:
         BadFile: the settings file is invalid.
