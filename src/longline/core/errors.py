@@ -5,6 +5,9 @@ An error is its fields, a message template and a hint; the base does the rest. F
 that raises it, or in the package's `errors.py`.
 
     ConfigError      the user wrote something that cannot be used (exit code 2)
+    NotFoundError    of these, what the user named does not exist
+    NotAllowedError  of these, the role of the caller does not allow it
+    ConflictError    of these, what the user wants does not fit the present state
     StoreError       the database or one of our files
     FetchError       one request; its `kind` decides between retry, defer, skip, fail, quarantine
     ExtractError     the response is not what the source expects
@@ -103,6 +106,18 @@ class ConfigError(LonglineError):
     """Something that the user wrote cannot be used."""
 
     exit_code = 2
+
+
+class NotFoundError(ConfigError):
+    """What the user named does not exist."""
+
+
+class NotAllowedError(ConfigError):
+    """The role of the caller does not allow this."""
+
+
+class ConflictError(ConfigError):
+    """What the user wants does not fit the present state."""
 
 
 class BadOption(ConfigError):
@@ -219,7 +234,7 @@ class RedisUnreachable(StoreUnreachable):
     hint = "Processes share rate limits on Redis; without it, no limit can be enforced."
 
 
-class UnknownJob(ConfigError):
+class UnknownJob(NotFoundError):
     """There is no such job; an empty name means any unfinished one.
 
     `fitting` is the number of jobs that a shortened name fits.
@@ -238,7 +253,7 @@ class UnknownJob(ConfigError):
         return "there is no job {job!r} in this home"
 
 
-class UnknownRecord(ConfigError):
+class UnknownRecord(NotFoundError):
     key: str
     message = "there is no record {key!r} in this home"
     hint = "`longline records list` lists the records."

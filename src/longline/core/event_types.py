@@ -608,6 +608,39 @@ class ConfigInvalid(TypedDict):
     problem: str
 
 
+# ---------------- Access to the server
+
+
+class TokenChanged(TypedDict):
+    """A token of the server was created or revoked; `token` is its id, `label` its name."""
+
+    token: str
+    label: str
+    role: str
+
+
+class LoginEnded(TypedDict):
+    """A person has opened the web interface, or an attempt was refused.
+
+    `client` is the address that the request came from.
+    """
+
+    caller: str
+    client: str
+
+
+class ActionTaken(TypedDict):
+    """A caller has changed something through the server.
+
+    `action` is the method and path of the request, `status` the HTTP status of its response.
+    """
+
+    caller: str
+    role: str
+    action: str
+    status: int
+
+
 # ---------------- Flows
 
 
@@ -943,6 +976,21 @@ EVENT_TYPES: Mapping[str, EventType] = {
     **_typed(
         "report=report",
         {"report.made": (ReportMade, "A scheduled report was made and is sent.")},
+    ),
+    **_typed(
+        "token=token",
+        {
+            "token.created": (TokenChanged, "A token of the server was created."),
+            "token.revoked": (TokenChanged, "A token of the server was revoked."),
+        },
+    ),
+    **_typed(
+        "caller=caller",
+        {
+            "access.opened": (LoginEnded, "A person has opened the web interface."),
+            "access.refused": (LoginEnded, "A login to the web interface was refused."),
+            "access.used": (ActionTaken, "A person or a program has changed something."),
+        },
     ),
     **_typed(
         "config=path",

@@ -562,6 +562,35 @@ flow_steps = Table(
     Column("undo_reason", Text),
 )
 
+# ---------------- Access to the server
+
+credentials = Table(
+    "credentials",  # tokens, sessions and one-time links; only their hashes
+    metadata,
+    Column("hash", Text, primary_key=True),
+    Column("id", Text, nullable=False),
+    Column("kind", Text, nullable=False),  # token, session or link
+    Column("name", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("parent", Text),  # the token with which a session was opened
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double),
+    Column("revoked_at", Double),
+    Index("ix_credentials_id", "id"),
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",  # the response to a request, for repetitions of it
+    metadata,
+    Column("caller", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("request_hash", Text, nullable=False),
+    Column("status", Integer),  # null: it is being handled
+    Column("body", JSON),
+    Column("created_at", Double, nullable=False),
+    Index("ix_idempotency_keys_created_at", "created_at"),
+)
+
 # ---------------- Shared state
 
 cells = Table(

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or
 
 from longline.core.clock import Clock
 from longline.limits.backends.state import Result, State, StateBackend, Update
+from longline.storage.access import Credentials, IdempotencyKeys
 from longline.storage.backends import upsert
 from longline.storage.database import TIMEOUT, Database, Repository, open_database, writes
 from longline.storage.enrichment import Questions
@@ -23,6 +24,7 @@ from longline.storage.matches import Matches
 from longline.storage.monitoring.alert_inputs import AlertInputReader
 from longline.storage.monitoring.alerts import Alerts
 from longline.storage.monitoring.attention import Attention
+from longline.storage.monitoring.job_items import JobItems
 from longline.storage.monitoring.logs import Logs
 from longline.storage.monitoring.reports import Reports
 from longline.storage.monitoring.run_history import RunHistory
@@ -64,6 +66,7 @@ class Store:
         self.alerts = Alerts(database)
         self.alert_inputs = AlertInputReader(database)
         self.failures = FailureLog(database)
+        self.job_items = JobItems(database)
         self.quarantine = Quarantine(database)
         self.matches = Matches(database)
         self.questions = Questions(database)
@@ -77,6 +80,8 @@ class Store:
         self.tasks = TaskQueue(database)
         self.workers = Workers(database)
         self.totals = Totals(database)
+        self.credentials = Credentials(database)
+        self.idempotency_keys = IdempotencyKeys(database)
 
     def state_backend(
         self, room: str, kind: type[State], clock: Clock
