@@ -39,6 +39,15 @@ _MEMORY_OF = {b"{": 200, b"[": 80, b",": 50}
 """Approximate bytes of an object, a list and one more value."""
 
 
+def typed_value(text: str) -> Any:
+    """Return a value that a person has typed: true, false and numbers keep their type."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+    return value if isinstance(value, (bool, int, float)) else text
+
+
 def read_json(text: bytes | str) -> Any:
     """Parse a JSON text; an integer of more than 64 bits becomes a string of its digits.
 

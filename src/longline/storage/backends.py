@@ -466,6 +466,8 @@ def sanitize_key(key: str) -> str:
 
     A NUL character becomes U+FFFD, a lone surrogate its escape.
     """
+    if key.isascii() and len(key) <= _MAX_KEY_BYTES and "\x00" not in key:
+        return key  # nearly all, and this runs several times for every item
     readable = sanitize_text(key.replace("\x00", "\ufffd"))
     written = readable.encode()
     if len(written) <= _MAX_KEY_BYTES:

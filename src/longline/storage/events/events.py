@@ -174,6 +174,37 @@ class EventLog(Repository):
         return [_event_of(row) for row in reversed(connection.execute(query).all())]
 
     @reads
+    def page(
+        self,
+        connection: Connection,
+        wanted: EventFilter,
+        *,
+        before: int | None = None,
+        limit: int = 100,
+        span: int = 100_000,
+        is_jobless: bool = False,
+    ) -> tuple[EventList, int | None]:
+        """Return the newest events before a cursor, newest first, and the next cursor.
+
+        Without a job or subject, which have indexes, at most `span` numbers are searched, so that a
+        rare type does not cost more than that. With `is_jobless`, only events that belong to no
+        job are wanted, which have an index, too. The next cursor is None after the oldest event.
+
+        Raises:
+            BadOption: there is no such type.
+        """
+        newest = newest_event(connection)
+        oldest = connection.scalar(select(func.min(events.c.id))) or 0
+        end = newest + 1 if before is None else min(before, newest + 1)
+        start = 0 if wanted.job or wanted.subject or is_jobless else end - span
+        query = select(*_COLUMNS).where(events.c.id < end, events.c.id >= start, *wanted.clauses())
+        if is_jobless:
+            query = query.where(events.c.job_id.is_(None))
+        rows = connection.execute(query.order_by(events.c.id.desc()).limit(limit)).all()
+        after = rows[-1].id if len(rows) == limit else start
+        return [_event_of(row) for row in rows], after if after > oldest else None
+
+    @reads
     def newest(self, connection: Connection) -> int:
         """Return the cursor after all events."""
         return newest_event(connection)
@@ -545,21 +576,23 @@ def _read_between(
 
 
 def add_statistics(
-    connection: Connection, amounts: Iterable[tuple[str, Mapping[str, float]]]
+    connection: Connection, amounts: Sequence[tuple[str, Mapping[str, float]]]
 ) -> None:
     """Add amounts to the statistics of jobs and sources, at the end of the caller's transaction.
 
     Those whose name has a slash, such as `status/2xx`, are kept for sources only.
     """
-    for amount in amounts:
-        defer_write(connection, _add_sums, amount)
+    defer_write(connection, _add_sums, amounts)
 
 
-def _add_sums(connection: Connection, amounts: Sequence[tuple[str, Mapping[str, float]]]) -> None:
+def _add_sums(
+    connection: Connection, several: Sequence[Sequence[tuple[str, Mapping[str, float]]]]
+) -> None:
     sums: dict[tuple[str, str], float] = defaultdict(float)
-    for job, counts in amounts:
-        for name, value in counts.items():
-            sums[job, name] += value
+    for amounts in several:
+        for job, counts in amounts:
+            for name, value in counts.items():
+                sums[job, name] += value
     # In the same order everywhere, so that two transactions cannot deadlock.
     of_jobs = [
         {"job_id": job, "name": name, "value": sums[job, name]}

@@ -428,20 +428,22 @@ def apply_events(
     events to the same rows.
     """
     sources = sources_of(connection, {one.job for one in events if one.job is not None})
-    steps: list[tuple[Projection, str, Event, str]] = []
+    # By projection and key, in the order of the first event: most events of a batch share few rows.
+    changes: dict[tuple[str, str], list[Event]] = {}
     for event in events:
         source = sources.get(event.job, "")
         for one in _CONSUMERS.get(event.type, ()):
             if only is None or one.name in only:
                 key = one.key(event, source)
                 if key is not None:
-                    steps.append((one, sanitize_key(key), event, source))
-    rows = _load_rows(connection, stage, {key for _, key, _, _ in steps})
+                    changes.setdefault((one.name, sanitize_key(key)), []).append(event)
+    rows = _load_rows(connection, stage, {key for _, key in changes})
     changed: dict[tuple[str, str], ProjectionRow] = {}
-    for one, key, event, source in steps:
-        place = (one.name, key)
-        row = changed.get(place) or rows.get(place) or one.new(event, source)
-        one.apply(row, event)
+    for place, of_row in changes.items():
+        one, first = PROJECTIONS[place[0]], of_row[0]
+        row = rows.get(place) or one.new(first, sources.get(first.job, ""))
+        for event in of_row:
+            one.apply(row, event)
         changed[place] = row
     _SAVE.run(
         connection,
