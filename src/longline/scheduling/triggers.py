@@ -168,6 +168,16 @@ class Cron(Trigger):
     zone: ZoneInfo
 
     def upcoming(self, after: datetime) -> Iterator[Occurrence]:
+        after = after.astimezone(UTC)  # two times that differ in `fold` only would be equal
+        for _ in range(_CACHED):
+            if (found := _first_match(self, after)) is None:
+                return
+            yield found
+            after = found.nominal
+        yield from self.search(after)
+
+    def search(self, after: datetime) -> Iterator[Occurrence]:
+        """Yield what `upcoming` does, without the cache."""
         minute, hour, *_ = self.expression.split()
         is_frequent = minute.startswith("*") or hour.startswith("*")
         return self._shown(after) if is_frequent else self._passed(after)
@@ -207,6 +217,15 @@ class Cron(Trigger):
                 reached = start - _SECOND
                 matches = self._matches(reached)
                 wall = next(matches, None)
+
+
+# A scheduler asks several times for the occurrence that is due and the one after it.
+_CACHED = 2
+
+
+@lru_cache(maxsize=4096)
+def _first_match(cron: Cron, after: datetime) -> Occurrence | None:
+    return next(cron.search(after), None)
 
 
 # ---------------- Cron expressions
