@@ -10,18 +10,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import orjson
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from longline.cli.log_options import Command, combine
 from longline.config.settings import Settings, load_settings
+from longline.config.times import Seconds
+from longline.config.validation import describe_error
 from longline.core.errors import BadOption, FailureKind
+from longline.core.json import typed_value
 from longline.core.model import ItemState
 from longline.http.messages import origin_of
 
 T = TypeVar("T")
 N = TypeVar("N", int, float)
 _LARGEST = 2**63 - 1  # of a database
+_LONGEST_DURATION = 366 * 86_400.0
 
 # ---------------- Types
 
@@ -107,6 +110,20 @@ JOB = ParsedText("JOB", _parse_job)
 """The id of a job, or the beginning of it."""
 PAIR = ParsedText("NAME=VALUE", _parse_pair)
 SIZE = ParsedText("SIZE", _parse_size)
+
+
+def _parse_duration(text: Any) -> float:
+    try:
+        seconds: float = TypeAdapter(Seconds).validate_python(text)
+    except ValidationError as error:
+        raise BadOption("duration", describe_error(error.errors()[0])) from error
+    if not 0 < seconds <= _LONGEST_DURATION:
+        raise BadOption("duration", "it must be more than 0 and at most a year")
+    return seconds
+
+
+DURATION = ParsedText("DURATION", _parse_duration)
+"""Seconds, or a text such as 30m or 2d."""
 RATE = ParsedText("RATE", partial(_parse_rate, ("unlimited",)))
 """Requests per second, or `unlimited`."""
 RATE_OR_AUTO = ParsedText("RATE", partial(_parse_rate, ("auto", "unlimited")))
@@ -283,14 +300,7 @@ def check_url(url: str) -> None:
 
 def typed_values(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
     """Return name and value pairs as a mapping; true, false and numbers keep their type."""
-    values: dict[str, Any] = {}
-    for name, text in pairs:
-        try:
-            value = orjson.loads(text)
-        except orjson.JSONDecodeError:
-            value = text
-        values[name] = value if isinstance(value, (bool, int, float)) else text
-    return values
+    return {name: typed_value(text) for name, text in pairs}
 
 
 def given_values(values: dict[str, Any]) -> dict[str, Any]:

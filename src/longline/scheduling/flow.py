@@ -894,15 +894,20 @@ def load_flow(
         return read_flow(read_document(Path(reference)), settings, above)
     known: dict[str, Path] = {}
     for path in yaml_files(settings.flows if settings else ()):
-        node = read_document(path).node(("flow",))
-        if node is not None and isinstance(node.content, str):
-            known.setdefault(node.content, path)
+        if (found := flow_name_in(read_document(path))) is not None:
+            known.setdefault(found, path)
     if reference in known:
         return read_flow(read_document(known[reference]), settings, above)
     meant = nearest(reference, known)
     hint = f"did you mean {meant!r}? " if meant else ""
     listed = ", ".join(sorted(known)) or "none"
     raise BadOption("FLOW", f"there is no flow {reference!r}; {hint}known flows: {listed}")
+
+
+def flow_name_in(document: Document) -> str | None:
+    """Return the name of the flow that a document defines; None: it is not a flow."""
+    node = document.node(("flow",))
+    return node.content if node is not None and isinstance(node.content, str) else None
 
 
 def _python_flow(path: Path, name: str, settings: Settings | None) -> FrozenFlow:

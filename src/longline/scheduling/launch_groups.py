@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from longline.core.errors import ConfigError
+from longline.core.errors import NotFoundError
 from longline.core.model import JobState
 from longline.storage.scheduling.flows import FlowNotChangeable
 from longline.storage.scheduling.launches import SOURCE, Launch, LaunchState
 from longline.storage.store import Store
 
 
-class UnknownLaunch(ConfigError):
+class UnknownLaunch(NotFoundError):
     """There is no launch with this id."""
 
     launch: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from functools import cached_property
@@ -326,6 +326,28 @@ def read_schedule(
     except ValidationError as error:
         found = select_problem(error, node)
         raise document.error((*loc, *found.loc), found.problem, (*loc, *found.near)) from None
+
+
+def target_text(schedule: Schedule) -> str:
+    """Return what a schedule runs."""
+    if schedule.source is not None:
+        return f"source {schedule.source}"
+    return f"flow {schedule.flow}" if schedule.flow is not None else f"job {schedule.job}"
+
+
+def trigger_text(schedule: Schedule, duration_text: Callable[[float], str]) -> str:
+    """Return when a schedule runs; `duration_text` writes a number of seconds."""
+    if schedule.every is not None:
+        return f"every {duration_text(schedule.every)}"
+    if schedule.fresh is not None:
+        return f"data older than {duration_text(schedule.fresh)}"
+    if schedule.after is not None:
+        return f"after {schedule.after.source or f'flow {schedule.after.flow}'}"
+    if schedule.on is not None:
+        return f"on {schedule.on.event}"
+    if schedule.at is not None:
+        return f"at {schedule.at.isoformat()}"
+    return str(schedule.cron or schedule.calendar)
 
 
 def _begin(value: date, zone: ZoneInfo) -> datetime:

@@ -11,7 +11,15 @@ from longline.core.clock import utc_datetime
 from longline.core.errors import ConfigError
 from longline.scheduling.planning import Planned, next_start, plan_next
 from longline.scheduling.schedule import make_schedule
+from longline.scheduling.triggers import ClockChange
 from longline.storage.scheduling.schedules import StoredSchedule
+
+CLOCK_CHANGES = {
+    ClockChange.SHIFTED: "clock change: its time is skipped",
+    ClockChange.FIRST: "clock change: first of two",
+    ClockChange.SECOND: "clock change: second of two",
+}
+"""What a change of the clock does to an occurrence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
@@ -24,27 +23,25 @@ from longline.cli.output import (
 from longline.cli.queries import with_opened, with_store
 from longline.config.settings import prepare_home
 from longline.core.clock import SystemClock
-from longline.core.errors import BadOption
 from longline.core.output import count_text
-from longline.http.messages import origin_of
 from longline.http.robots import RobotsCheck, robots_agent
 from longline.limits import learning
-from longline.limits.backends.state import StateBackend
-from longline.limits.breaker import BreakerPolicy, BreakerState, CircuitBreaker, status_of_breaker
+from longline.limits.breaker import BreakerPolicy, BreakerState, status_of_breaker
 from longline.limits.learning import Learned
-from longline.storage.events.events import event_row
+from longline.services import domains
 from longline.storage.store import Store
 from longline.wiring import (
+    DomainStates,
     LimitBackends,
     open_archive,
     open_cache,
+    open_domain_states,
     open_limit_backends,
     open_robots_reader,
     user_agent_of,
 )
 
 T = TypeVar("T")
-_HOST = re.compile(r"(\[[0-9a-f:.]+\]|\w([\w.-]*\w)?\.?)(:[0-9]{1,5})?")
 
 # ---------------- limits
 
@@ -72,21 +69,11 @@ def limits_command(context: click.Context) -> None:
 def pin_limit(domain: str, *, rate: float, burst: int) -> None:
     """Set the rate limit of DOMAIN; learning does not change it."""
 
-    def pin(state: Learned | None, now: float) -> tuple[Learned, Learned]:
-        pinned = learning.pin(state, rate, burst, now)
-        return pinned, pinned
+    async def change(states: DomainStates, store: Store) -> tuple[str, Learned]:
+        return await domains.pin_limit(store, states, SystemClock(), domain, rate=rate, burst=burst)
 
-    name = _parse_domain(domain)
-    if not _HOST.fullmatch(name):
-        raise BadOption("DOMAIN", f"must be a host like shop.example:8080, not {domain!r}")
-    learning.pin(None, rate, burst, 0.0)  # refuses numbers that make no sense
-
-    async def change(backends: LimitBackends, store: Store) -> Learned:
-        state = await backends.limits.change(name, pin)
-        await _append_event(store, "limit.pinned", domain=name, rate=rate, burst=burst)
-        return state
-
-    _print_limits({name: _with_limits_and_store(change)})
+    name, state = _with_states(change)
+    _print_limits({name: state})
 
 
 @limits_command.command("forget")
@@ -94,14 +81,11 @@ def pin_limit(domain: str, *, rate: float, burst: int) -> None:
 @common_options
 def forget_limit(domain: str) -> None:
     """Forget the rate limit of DOMAIN, pinned or learned."""
-    name = _parse_domain(domain)
 
-    async def forget(backends: LimitBackends, store: Store) -> None:
-        if not await backends.limits.forget(name):
-            raise BadOption("DOMAIN", f"no limit is known for {name}")
-        await _append_event(store, "limit.forgotten", domain=name)
+    async def forget(states: DomainStates, store: Store) -> str:
+        return await domains.forget_limit(store, states, SystemClock(), domain)
 
-    _with_limits_and_store(forget)
+    name = _with_states(forget)
     print_result({"forgotten": name}, lambda: click.echo(f"forgot the limit of {name}"))
 
 
@@ -109,24 +93,14 @@ def _with_limit_backends(use: Callable[[LimitBackends], Awaitable[T]]) -> T:
     return with_opened(lambda settings: open_limit_backends(settings, SystemClock()), use)
 
 
-def _with_limits_and_store(use: Callable[[LimitBackends, Store], Awaitable[T]]) -> T:
-    """Open the shared state of sites, and the database for the event of its change."""
+def _with_states(use: Callable[[DomainStates, Store], Awaitable[T]]) -> T:
+    """Open the shared state of domains, and the database for the event of its change."""
 
     async def opened(store: Store) -> T:
-        async with open_limit_backends(settings_of(), SystemClock(), store) as backends:
-            return await use(backends, store)
+        async with open_domain_states(settings_of(), SystemClock(), store) as states:
+            return await use(states, store)
 
     return with_store(opened)
-
-
-async def _append_event(store: Store, name: str, **data: Any) -> None:
-    # The state is in another file, so the two are not one transaction.
-    await store.events.append(event_row(None, SystemClock().now(), name, **data))
-
-
-def _parse_domain(text: str) -> str:
-    """Return host and port of a domain or a URL."""
-    return origin_of(text if "://" in text else f"http://{text}")[1]
 
 
 def _print_limits(limits: Mapping[str, Learned]) -> None:
@@ -186,7 +160,7 @@ def breakers_command(context: click.Context) -> None:
 @common_options
 def show_breaker(domain: str) -> None:
     """Show the circuit breaker of DOMAIN and its recent changes."""
-    state = _with_limit_backends(lambda backends: _breaker(backends.breakers, domain))
+    state = _with_states(lambda states, _store: domains.find_breaker(states, domain))
     row = _breaker_row(domain, state)
     print_result(row, lambda: _print_breaker(row))
 
@@ -200,26 +174,13 @@ def reset_breaker(domain: str) -> None:
     Its deferred items become due immediately.
     """
 
-    async def reset(backends: LimitBackends, store: Store) -> tuple[BreakerState, int]:
-        await _breaker(backends.breakers, domain)
-        change = await CircuitBreaker(backend=backends.breakers).reset(domain)
-        moved = change.transition
-        if moved is not None and moved.old != moved.new:  # else it only forgets failures
-            await _append_event(store, "breaker.closed", domain=domain, reason=moved.reason)
-        return change.after, await store.queue.make_due(domain)
+    async def reset(states: DomainStates, store: Store) -> tuple[BreakerState, int]:
+        return await domains.reset_breaker(store, states, SystemClock(), domain)
 
-    state, due = _with_limits_and_store(reset)
+    state, due = _with_states(reset)
     row = _breaker_row(domain, state)
     text = f"the breaker of {domain} is {row['phase']}; {due} deferred items are due now"
     print_result({**row, "items": due}, lambda: click.echo(text))
-
-
-async def _breaker(backend: StateBackend[BreakerState], domain: str) -> BreakerState:
-    known = await backend.all()
-    if domain not in known:
-        listed = ", ".join(sorted(known)) or "none"
-        raise BadOption("DOMAIN", f"{domain!r} has no breaker; known domains: {listed}")
-    return known[domain]
 
 
 def _breaker_row(domain: str, state: BreakerState) -> dict[str, Any]:

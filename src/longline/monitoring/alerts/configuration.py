@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import logging
 import re
 from collections.abc import Callable, Iterable
@@ -23,8 +24,8 @@ from longline.config.validation import (
     select_problem,
     short_for,
 )
-from longline.core.errors import BadFile
-from longline.monitoring.alerts.rules import RULE_KINDS, RuleSettings, Severity
+from longline.core.errors import BadFile, BadOption
+from longline.monitoring.alerts.rules import RULE_KINDS, RuleSettings, Severity, make_rules
 
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
@@ -258,6 +259,25 @@ def read_alert_settings() -> AlertSettings:
     """
     path = settings_file()
     return AlertSettings() if path is None else alert_settings_in(read_document(path))
+
+
+def check_silence(rule: str | None, subject: str | None) -> None:
+    """Refuse a silence that no alert can have.
+
+    Raises:
+        BadOption: there is no such rule or subject, or neither is given.
+    """
+    if not rule and not subject:
+        raise BadOption("--rule", "give a rule, a subject or both")
+    names = [one.name for one in make_rules(read_alert_settings().rules)]
+    if rule and not fnmatch.filter(names, rule):
+        raise BadOption(
+            "--rule", f"there is no rule {rule!r:.120}; `longline alerts rules` lists them"
+        )
+    try:
+        check_subject(subject or "*")
+    except ValueError as error:
+        raise BadOption("--subject", str(error)) from None
 
 
 class SettingsPart(Generic[T]):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import fnmatch
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import click
-from pydantic import TypeAdapter, ValidationError
 
 from longline.cli.exit_codes import ExitCode
-from longline.cli.options import COUNT, ParsedText, common_options, settings_of
+from longline.cli.options import COUNT, DURATION, common_options, settings_of
 from longline.cli.output import (
     TextTable,
     duration_text,
@@ -27,12 +25,10 @@ from longline.cli.output import (
     value_text,
 )
 from longline.cli.queries import uses_store
-from longline.config.times import Seconds
-from longline.config.validation import describe_error
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
 from longline.monitoring.alerts.alerting import EvaluationState, read_evaluation
-from longline.monitoring.alerts.configuration import check_subject, read_alert_settings
+from longline.monitoring.alerts.configuration import check_silence, read_alert_settings
 from longline.monitoring.alerts.learning import MIN_RUNS
 from longline.monitoring.alerts.notifications import is_silenced
 from longline.monitoring.alerts.rules import RULE_KINDS, Rule, make_rules
@@ -43,20 +39,6 @@ from longline.storage.store import Store
 from longline.wiring import open_channels
 
 _STALE = 120.0  # seconds after which the last evaluation is old
-_LONGEST_SILENCE = 366 * 86_400.0
-
-
-def _parse_duration(text: Any) -> float:
-    try:
-        seconds: float = TypeAdapter(Seconds).validate_python(text)
-    except ValidationError as error:
-        raise BadOption("duration", describe_error(error.errors()[0])) from error
-    if not 0 < seconds <= _LONGEST_SILENCE:
-        raise BadOption("duration", "it must be more than 0 and at most a year")
-    return seconds
-
-
-DURATION = ParsedText("DURATION", _parse_duration)
 
 
 @click.group("alerts")
@@ -203,7 +185,7 @@ async def add_silence(
         found = await store.alerts.get(alert)
         rule, subject = found.rule, found.subject
     elif rule or subject:
-        _check_patterns(rule, subject)
+        check_silence(rule, subject)
     else:
         raise BadOption("ALERT", "give the number of an alert, --rule or --subject")
     now = await store.now()
@@ -211,21 +193,6 @@ async def add_silence(
     row = _silence_json(await store.alerts.silence(silence))
     until = time_text(now + seconds)
     print_result(row, lambda: print_line(f"silence {row['id']}: until {until} UTC"))
-
-
-def _check_patterns(rule: str | None, subject: str | None) -> None:
-    """Refuse a silence that no alert can have.
-
-    Raises:
-        BadOption: no rule has this name, or there are no such subjects.
-    """
-    names = [one.name for one in make_rules(read_alert_settings().rules)]
-    if rule and not fnmatch.filter(names, rule):
-        raise BadOption("--rule", f"there is no rule {rule!r}; `longline alerts rules` lists them")
-    try:
-        check_subject(subject or "*")
-    except ValueError as error:
-        raise BadOption("--subject", str(error)) from None
 
 
 @alerts_command.command("silences")

@@ -37,22 +37,25 @@ from longline.core.clock import utc_datetime
 from longline.core.errors import BadOption, ConfigError
 from longline.core.json import as_text
 from longline.core.output import count_text
+from longline.scheduling import changes
 from longline.scheduling.definitions import DefinitionFiles, absolute_reference, sync_files
-from longline.scheduling.dependencies import check_cycles
 from longline.scheduling.planning import Planned, plan_next
-from longline.scheduling.schedule import Exclusion, MisfirePolicy, Overlap, Schedule, make_schedule
+from longline.scheduling.schedule import (
+    Exclusion,
+    MisfirePolicy,
+    Overlap,
+    Schedule,
+    make_schedule,
+    target_text,
+    trigger_text,
+)
 from longline.scheduling.scheduler import launch_of
-from longline.scheduling.triggers import ClockChange, occurrences
-from longline.scheduling.upcoming import upcoming_runs, why_paused
+from longline.scheduling.triggers import occurrences
+from longline.scheduling.upcoming import CLOCK_CHANGES, upcoming_runs, why_paused
 from longline.storage.scheduling.schedules import COMMAND, StoredOccurrence, StoredSchedule
 from longline.storage.store import Store
 
 _MOST_BACKFILLED = 1000
-_CHANGES = {
-    ClockChange.SHIFTED: "clock change: its time is skipped",
-    ClockChange.FIRST: "clock change: first of two",
-    ClockChange.SECOND: "clock change: second of two",
-}
 
 
 @click.group("schedule")
@@ -197,12 +200,9 @@ async def add_schedule(store: Store, name: str, **given: Any) -> None:
     --after, --on, --fresh).
     """
     files = await _read_files(store)
-    known = [one for one in await store.schedules.list() if one.name != name]
     schedule = _make(name, given)
-    files.target_of(schedule)
-    check_cycles([*(make_schedule(one.definition) for one in known), schedule])
     now = await store.now()
-    saved = await store.schedules.save(name, schedule.stated(), now)
+    saved = await changes.add_schedule(store, files, schedule, now)
     row = _schedule_json(saved, now)
     print_result(row, lambda: print_line(f"{name}: {_next_text(row, schedule)}"))
 
@@ -261,11 +261,7 @@ async def run_schedule(store: Store, name: str) -> None:
     An executor starts the run, even if the schedule is paused.
     """
     files = await _read_files(store)
-    schedule = make_schedule((await store.schedules.get(name)).definition)
-    target, now = files.target_of(schedule), await store.now()
-    (started,) = await store.schedules.start(
-        name, now, lambda nominal: launch_of(schedule, target, nominal, now)
-    )
+    started = await changes.run_now(store, files, name, await store.now())
     row = _occurrence_json(started)
     print_result(row, lambda: print_line(f"{name}: launch {started.launch_id} is queued"))
 
@@ -472,32 +468,12 @@ def _schedule_json(stored: StoredSchedule, now: float) -> dict[str, Any]:
     return {
         **row,
         "enabled": schedule.enabled,
-        "target": _target_text(schedule),
-        "trigger": _trigger_text(schedule),
+        "target": target_text(schedule),
+        "trigger": trigger_text(schedule, duration_text),
         "timezone": schedule.timezone,
         "next": iso_time(starts),
         "problem": None,
     }
-
-
-def _target_text(schedule: Schedule) -> str:
-    if schedule.source is not None:
-        return f"source {schedule.source}"
-    return f"flow {schedule.flow}" if schedule.flow is not None else f"job {schedule.job}"
-
-
-def _trigger_text(schedule: Schedule) -> str:
-    if schedule.every is not None:
-        return f"every {duration_text(schedule.every)}"
-    if schedule.fresh is not None:
-        return f"data older than {duration_text(schedule.fresh)}"
-    if schedule.after is not None:
-        return f"after {schedule.after.source or f'flow {schedule.after.flow}'}"
-    if schedule.on is not None:
-        return f"on {schedule.on.event}"
-    if schedule.at is not None:
-        return f"at {schedule.at.isoformat()}"
-    return str(schedule.cron or schedule.calendar)
 
 
 def _next_text(row: Mapping[str, Any], schedule: Schedule) -> str:
@@ -573,7 +549,7 @@ def _print_planned(rows: Sequence[dict[str, Any]]) -> None:
         local = datetime.fromisoformat(row["local"])
         notes = []
         if row["clock_change"] is not None:
-            notes.append(_CHANGES[row["clock_change"]])
+            notes.append(CLOCK_CHANGES[row["clock_change"]])
         if row["excluded"] is not None:
             notes.append(f"excluded: {row['excluded']}".removesuffix(": excluded"))
         if row["paused"] is not None:

@@ -1,0 +1,39 @@
+"""What people change about schedules: add one, or run one now."""
+
+from __future__ import annotations
+
+from longline.scheduling.definitions import DefinitionFiles
+from longline.scheduling.dependencies import check_cycles
+from longline.scheduling.schedule import Schedule, make_schedule
+from longline.scheduling.scheduler import launch_of
+from longline.storage.scheduling.schedules import StoredOccurrence, StoredSchedule
+from longline.storage.store import Store
+
+
+async def add_schedule(
+    store: Store, files: DefinitionFiles, schedule: Schedule, now: float
+) -> StoredSchedule:
+    """Add a schedule, or change the one of this name that was added so.
+
+    Raises:
+        ConfigError: its target does not exist or cannot run, a file defines its name, or schedules
+            would wait for each other.
+    """
+    files.target_of(schedule)
+    others = [one for one in await store.schedules.list() if one.name != schedule.name]
+    check_cycles([*(make_schedule(one.definition) for one in others), schedule])
+    return await store.schedules.save(schedule.name, schedule.stated(), now)
+
+
+async def run_now(store: Store, files: DefinitionFiles, name: str, now: float) -> StoredOccurrence:
+    """Queue a run of a schedule in addition to its times, even if it is paused.
+
+    Raises:
+        ConfigError: there is no such schedule, or its target cannot run.
+    """
+    schedule = make_schedule((await store.schedules.get(name)).definition)
+    target = files.target_of(schedule)
+    (started,) = await store.schedules.start(
+        name, now, lambda nominal: launch_of(schedule, target, nominal, now)
+    )
+    return started
