@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import orjson
-from sqlalchemy import Connection, Row, and_, exists, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, exists, func, insert, or_, select, tuple_, update
 
 from longline.core.clock import utc_datetime
 from longline.core.errors import FailureKind, UnknownJob
@@ -30,6 +30,7 @@ from longline.core.output import count_text
 from longline.storage.backends import sanitize_text
 from longline.storage.database import Repository, lock_job, lock_name, reads, writes
 from longline.storage.events.events import append_events, event_row
+from longline.storage.events.projections import Stage
 from longline.storage.job_changes import (
     append_changes,
     is_incremental,
@@ -39,10 +40,10 @@ from longline.storage.job_changes import (
     was_given_items,
 )
 from longline.storage.profiles import DriftResult, save_profile
-from longline.storage.queue.queue import counts
+from longline.storage.queue.queue import WAITS_FOR_EXECUTOR, counts
 from longline.storage.queue.tasks import Task, TaskKind, place_task
 from longline.storage.records import versions_by_id
-from longline.storage.schema import chunks, events, items, jobs, records
+from longline.storage.schema import chunks, events, items, jobs, projection_rows, records
 
 T = TypeVar("T")
 _MAX_CAVEATS = 20  # cuts, and warnings, in the event that ends a job
@@ -154,12 +155,14 @@ class Jobs(Repository):
         Raises:
             UnknownJob: no job or several jobs match.
         """
-        query = select(*_JOB_COLUMNS).where(jobs.c.id.startswith(job, autoescape=True))
-        rows = connection.execute(query).all()
-        exact = [row for row in rows if row.id == job]
-        if len(exact or rows) != 1:
+        query = select(*_JOB_COLUMNS)
+        exact = connection.execute(query.where(jobs.c.id == job)).one_or_none()
+        if exact is not None:
+            return _job_of(exact)
+        rows = connection.execute(query.where(jobs.c.id.startswith(job, autoescape=True))).all()
+        if len(rows) != 1:
             raise UnknownJob(job, len(rows))
-        return _job_of((exact or rows)[0])
+        return _job_of(rows[0])
 
     @reads
     def list(
@@ -177,6 +180,43 @@ class Jobs(Repository):
         if source is not None:
             query = query.where(jobs.c.source == source)
         return [_job_of(row) for row in connection.execute(query)]
+
+    @reads
+    def page(
+        self,
+        connection: Connection,
+        *,
+        source: str | None = None,
+        states: Sequence[JobState] = (),
+        before: tuple[float, str] | None = None,
+        limit: int = 50,
+    ) -> JobList:
+        """Return a page of jobs, the newest first.
+
+        Args:
+            connection: the transaction.
+            source: only jobs of this source.
+            states: only jobs in these states; empty is any.
+            before: creation time and id of the last known job.
+            limit: how many.
+        """
+        if source is None and not states:
+            # In the order of an index: rows of jobs are large, and have none for this.
+            at, name = projection_rows.c.sort, projection_rows.c.key
+            query = select(name).where(
+                projection_rows.c.stage == Stage.LIVE, projection_rows.c.projection == "runs"
+            )
+        else:
+            at, name = jobs.c.created_at, jobs.c.id
+            query = select(name)
+            query = query if source is None else query.where(jobs.c.source == source)
+            query = query.where(jobs.c.state.in_(states)) if states else query
+        if before is not None:
+            query = query.where(at <= before[0], tuple_(at, name) < before)
+        ids = connection.scalars(query.order_by(at.desc(), name.desc()).limit(limit)).all()
+        rows = connection.execute(select(*_JOB_COLUMNS).where(jobs.c.id.in_(ids)))
+        found = {row.id: _job_of(row) for row in rows}
+        return [found[one] for one in ids if one in found]
 
     @writes
     def start(
@@ -253,11 +293,19 @@ class Jobs(Repository):
 
     @writes
     def pause(self, connection: Connection, job: str, at: float, reason: str) -> bool:
-        """Pause a job on all workers; False when it is not running."""
-        query = select(jobs.c.state).where(jobs.c.id == job).with_for_update(key_share=True)
-        if connection.scalar(query) not in (JobState.PENDING, JobState.RUNNING):
+        """Pause a job on all workers; False when it is neither running nor about to be resumed."""
+        state, before = _locked_state(connection, job)
+        is_waiting = state is JobState.PAUSED and before == WAITS_FOR_EXECUTOR
+        if not is_waiting and state not in (JobState.PENDING, JobState.RUNNING):
             return False
         return _set_end_state(connection, job, at, JobState.PAUSED, reason)
+
+    @writes
+    def expect_resume(self, connection: Connection, job: str, at: float) -> None:
+        """Note that an executor is to resume a paused job, even if a user has paused it."""
+        state, reason = _locked_state(connection, job)
+        if state is JobState.PAUSED and reason != WAITS_FOR_EXECUTOR:
+            _set_end_state(connection, job, at, JobState.PAUSED, WAITS_FOR_EXECUTOR)
 
     @writes
     def cancel(self, connection: Connection, job: str, at: float, reason: str) -> bool:
@@ -458,6 +506,13 @@ def _create(connection: Connection, new: NewJob) -> Job:
     event = event_row(name, new.at, "job.created", source=new.source, settings=settings)
     append_events(connection, [event])
     return _job_of(connection.execute(select(*_JOB_COLUMNS).where(jobs.c.id == name)).one())
+
+
+def _locked_state(connection: Connection, job: str) -> tuple[JobState | None, str | None]:
+    """Return state and reason of a job, locked; None: it was deleted."""
+    query = select(jobs.c.state, jobs.c.reason).where(jobs.c.id == job)
+    row = connection.execute(query.with_for_update(key_share=True)).one_or_none()
+    return (None, None) if row is None else (JobState(row.state), row.reason)
 
 
 def _set_end_state(

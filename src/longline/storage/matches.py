@@ -22,6 +22,7 @@ from sqlalchemy import (
     func,
     or_,
     select,
+    tuple_,
     update,
 )
 
@@ -362,6 +363,51 @@ class Matches(Repository):
         """Return the pairs of these records that a person decided on."""
         is_decided = matches.c.decision.is_not(None)
         return [link.ends for link in _links_of(connection, kind, ids, is_decided)]
+
+    @reads
+    def page(
+        self,
+        connection: Connection,
+        kind: str,
+        decision: str | None,
+        *,
+        after: tuple[int, int] = (0, 0),
+        limit: int = 20,
+        most: int = 20_000,
+    ) -> tuple[list[Row], tuple[int, int] | None]:
+        """Return pairs with their evidence, in the order of their ids, and the next cursor.
+
+        Args:
+            connection: the transaction.
+            kind: the name of the rules.
+            decision: confirmed or rejected; None: pairs that match, and are not decided.
+            after: the ids of the last known pair.
+            limit: how many pairs.
+            most: how many pairs of all decisions are read for it. The page may have fewer than
+                `limit` then, and the cursor leads on.
+        """
+        ends = (matches.c.left_id, matches.c.right_id)
+        window = (
+            select(*ends, matches.c.decision, matches.c.is_match)
+            .where(matches.c.kind == kind, matches.c.left_id >= after[0], tuple_(*ends) > after)
+            .order_by(*ends)
+            .limit(most)
+        )
+        read = connection.execute(window).all()
+        chosen = [
+            (row.left_id, row.right_id)
+            for row in read
+            if row.decision == decision and (decision is not None or row.is_match)
+        ]
+        if len(chosen) > limit:
+            cursor: tuple[int, int] | None = chosen[limit - 1]
+        else:
+            last = read[-1] if len(read) == most else None
+            cursor = None if last is None else (last.left_id, last.right_id)
+        shown = chosen[:limit]
+        query = select(matches).where(matches.c.kind == kind, tuple_(*ends).in_(shown))
+        rows = plain_rows(connection.execute(query.order_by(*ends)).mappings()) if shown else []
+        return rows, cursor
 
     @reads
     def evidence(self, connection: Connection, kind: str, ids: Iterable[int]) -> list[Row]:

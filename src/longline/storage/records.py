@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import (
     ARRAY,
+    ColumnElement,
     Connection,
     RowMapping,
     Text,
@@ -23,7 +25,7 @@ from sqlalchemy import (
 from longline.core.errors import BadOption, UnknownRecord
 from longline.core.json import FieldDiff, diff_json, is_same_json, json_value_at
 from longline.core.model import Quality, Record
-from longline.storage.backends import BulkInsert, BulkUpsert, as_json, sanitize_key
+from longline.storage.backends import BulkInsert, BulkUpsert, as_json, sanitize_key, sanitize_text
 from longline.storage.database import Repository, Row, plain_rows, reads, writes
 from longline.storage.enrichment import enrichments_of
 from longline.storage.events.events import EventRow, append_events, event_row
@@ -34,6 +36,22 @@ Rows = list[Row]  # spelled out here: `Records.list` hides the builtin below it
 ENRICHMENTS = "enrichments"  # where `stream` adds the answers of models about a record
 RecordWrite = tuple[Record, str | None, float]
 """A record, the job that collected it, and when."""
+RecordCursor = int | str
+"""Where a page of records starts: after this key within a source, else before this id."""
+_WINDOW = 2_000  # records that one step of a page examines
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPage:
+    """Some of the records that match.
+
+    `cursor` is where the next page starts; None: there is none. Without `is_full`, the time was up
+    before the page had all its rows: records after the cursor may match, too.
+    """
+
+    rows: Rows
+    cursor: RecordCursor | None
+    is_full: bool = True
 
 
 class Records(Repository):
@@ -105,6 +123,44 @@ class Records(Repository):
     def list(self, connection: Connection, query: RecordQuery) -> Rows:
         """Return the records that match."""
         return plain_rows(connection.execute(select_records(query)).mappings())
+
+    @reads
+    def page(
+        self,
+        connection: Connection,
+        query: RecordQuery,
+        *,
+        after: RecordCursor | None = None,
+        size: int = 50,
+        seconds: float = 0.2,
+    ) -> RecordPage:
+        """Return a page of the records that match; of present ones only, `as_of` does not apply.
+
+        Those of a source are sorted by key, others by id, the newest first. A condition that few
+        records meet has no index, so the search ends after about `seconds`.
+
+        Raises:
+            BadOption: the cursor is of another query.
+        """
+        place = _PagePlace(query)
+        wanted = select_records(replace(query, order=(), limit=None, offset=0, as_of=None))
+        ordered = wanted.order_by(None).order_by(place.order)
+        rows: Rows = []
+        cursor, deadline = place.check(after), time.monotonic() + seconds
+        while True:
+            end, is_last = place.window(connection, cursor)
+            if end is None:
+                return RecordPage(rows, None)
+            some = ordered.where(*place.between(cursor, end)).limit(size + 1 - len(rows))
+            rows += plain_rows(connection.execute(some).mappings())
+            if len(rows) > size:
+                del rows[size:]
+                return RecordPage(rows, rows[-1][place.column.name])
+            if is_last:
+                return RecordPage(rows, None)
+            cursor = end
+            if time.monotonic() > deadline:
+                return RecordPage(rows, cursor, is_full=False)
 
     @reads
     def count(self, connection: Connection, query: RecordQuery | None = None) -> int:
@@ -184,6 +240,44 @@ class Records(Repository):
                     found = enrichments_of(connection, [row["id"] for row in rows])
                     rows = [{**row, ENRICHMENTS: found.get(row["id"], [])} for row in rows]
                 yield from rows
+
+
+class _PagePlace:
+    """The index that the pages of a query are read from, in windows of a bounded size."""
+
+    def __init__(self, query: RecordQuery) -> None:
+        self._is_by_key = query.source is not None and query.job is None
+        self.column: Any = records.c.key if self._is_by_key else records.c.id
+        self.order = self.column.asc() if self._is_by_key else self.column.desc()
+        self._scope = [
+            column == sanitize_text(value)
+            for column, value in ((records.c.source, query.source), (records.c.job_id, query.job))
+            if value is not None and (self._is_by_key or column is records.c.job_id)
+        ]
+
+    def check(self, cursor: RecordCursor | None) -> RecordCursor | None:
+        if cursor is not None and isinstance(cursor, str) != self._is_by_key:
+            raise BadOption("after", f"{cursor!r:.60} is not a place in these records")
+        return sanitize_key(cursor) if isinstance(cursor, str) else cursor
+
+    def window(
+        self, connection: Connection, cursor: RecordCursor | None
+    ) -> tuple[RecordCursor | None, bool]:
+        """Return the last place of the next records, and whether they are the last ones."""
+        some = select(self.column.label("place")).where(*self._scope, *self.between(cursor, None))
+        found = some.order_by(self.order).limit(_WINDOW).subquery()
+        last = (func.max if self._is_by_key else func.min)(found.c.place)
+        end, count = connection.execute(select(last, func.count()).select_from(found)).one()
+        return end, count < _WINDOW
+
+    def between(
+        self, start: RecordCursor | None, end: RecordCursor | None
+    ) -> Iterator[ColumnElement[bool]]:
+        """Yield the conditions for places after one and up to another."""
+        if start is not None:
+            yield self.column > start if self._is_by_key else self.column < start
+        if end is not None:
+            yield self.column <= end if self._is_by_key else self.column >= end
 
 
 def _record_by_key(
@@ -455,6 +549,41 @@ class History(Repository):
         """
         record = _record_by_key(connection, key, source)["id"]
         return versions_by_id(connection, [record])[record]
+
+    @reads
+    def recent(
+        self, connection: Connection, key: str, *, source: str | None = None, limit: int
+    ) -> list[VersionDiff]:
+        """Return the newest changes of a record from version to version, the newest first.
+
+        Raises:
+            UnknownRecord: no record has this key.
+        """
+        row = _record_by_key(connection, key, source)
+        past = (
+            select(record_versions)
+            .where(record_versions.c.record_id == row["id"])
+            .order_by(record_versions.c.version.desc())
+            .limit(limit)
+        )
+        versions = [
+            Version(
+                row["version"],
+                row["changed_by"],
+                row["fingerprint"],
+                row["changed_at"],
+                None,
+                row["data"],
+            ),
+            *(
+                Version(
+                    one.version, one.job_id, one.fingerprint, one.since, one.until, dict(one.data)
+                )
+                for one in connection.execute(past)
+            ),
+        ]
+        source = row["source"]
+        return [_diff_versions(source, key, first, last) for last, first in pairwise(versions)]
 
     @reads
     def diff(

@@ -7,6 +7,7 @@ no longer renews it reports the worker as lost, so it is reported once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, insert, or_, select, update
 
@@ -17,6 +18,19 @@ from longline.storage.schema import leaders
 _PREFIX = "worker/"
 IS_WORKER = leaders.c.name.startswith(_PREFIX, autoescape=True)
 """The condition of leases of workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredWorker:
+    """A worker; `owner` is its process, `until` the time at which its lease ends."""
+
+    name: str
+    owner: str
+    until: float
+
+
+OwnerList = list[str]
+WorkerList = list[RegisteredWorker]  # spelled out here: `Workers.list` hides the builtin below it
 
 
 class Workers(Repository):
@@ -43,14 +57,25 @@ class Workers(Repository):
             _append(connection, at, "worker.stopped", worker, owner)
 
     @reads
-    def owners(self, connection: Connection) -> list[str]:
+    def owners(self, connection: Connection) -> OwnerList:
         """Return the processes of the registered workers."""
-        return list(connection.scalars(select(leaders.c.owner).where(IS_WORKER)))
+        return [*connection.scalars(select(leaders.c.owner).where(IS_WORKER))]
+
+    @reads
+    def list(self, connection: Connection) -> WorkerList:
+        """Return the registered workers, by name."""
+        query = select(leaders).where(IS_WORKER).order_by(leaders.c.name)
+        return [
+            RegisteredWorker(
+                row.name.removeprefix(_PREFIX).removesuffix(f"/{row.owner}"), row.owner, row.until
+            )
+            for row in connection.execute(query)
+        ]
 
     @writes
     def remove_lost(
         self, connection: Connection, at: float, dead: Sequence[str], *, with_expired: bool
-    ) -> list[str]:
+    ) -> OwnerList:
         """Remove the workers of dead processes, and those that were not renewed; return them."""
         latest = at if with_expired else 0.0
         removed = (

@@ -23,7 +23,7 @@ from sqlalchemy import (
     update,
 )
 
-from longline.core.errors import LonglineError
+from longline.core.errors import NotFoundError
 from longline.core.model import JobState
 from longline.storage.backends import sanitize_text, sanitize_value
 from longline.storage.database import Repository, lock_name, reads, writes
@@ -51,7 +51,7 @@ class AlertState(StrEnum):
     RESOLVED = "resolved"
 
 
-class UnknownAlert(LonglineError):
+class UnknownAlert(NotFoundError):
     """There is no alert of this number."""
 
     number: int
@@ -59,7 +59,7 @@ class UnknownAlert(LonglineError):
     hint = "`longline alerts list --all` lists them."
 
 
-class UnknownSilence(LonglineError):
+class UnknownSilence(NotFoundError):
     """There is no silence of this number."""
 
     number: int
@@ -218,6 +218,16 @@ class Alerts(Repository):
         if not with_resolved:
             query = query.where(_IS_OPEN)
         return _alerts_in(connection, query.limit(limit))
+
+    @reads
+    def resolved(
+        self, connection: Connection, *, before: int | None = None, limit: int = 50
+    ) -> Sequence[Alert]:
+        """Return resolved alerts, the newest first; only those before the alert `before`."""
+        query = select(alerts).where(alerts.c.resolved_at.is_not(None))
+        if before is not None:
+            query = query.where(alerts.c.id < before)
+        return _alerts_in(connection, query.order_by(alerts.c.id.desc()).limit(limit))
 
     @reads
     def get(self, connection: Connection, number: int) -> Alert:

@@ -71,6 +71,11 @@ class Attention(Repository):
         )
 
     @reads
+    def late(self, connection: Connection) -> dict[str, Mapping[str, Any]]:
+        """Return the sources whose data is older than its limit, with the event about it."""
+        return late_sources(connection)
+
+    @reads
     def missed(self, connection: Connection, start: float, end: float) -> list[MissedRuns]:
         """Return by schedule the occurrences from `start` to `end` that were missed."""
         is_missed = and_(

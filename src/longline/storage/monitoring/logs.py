@@ -126,6 +126,32 @@ class Logs(Repository):
         return [_line_of(row) for row in reversed(connection.execute(query).all())], newest
 
     @reads
+    def page(
+        self,
+        connection: Connection,
+        wanted: LogFilter,
+        *,
+        before: int | None = None,
+        limit: int = 100,
+        span: int = 100_000,
+    ) -> tuple[list[LogLine], int | None]:
+        """Return the newest lines before a cursor, newest first, and the next cursor.
+
+        At most `span` numbers are searched, so that a rare text does not cost more than that. The
+        next cursor is None after the oldest line.
+        """
+        oldest, newest = connection.execute(select(func.min(logs.c.id), func.max(logs.c.id))).one()
+        if newest is None:
+            return [], None
+        end = newest + 1 if before is None else min(before, newest + 1)
+        start = end - span
+        query = select(logs).where(logs.c.id < end, logs.c.id >= start, *wanted.clauses())
+        rows = connection.execute(query.order_by(logs.c.id.desc()).limit(limit)).all()
+        lines = [_line_of(row) for row in rows]
+        after = lines[-1].id if len(lines) == limit else start
+        return lines, after if after > oldest else None
+
+    @reads
     def read(
         self, connection: Connection, after: int, wanted: LogFilter, *, limit: int = 500
     ) -> tuple[list[LogLine], int]:

@@ -48,8 +48,47 @@ class EndedRun:
         return sum(self.items.values())
 
 
+@dataclass(frozen=True, slots=True)
+class SourceStrip:
+    """The last jobs of a source as pairs of job and state, oldest first; `at` is the last start."""
+
+    source: str
+    runs: Sequence[tuple[str, str]]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRecords:
+    """The records that a job has changed in one way: `count` of them, and the newest `keys`.
+
+    `count` stops at a limit, so that it is read in bounded time.
+    """
+
+    kind: str
+    count: int
+    keys: Sequence[str]
+
+
 class RunHistory(Repository):
     """The ended jobs of all sources."""
+
+    @reads
+    def strips(self, connection: Connection, *, runs: int, sources: int) -> list[SourceStrip]:
+        """Return the last `runs` jobs of the `sources` that were used last, the newest first."""
+        newest = func.max(jobs.c.created_at).label("newest")
+        used = select(jobs.c.source, newest).group_by(jobs.c.source)
+        found = connection.execute(used.order_by(newest.desc(), jobs.c.source).limit(sources)).all()
+        strips = []
+        for source, at in found:
+            last = (
+                select(jobs.c.id, jobs.c.state)
+                .where(jobs.c.source == source)
+                .order_by(jobs.c.created_at.desc(), jobs.c.id.desc())
+                .limit(runs)
+            )
+            rows = [(row.id, row.state) for row in connection.execute(last)]
+            strips.append(SourceStrip(source, rows[::-1], at))
+        return strips
 
     @reads
     def ended(self, connection: Connection, start: float, end: float) -> list[EndedRun]:
@@ -73,6 +112,33 @@ class RunHistory(Repository):
         )
         found = _runs(connection, chosen)
         return sorted(found, key=lambda run: (run.created_at, run.job))
+
+    @reads
+    def coverage(
+        self, connection: Connection, names: Sequence[str]
+    ) -> dict[str, Mapping[str, float]]:
+        """Return by job the share of its records in which each field is filled."""
+        query = (
+            select(events.c.job_id, events.c.data)
+            .where(events.c.job_id.in_(names), events.c.type == "source.profiled")
+            .order_by(events.c.id)
+        )
+        return {job: data["coverage"] for job, data in connection.execute(query)}
+
+    @reads
+    def changed_records(
+        self, connection: Connection, job: str, *, listed: int, counted: int
+    ) -> list[ChangedRecords]:
+        """Return which records a job has changed; per kind, `listed` keys of at most `counted`."""
+        found = []
+        for name, kind in RECORD_CHANGES.items():
+            # One query per type reads the newest entries from the index, and no others.
+            of_type = select(events.c.key).where(events.c.job_id == job, events.c.type == name)
+            some = of_type.order_by(events.c.id.desc())
+            count = select(func.count()).select_from(some.limit(counted).subquery())
+            keys = [*connection.scalars(some.limit(listed))]
+            found.append(ChangedRecords(kind, connection.scalar(count) or 0, keys))
+        return found
 
 
 def _runs(connection: Connection, chosen: Select[Any]) -> list[EndedRun]:

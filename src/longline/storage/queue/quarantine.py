@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, bindparam, case, null, or_, select, update
+from sqlalchemy import (
+    Connection,
+    Row,
+    and_,
+    bindparam,
+    case,
+    func,
+    null,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from longline.core.errors import BadOption, FailureKind, LeaseLost
 from longline.core.model import Item, ItemState, JobState, Lease, Outcome, OutcomeAction, Usage
 from longline.storage.backends import BulkUpdate, as_sanitized_json, sanitize_key, sanitize_text
 from longline.storage.database import Repository, reads, writes
 from longline.storage.events.events import EventRow, append_events, event_row
+from longline.storage.events.projections import Stage
 from longline.storage.jobs import caveats_of, finish_job
 from longline.storage.profiles import DriftResult
 from longline.storage.queue.completion import LeasedOutcome, complete_all, complete_storable
-from longline.storage.schema import items, jobs, records
+from longline.storage.schema import items, jobs, projection_rows, records
 
 REPLAY_UNFINISHED = (
     "a replay of its quarantined items has not ended; if it was interrupted, run it again"
@@ -55,6 +68,16 @@ class QuarantinedItem:
     token: int
     tries: int
     finished_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class HoldingJob:
+    """A job that may have items in quarantine; `quarantined` are those in this state."""
+
+    id: str
+    source: str
+    created_at: float
+    quarantined: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,25 +158,54 @@ class Quarantine(Repository):
 
         `text` selects reasons that contain it in any case.
         """
-        columns = (items.c.job_id, items.c.kind, items.c.reason, items.c.key, items.c.url)
-        query = select(*columns).where(_IS_HELD).order_by(items.c.id)
+        query = select(*_GROUPED).where(_IS_HELD).order_by(items.c.id)
         if job is not None:
             query = query.where(items.c.job_id == job)
         if kind is not None:
             query = query.where(items.c.kind == kind)
-        counts: Counter[tuple[str, str | None, str]] = Counter()
-        keys: dict[tuple[str, str | None, str], list[str]] = {}
-        rows = connection.execute(query.execution_options(yield_per=1000))
-        for name, failure, reason, key, url in rows:
-            # Without the item that it names, the reason is the same for other items.
-            general = (reason or "").removeprefix(f"item {key}: ").removeprefix(f"{url}: ")
-            if text.casefold() in general.casefold():
-                group = (name, failure, general)
-                counts[group] += 1
-                if counts[group] <= _EXAMPLES:
-                    keys.setdefault(group, []).append(key)
-        found = [Group(*group, count, tuple(keys[group])) for group, count in counts.items()]
-        return sorted(found, key=lambda one: (-one.count, one.job, one.reason))
+        return _grouped(connection.execute(query.execution_options(yield_per=1000)), text)
+
+    @reads
+    def jobs(
+        self,
+        connection: Connection,
+        *,
+        source: str | None = None,
+        before: tuple[float, str] | None = None,
+        limit: int = 20,
+    ) -> list[HoldingJob]:
+        """Return the newest jobs that may have items in quarantine; `before` is the last known."""
+        rows = projection_rows.c
+        held, failed = (
+            rows.data["items"][state.value].as_integer()
+            for state in (ItemState.QUARANTINED, ItemState.FAILED)
+        )
+        query = select(rows.key, rows.sort, rows.data).where(
+            rows.stage == Stage.LIVE, rows.projection == "runs", or_(held > 0, failed > 0)
+        )
+        if source is not None:
+            query = query.where(rows.data["source"].as_string() == source)
+        if before is not None:
+            query = query.where(rows.sort <= before[0], tuple_(rows.sort, rows.key) < before)
+        found = connection.execute(query.order_by(rows.sort.desc(), rows.key.desc()).limit(limit))
+        return [
+            HoldingJob(key, data["source"], at, data["items"]["quarantined"])
+            for key, at, data in found
+        ]
+
+    @reads
+    def reasons(
+        self, connection: Connection, job: str, *, text: str = "", most: int = 2000
+    ) -> list[Group]:
+        """Return the first `most` items of a job by reason, as `groups` does."""
+        held = select(*_GROUPED).where(items.c.job_id == job, _IS_HELD)
+        # Two statements: each uses the index on the state, and OR would scan the job.
+        rows = [
+            row
+            for state in _BAD
+            for row in connection.execute(held.where(items.c.state == state).limit(most))
+        ]
+        return _grouped(rows, text)
 
     async def get(self, job: str, key: str) -> QuarantinedItem:
         """Return one item.
@@ -173,10 +225,14 @@ class Quarantine(Repository):
         job: str,
         *,
         keys: Sequence[str] = (),
+        text: str = "",
         after: int = 0,
         limit: int = 500,
     ) -> list[QuarantinedItem]:
-        """Return items in the order of discovery, after an id."""
+        """Return items in the order of discovery, after an id.
+
+        `text` selects reasons that contain it in any case.
+        """
         query = (
             select(items)
             .where(items.c.job_id == job, _IS_HELD, items.c.id > after)
@@ -184,6 +240,8 @@ class Quarantine(Repository):
             .limit(limit)
         )
         query = query.where(items.c.key.in_(list(keys))) if keys else query
+        if text:
+            query = query.where(func.lower(items.c.reason).contains(text.lower(), autoescape=True))
         return [
             QuarantinedItem(
                 id=row.id,
@@ -271,6 +329,25 @@ class Quarantine(Repository):
             ),
             attempts,
         )
+
+
+_GROUPED = (items.c.job_id, items.c.kind, items.c.reason, items.c.key, items.c.url)
+
+
+def _grouped(rows: Iterable[Any], text: str) -> list[Group]:
+    """Return rows by job, kind and reason; only reasons that contain a text."""
+    counts: Counter[tuple[str, str | None, str]] = Counter()
+    keys: dict[tuple[str, str | None, str], list[str]] = {}
+    for name, failure, reason, key, url in rows:
+        # Without the item that it names, the reason is the same for other items.
+        general = (reason or "").removeprefix(f"item {key}: ").removeprefix(f"{url}: ")
+        if text.casefold() in general.casefold():
+            group = (name, failure, general)
+            counts[group] += 1
+            if counts[group] <= _EXAMPLES:
+                keys.setdefault(group, []).append(key)
+    found = [Group(*group, count, tuple(keys[group])) for group, count in counts.items()]
+    return sorted(found, key=lambda one: (-one.count, one.job, one.reason))
 
 
 def _complete_reprocessed(

@@ -28,6 +28,8 @@ from longline.storage.queue.failures import note_failures
 from longline.storage.schema import chunks, items, jobs, statistics
 
 PAUSED_BY_USER = "paused by the user"
+WAITS_FOR_EXECUTOR = "waits to be resumed by longline serve"
+"""The reason of a paused job while its launch is queued."""
 """The reason of a job that a person has paused: every process stops working on it."""
 MOST_DEATHS = 3
 """Workers that may die with an item, a discovery or a task before it is given up."""

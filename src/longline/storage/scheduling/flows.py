@@ -13,10 +13,10 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, func, insert, or_, select, tuple_, update
 
 from longline.core.clock import utc_datetime
-from longline.core.errors import ConfigError, StoreError
+from longline.core.errors import ConflictError, NotFoundError, StoreError
 from longline.storage.backends import sanitize_text, upsert
 from longline.storage.database import Repository, reads, writes
 from longline.storage.events.events import append_events, event_row
@@ -66,7 +66,7 @@ class FlowLeaseLost(StoreError):
     message = "another process is running the flow run {run}"
 
 
-class UnknownFlowRun(ConfigError):
+class UnknownFlowRun(NotFoundError):
     """No run of a flow has this id; `fitting` is how many begin with it."""
 
     run: str
@@ -80,7 +80,7 @@ class UnknownFlowRun(ConfigError):
         return "there is no flow run {run!r} in this home"
 
 
-class FlowNotChangeable(ConfigError):
+class FlowNotChangeable(ConflictError):
     """What was asked for cannot be done with a run of a flow as it is."""
 
     run: str
@@ -242,9 +242,11 @@ class Flows(Repository):
         flow: str | None = None,
         origin: str | None = None,
         is_open: bool = False,
+        states: Collection[str] = (),
+        before: tuple[float, str] | None = None,
         limit: int | None = 50,
     ) -> RunList:
-        """Return the newest runs first."""
+        """Return the newest runs first; `before` is the creation time and the id of the last."""
         query = select(flow_runs).order_by(flow_runs.c.created_at.desc(), flow_runs.c.id.desc())
         if flow is not None:
             query = query.where(flow_runs.c.flow == flow)
@@ -252,6 +254,10 @@ class Flows(Repository):
             query = query.where(flow_runs.c.origin == origin)
         if is_open:
             query = query.where(flow_runs.c.state.in_(OPEN_FLOWS))
+        if states:
+            query = query.where(flow_runs.c.state.in_([*states]))
+        if before is not None:
+            query = query.where(tuple_(flow_runs.c.created_at, flow_runs.c.id) < tuple_(*before))
         return [_run_of(row) for row in connection.execute(query.limit(limit))]
 
     @reads

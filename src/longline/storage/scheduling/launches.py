@@ -42,6 +42,7 @@ class NewLaunch:
 
     `spec` is what to run: for a source the settings of a job (`JobSpec.snapshot`), for a flow its
     file or name with parameters. With a `key`, it is placed once, however often it is requested.
+    `target` is the job to continue; None starts a new one, or continues one with the same settings.
     """
 
     kind: str
@@ -52,6 +53,7 @@ class NewLaunch:
     key: str | None = None
     priority: int = 0
     due_at: float = 0.0
+    target: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,16 @@ class Launches(Repository):
 
     @writes
     def place(self, connection: Connection, new: NewLaunch) -> int:
-        """Place a launch; return its id, or that of the launch with the same key."""
+        """Place a launch; return its id, or that of the launch with the same key.
+
+        For a job that a queued launch is going to continue, return that launch.
+        """
+        if new.target is not None:
+            lock_name(connection, f"launch of {new.target}")
+            is_same = (launches.c.target == new.target) & (launches.c.state == LaunchState.QUEUED)
+            queued: int | None = connection.scalar(select(launches.c.id).where(is_same).limit(1))
+            if queued is not None:
+                return queued
         return place_launch(connection, new)
 
     @writes
@@ -252,6 +263,13 @@ class Launches(Repository):
         return [_launch_of(row) for row in connection.execute(query)]
 
     @reads
+    def of_target(self, connection: Connection, target: str, *, limit: int = 10) -> LaunchList:
+        """Return the launches of a job or flow run, the newest first."""
+        query = select(launches).where(launches.c.target == target)
+        rows = connection.execute(query.order_by(launches.c.id.desc()).limit(limit))
+        return [_launch_of(row) for row in rows]
+
+    @reads
     def is_due(self, connection: Connection, at: float) -> bool:
         """Return whether a queued launch is due."""
         is_queued = launches.c.state == LaunchState.QUEUED
@@ -343,6 +361,7 @@ def _row_of(new: NewLaunch) -> dict[str, Any]:
         "state": LaunchState.QUEUED.value,
         "due_at": new.due_at,
         "created_at": new.at,
+        "target": new.target,
         "deaths": 0,
     }
 
@@ -352,7 +371,7 @@ _PLACE = BulkInsert(
     launches,
     (
         *("key", "kind", "name", "spec", "origin", "priority"),
-        *("state", "due_at", "created_at", "deaths"),
+        *("state", "due_at", "created_at", "target", "deaths"),
     ),
     finish=lambda statement: statement.on_conflict_do_nothing(index_elements=["key"]),
 )

@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 
 from longline.core.clock import utc_datetime
-from longline.core.errors import ConfigError
+from longline.core.errors import ConflictError, NotFoundError
 from longline.core.model import JobState
 from longline.storage.backends import BulkChange, BulkInsert, sanitize_text, upsert
 from longline.storage.database import Repository, lock_name, reads, writes
@@ -62,7 +62,7 @@ _WITH_DATA = (JobState.COMPLETE, JobState.PARTIAL)
 _STEP = 0.001  # seconds between two manual occurrences at the same time
 
 
-class UnknownSchedule(ConfigError):
+class UnknownSchedule(NotFoundError):
     """There is no schedule of this name."""
 
     name: str
@@ -75,7 +75,7 @@ class UnknownSchedule(ConfigError):
         return f"Known schedules: {', '.join(self.known)}." if self.known else ""
 
 
-class ScheduleTaken(ConfigError):
+class ScheduleTaken(ConflictError):
     """Another file, or a command, has defined a schedule of this name."""
 
     name: str
@@ -89,7 +89,7 @@ class ScheduleTaken(ConfigError):
         return "on the command line" if self.origin == COMMAND else f"in {self.origin}"
 
 
-class ScheduleOfFile(ConfigError):
+class ScheduleOfFile(ConflictError):
     """A file defines the schedule, so a command cannot change it."""
 
     name: str
@@ -404,16 +404,43 @@ class Schedules(Repository):
 
     @reads
     def history(
-        self, connection: Connection, name: str | None = None, *, limit: int | None = 50
+        self,
+        connection: Connection,
+        name: str | None = None,
+        *,
+        limit: int | None = 50,
+        before: float | None = None,
     ) -> OccurrenceList:
         """Return the newest occurrences first, of one schedule or of all.
+
+        Only those with a nominal time before `before`; None: all.
 
         Raises:
             UnknownSchedule: no schedule ever had this name.
         """
         if name is not None and _find_schedule(connection, name) is None:
             raise UnknownSchedule(name, _schedule_names(connection))
-        return _history(connection, name, limit=limit)
+        return _history(connection, name, limit=limit, before=before)
+
+    @reads
+    def last_occurrences(
+        self, connection: Connection, names: Sequence[str]
+    ) -> Mapping[str, StoredOccurrence]:
+        """Return the newest occurrence of each of these schedules that has one."""
+        newest = select(func.max(occurrences.c.nominal_at)).where(
+            occurrences.c.schedule == schedules.c.name
+        )
+        query = select(schedules.c.name, newest.scalar_subquery().label("at"))
+        rows = connection.execute(query.where(schedules.c.name.in_(names))).all()
+        keys = [(row.name, row.at) for row in rows if row.at is not None]
+        run = (launches.c.target, launches.c.state, launches.c.result)
+        chosen = (
+            select(occurrences, *run)
+            .outerjoin(launches, launches.c.id == occurrences.c.launch_id)
+            .where(tuple_(occurrences.c.schedule, occurrences.c.nominal_at).in_(keys))
+        )
+        found = [StoredOccurrence(**row._asdict()) for row in connection.execute(chosen)]
+        return {one.schedule: one for one in found}
 
     @reads
     def poll(self, connection: Connection) -> PollResult:
@@ -779,6 +806,7 @@ def _history(
     *,
     limit: int | None,
     at_times: Sequence[float] | None = None,
+    before: float | None = None,
 ) -> OccurrenceList:
     run = (launches.c.target, launches.c.state, launches.c.result)
     query = select(occurrences, *run).outerjoin(launches, launches.c.id == occurrences.c.launch_id)
@@ -789,6 +817,8 @@ def _history(
         query = query.order_by(occurrences.c.nominal_at.desc())
     if at_times is not None:
         query = query.where(occurrences.c.nominal_at.in_(at_times))
+    if before is not None:
+        query = query.where(occurrences.c.nominal_at < before)
     return [StoredOccurrence(**row._asdict()) for row in connection.execute(query.limit(limit))]
 
 
