@@ -1,0 +1,1 @@
+"""The web interface: HTTP API and dashboard of a home, and who may use them."""

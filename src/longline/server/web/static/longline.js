@@ -1,0 +1,90 @@
+// Small behaviours of all pages; without scripts, every page and form still works.
+"use strict";
+
+// Times are UTC in the HTML; show them in the time zone of the browser.
+function localTimes(root) {
+  for (const one of root.querySelectorAll("time[datetime]")) {
+    const at = new Date(one.getAttribute("datetime"));
+    if (Number.isNaN(at.getTime()) || one.dataset.local) continue;
+    one.dataset.local = "1";
+    one.title = one.textContent;
+    const two = (n) => String(n).padStart(2, "0");
+    const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+    const withSeconds = /:\d\d:\d\d/.test(one.textContent) ? `:${two(at.getSeconds())}` : "";
+    one.textContent = `${day} ${two(at.getHours())}:${two(at.getMinutes())}${withSeconds}`;
+  }
+}
+
+// Charts: the data is in the attribute; uPlot draws it in the colours of the page. A live part may
+// replace the attributes of a figure, so what it shows is remembered here.
+const drawn = new WeakMap();
+function charts(root) {
+  if (typeof uPlot === "undefined") return;
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`);
+  const resolved = (name) => {
+    const probe = document.createElement("i");
+    probe.className = name;
+    document.body.append(probe);
+    const found = getComputedStyle(probe).color;
+    probe.remove();
+    return found || colour("accent");
+  };
+  for (const figure of root.querySelectorAll("figure[data-chart]")) {
+    const wanted = figure.dataset.chart;
+    if (drawn.get(figure) === wanted) continue;
+    drawn.set(figure, wanted);
+    for (const old of figure.querySelectorAll(".uplot, .empty")) old.remove();
+    const { kind, data } = JSON.parse(wanted);
+    if (!data.x.length) {
+      const text = document.createElement("p");
+      text.className = "empty dim";
+      text.textContent = "No data yet";
+      figure.append(text);
+      continue;
+    }
+    const axis = { stroke: resolved("dim"), grid: { stroke: "#8883" }, ticks: { stroke: "#8883" } };
+    const bars = uPlot.paths.bars({ size: [0.7, 24], align: 0 });
+    const options = {
+      width: Math.max(240, figure.clientWidth - 24),
+      height: 180,
+      scales: { x: { time: data.time !== false }, y: { range: (u, low, high) => [Math.min(0, low), high > 0 ? high * 1.05 : 1] } },
+      axes: [axis, { ...axis, size: 56, values: (u, all) => all.map((v) => (v == null ? "" : v >= 10000 ? `${Math.round(v / 1000)}k` : `${+v.toFixed(3)}`)) }],
+      legend: { show: data.series.length > 1 },
+      cursor: { drag: { x: false, y: false } },
+      series: [
+        {},
+        ...data.series.map((one) => ({
+          label: one.label,
+          stroke: resolved(one.class || "busy"),
+          fill: kind === "bars" ? resolved(one.class || "busy") : undefined,
+          paths: kind === "bars" ? bars : undefined,
+          width: kind === "bars" ? 0 : 2,
+          points: { show: kind !== "bars" && data.x.length < 60, size: 5 },
+        })),
+      ],
+    };
+    new uPlot(options, [data.x, ...data.series.map((one) => one.values)], figure);
+  }
+}
+
+function refresh(root) {
+  localTimes(root);
+  charts(root);
+}
+
+document.addEventListener("submit", (event) => {
+  const question = event.target.dataset?.confirm;
+  if (question && !window.confirm(question)) event.preventDefault();
+});
+for (const name of ["htmx:after:swap", "htmx:sse:after:message"]) {
+  document.addEventListener(name, () => refresh(document));
+}
+document.addEventListener("DOMContentLoaded", () => refresh(document));
+// Keyboard: "/" goes to the search of a page.
+document.addEventListener("keydown", (event) => {
+  const search = document.querySelector("input[type=search]");
+  if (event.key === "/" && search && !/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) {
+    event.preventDefault();
+    search.focus();
+  }
+});

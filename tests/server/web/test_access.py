@@ -1,0 +1,117 @@
+"""Who may use the web interface."""
+
+from __future__ import annotations
+
+import pytest
+
+from longline.core.clock import SystemClock
+from longline.server.web.part import make_link
+from longline.storage.access import Role
+from longline.storage.events.events import EventFilter
+from tests.server.web.conftest import Dashboard
+
+
+async def test_a_link_opens_the_home_page(dashboard: Dashboard) -> None:
+    answer = await dashboard.get("/")
+
+    assert answer.status == 200
+    assert "longline" in answer.text
+
+
+async def test_a_link_works_once(dashboard: Dashboard) -> None:
+    link = await make_link(dashboard.store, dashboard.settings, SystemClock().now())
+    path = link.partition("8400")[2]
+
+    first = await dashboard.get(path, allow_redirects=False)
+    second = await dashboard.get(path, allow_redirects=False)
+
+    assert (first.status, second.status) == (303, 403)
+
+
+async def test_without_a_session_a_page_leads_to_the_login(dashboard: Dashboard) -> None:
+    dashboard.session.cookie_jar.clear()
+
+    answer = await dashboard.get("/jobs", allow_redirects=False)
+
+    assert answer.status == 303
+    assert answer.headers["Location"] == "/login?next=%2Fjobs"
+
+
+async def test_without_a_token_the_api_responds_401(dashboard: Dashboard) -> None:
+    dashboard.session.cookie_jar.clear()
+
+    answer = await dashboard.get("/api/v1/openapi.json")
+
+    assert answer.status == 401
+    assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", ""])
+async def test_a_foreign_host_is_refused(dashboard: Dashboard, host: str) -> None:
+    answer = await dashboard.get("/", headers={"Host": host})
+
+    assert answer.status == 421
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {},
+    ],
+)
+async def test_a_form_of_another_site_is_refused(
+    dashboard: Dashboard, headers: dict[str, str]
+) -> None:
+    answer = await dashboard.request("POST", "/login/out", headers=headers)
+
+    assert answer.status == 403
+    assert (await dashboard.get("/", allow_redirects=False)).status == 200
+
+
+async def test_a_read_token_changes_nothing(dashboard: Dashboard) -> None:
+    answer = await dashboard.api("POST", "/login/out", role=Role.READ)
+
+    assert answer.status == 403
+
+
+async def test_ten_failed_logins_delay_the_next(dashboard: Dashboard) -> None:
+    statuses = [(await dashboard.post("/login", {"token": "wrong"})).status for _ in range(11)]
+
+    assert statuses == [403] * 10 + [429]
+
+
+async def test_a_login_with_a_token_ends_when_it_is_revoked(dashboard: Dashboard) -> None:
+    await dashboard.api("GET", "/")
+    dashboard.session.cookie_jar.clear()
+    await dashboard.post("/login", {"token": dashboard.tokens[Role.ADMIN]})
+    before = await dashboard.get("/", allow_redirects=False)
+
+    await dashboard.store.credentials.revoke("test-admin", SystemClock().now())
+
+    after = await dashboard.get("/", allow_redirects=False)
+    assert (before.status, after.status) == (200, 303)
+
+
+@pytest.mark.parametrize("target", ["//evil.example", "/\\evil.example", "http://evil.example"])
+async def test_a_login_leads_to_no_other_site(dashboard: Dashboard, target: str) -> None:
+    await dashboard.api("GET", "/")
+
+    answer = await dashboard.post(
+        "/login",
+        {"token": dashboard.tokens[Role.ADMIN], "next": target},
+        allow_redirects=False,
+    )
+
+    assert answer.headers["Location"] == "/"
+
+
+async def test_a_change_is_an_event_with_its_caller(dashboard: Dashboard) -> None:
+    await dashboard.api("POST", "/login/out", role=Role.OPERATE)
+
+    [event] = await dashboard.store.events.last(EventFilter(("access.used",)), limit=5)
+    assert event.data["caller"] == "test-operate"
+    assert event.data["action"] == "POST /login/out"
