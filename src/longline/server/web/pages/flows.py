@@ -1,0 +1,280 @@
+"""Flows: definitions, runs with a live graph of their steps, and what a person decides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from longline.config.documents import read_document
+from longline.config.settings import Settings
+from longline.core.errors import BadFile, BadOption
+from longline.core.json import typed_value
+from longline.scheduling.flow import FrozenFlow, flow_name_in, load_flow, read_flow
+from longline.scheduling.flow_runner import start_flow
+from longline.scheduling.flow_steps import approval_text, check_undoable
+from longline.server.web.access import AnyCaller
+from longline.server.web.context import Home, Web
+from longline.server.web.flow_graph import draw
+from longline.server.web.forms import read_form, redirect
+from longline.server.web.live import LivePart
+from longline.server.web.rendering import render
+from longline.sources.loader import yaml_files
+from longline.storage.scheduling.flows import (
+    Approval,
+    FlowRun,
+    FlowState,
+    FlowStep,
+    StepState,
+    UnknownFlowRun,
+)
+
+router = APIRouter(include_in_schema=False)
+
+_RUNS = 50
+_PARAM = "param."  # prefix of the fields of a form that are parameters
+_RETRYABLE = (FlowState.PARTIAL, FlowState.FAILED, FlowState.NEEDS_ATTENTION)
+_STATES = [one.value for one in FlowState]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowFile:
+    """A file of the folders of flows: its flow, or why it is invalid."""
+
+    path: str
+    name: str
+    flow: FrozenFlow | None = None
+    problem: str | None = None
+
+
+class FlowFiles:
+    """The files of flows, each read when it has changed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._known: dict[Path, tuple[tuple[int, int], FlowFile | None]] = {}
+
+    def read(self) -> list[FlowFile]:
+        """Return the flows and invalid files, by name."""
+        found: dict[Path, tuple[tuple[int, int], FlowFile | None]] = {}
+        for path in yaml_files(self._settings.flows):
+            try:
+                status = path.stat()
+            except OSError:  # deleted meanwhile
+                continue
+            stamp = (status.st_mtime_ns, status.st_size)
+            known = self._known.get(path)
+            found[path] = known if known and known[0] == stamp else (stamp, self._load(path))
+        self._known = found
+        flows = [one for _, one in found.values() if one is not None]
+        return sorted(flows, key=lambda one: one.name)
+
+    def _load(self, path: Path) -> FlowFile | None:
+        name = path.stem
+        try:
+            document = read_document(path)
+            stated = flow_name_in(document)
+            if stated is None:
+                return None
+            name = stated
+            return FlowFile(str(path), name, read_flow(document, self._settings))
+        except BadFile as error:
+            return FlowFile(str(path), name, problem=str(error))
+
+
+# ---------------- Pages
+
+
+@router.get("/flows")
+async def show_flows(request: Request, web: Home) -> Response:
+    """List the flows and their runs."""
+    query = request.query_params
+    state = query.get("state", "")
+    runs = await web.store.flows.list(
+        flow=query.get("flow") or None,
+        states=[state] if state in _STATES else (),
+        before=_cursor(query.get("before", "")),
+        limit=_RUNS + 1,
+    )
+    files = await asyncio.to_thread(_files_of(request, web).read)
+    return render(
+        request,
+        "flows.html",
+        files=files,
+        runs=runs[:_RUNS],
+        states=_STATES,
+        older=_older(runs, {"flow": query.get("flow", ""), "state": state}),
+        folders=[str(one) for one in web.settings.flows],
+    )
+
+
+@router.get("/flows/{run}")
+async def show_flow(request: Request, web: Home, run: str) -> Response:
+    """Show one run, or a flow by its name with its runs."""
+    try:
+        found = await web.store.flows.get(run)
+    except UnknownFlowRun:
+        return await _show_definition(request, web, run)
+    return render(request, "flow.html", **await read_run(web, {"id": found.id}))
+
+
+async def _show_definition(request: Request, web: Web, name: str) -> Response:
+    files = await asyncio.to_thread(_files_of(request, web).read)
+    file = next((one for one in files if one.name == name), None)
+    runs = await web.store.flows.list(flow=name, limit=20)
+    if file is None and not runs:
+        raise UnknownFlowRun(name)
+    flow = FrozenFlow.from_dict(runs[0].definition) if file is None else file.flow
+    return render(
+        request,
+        "flow_definition.html",
+        name=name,
+        file=file,
+        flow=flow,
+        graph=None if flow is None else draw(flow.spec, {}),
+        runs=runs,
+    )
+
+
+async def read_run(web: Web, arguments: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of the page of a run."""
+    run = await web.store.flows.get(arguments.get("id", ""))
+    rows = await web.store.flows.steps(run.id)
+    spec = FrozenFlow.from_dict(run.definition).spec
+    steps = [_step(spec.by_name[name], rows[name]) for name in spec.order]
+    return {
+        "run": run,
+        "about": spec.about,
+        "graph": draw(spec, {one["name"]: one["state"] for one in steps}),
+        "steps": steps,
+        "waiting": [one for one in steps if one["is_waiting"]] if run.is_open else [],
+        "done": sum(one["row"].ended_at is not None for one in steps),
+        "can_retry": run.state in _RETRYABLE
+        or any(one["row"].undo_state == "failed" for one in steps),
+        "can_undo": run.is_undoable and not run.is_open and run.state is not FlowState.COMPENSATED,
+        "can_cancel": run.state in (FlowState.RUNNING, FlowState.WAITING) and run.stop is None,
+    }
+
+
+LIVE = {"flow": LivePart("flow_part.html", read_run)}
+
+
+# ---------------- Actions
+
+
+@router.post("/flows/run")
+async def run_flow(request: Request, web: Home) -> Response:
+    """Create a run of a flow of the folders, which the server performs."""
+    form = await read_form(request)
+    name = form.get("flow", "")
+    # Only names: a form must not load any file of the machine.
+    files = await asyncio.to_thread(_files_of(request, web).read)
+    if name not in {one.name for one in files}:
+        raise BadOption("flow", f"there is no flow {name!r:.120} in the folders of flows")
+    flow = await asyncio.to_thread(load_flow, name, web.settings)
+    given = {
+        key.removeprefix(_PARAM): typed_value(text)
+        for key, text in form.items()
+        if key.startswith(_PARAM) and text
+    }
+    run = await start_flow(web.store, flow, given, at=web.clock.now(), origin="web")
+    return redirect(f"/flows/{run.id}", f"{run.id} was created")
+
+
+@router.post("/flows/{run}/approve")
+async def approve(request: Request, web: Home, run: str, caller: AnyCaller) -> Response:
+    """Approve or reject a step that waits for a person."""
+    form = await read_form(request)
+    is_approved = form.get("decision") == "approve"
+    comment = form.get("comment", "").strip()[:1000] or None
+    decided = await web.store.flows.approve(
+        run, form.get("step") or None, Approval(is_approved, caller.name, comment), web.clock.now()
+    )
+    word = "approved" if is_approved else "rejected"
+    return redirect(f"/flows/{decided.run_id}", f"step {decided.step} is {word}")
+
+
+@router.post("/flows/{run}/retry")
+async def retry(web: Home, run: str) -> Response:
+    """Run failed and skipped steps again."""
+    found = await web.store.flows.retry(run, web.clock.now())
+    return redirect(f"/flows/{found.id}", f"{found.id} is retried")
+
+
+@router.post("/flows/{run}/undo")
+async def undo(web: Home, run: str) -> Response:
+    """Undo the steps of a run in reverse order."""
+    found = await web.store.flows.get(run)
+    await check_undoable(web.store, found)
+    await web.store.flows.undo(found.id, web.clock.now())
+    return redirect(f"/flows/{found.id}", f"{found.id} is being undone")
+
+
+@router.post("/flows/{run}/cancel")
+async def cancel(request: Request, web: Home, run: str, caller: AnyCaller) -> Response:
+    """Cancel a run and stop its steps."""
+    comment = (await read_form(request)).get("comment", "").strip()[:1000]
+    reason = f"cancelled by {caller.name}" + (f": {comment}" if comment else "")
+    found = await web.store.flows.cancel(run, reason, web.clock.now())
+    return redirect(f"/flows/{found.id}", f"{found.id} is being cancelled")
+
+
+# ---------------- Values
+
+
+def _files_of(request: Request, web: Web) -> FlowFiles:
+    state = request.app.state
+    if not hasattr(state, "flow_files"):
+        state.flow_files = FlowFiles(web.settings)
+    files: FlowFiles = state.flow_files
+    return files
+
+
+def _step(spec: Any, row: FlowStep) -> dict[str, Any]:
+    is_waiting = row.state is StepState.WAITING
+    return {
+        "name": row.step,
+        "kind": spec.kind,
+        "state": state_of(row),
+        "row": row,
+        "is_waiting": is_waiting,
+        "question": approval_text(spec) if is_waiting else "",
+        "seconds": None
+        if row.started_at is None or row.ended_at is None
+        else row.ended_at - row.started_at,
+        "job": _job_of(row.output),
+    }
+
+
+def state_of(row: FlowStep) -> str:
+    """Return the state of a step, or how far it was undone."""
+    if row.undo_state is None:
+        return row.state.value
+    return "undo failed" if row.undo_state == "failed" else row.undo_state.value
+
+
+def _job_of(output: Any) -> str | None:
+    job = output.get("job") if isinstance(output, dict) else None
+    return job if isinstance(job, str) else None
+
+
+def _cursor(text: str) -> tuple[float, str] | None:
+    at, _, run = text.partition("~")
+    try:
+        return (float(at), run) if run else None
+    except ValueError:
+        return None
+
+
+def _older(runs: list[FlowRun], filters: Mapping[str, str]) -> str | None:
+    if len(runs) <= _RUNS:
+        return None
+    last = runs[_RUNS - 1]
+    kept = {**filters, "before": f"{last.created_at!r}~{last.id}"}
+    return "/flows?" + "&".join(f"{name}={quote(text)}" for name, text in kept.items() if text)
