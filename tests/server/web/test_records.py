@@ -1,0 +1,147 @@
+"""The pages of records: list, one record, download."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from longline.core.model import Record
+from longline.storage.query import RecordQuery
+from tests.server.web.conftest import Dashboard
+
+HOSTILE = {
+    "title": "<script>alert(1)</script>",
+    "link": "javascript:alert(1)",
+    "data": "data:text/html,<script>alert(1)</script>",
+    "long": "x" * 100_000,
+    "control": "a\x00b\x07c\x1b[31md\u202ee\u2028f",
+    "<b>field</b>": {"<i>": ["</td>", None, 1.5]},
+    "photo": 'https://example.org/"onerror=alert(1) x.jpg',
+    "": "no name",
+    "a.b": "dotted",
+    "ok": "https://example.org/a.jpg",
+}
+KEYS = ["a/b/../c", "..", "ключ ?#&=", "<svg onload=alert(1)>", "a\x00b", "%2F", "k" * 3000]
+
+
+async def add(dashboard: Dashboard, key: str, data: dict[str, Any], at: float = 1.0) -> None:
+    fingerprint = str(hash(str(data)))
+    record = Record("shop", key, "http://x.test/", data, fingerprint=fingerprint)
+    await dashboard.store.records.create(record, at=at)
+
+
+@pytest.mark.parametrize("key", KEYS)
+async def test_a_record_with_a_hostile_key_is_shown(dashboard: Dashboard, key: str) -> None:
+    await add(dashboard, key, HOSTILE)
+
+    listed = await dashboard.get("/records?source=shop")
+    link = listed.text.partition('<td class="key"><a href="')[2].partition('"')[0]
+    shown = await dashboard.get(link.replace("&amp;", "&"))
+
+    assert (listed.status, shown.status) == (200, 200)
+    for text in (listed.text, shown.text):
+        assert "<script>alert" not in text
+        assert "<svg onload" not in text
+        assert 'href="javascript' not in text
+        assert 'href="data:' not in text
+        assert "\x00" not in text
+        assert "\x1b" not in text
+
+
+async def test_a_record_has_its_path(dashboard: Dashboard) -> None:
+    await add(dashboard, "a/b", {"title": "one"})
+
+    assert (await dashboard.get("/records/shop/a%2Fb")).status == 200
+    assert (await dashboard.get("/records/shop/a/b")).status == 200
+    assert (await dashboard.get("/records/shop/nothing")).status == 404
+
+
+async def test_the_history_of_a_record_is_shown(dashboard: Dashboard) -> None:
+    for at, price in enumerate([1, 2, 3], start=1):
+        await add(dashboard, "a", {"price": price, "title": "<b>"}, float(at))
+
+    shown = await dashboard.get("/records/one?source=shop&key=a")
+    compared = await dashboard.get("/records/one?source=shop&key=a&from=1&to=3")
+    missing = await dashboard.get("/records/one?source=shop&key=a&from=1&to=9")
+
+    assert shown.text.count("Version 1 to 2") == shown.text.count("Version 2 to 3") == 1
+    assert '<span class="old">1</span>' in compared.text
+    assert '<span class="new">3</span>' in compared.text
+    assert missing.status == 422
+
+
+@pytest.mark.parametrize("start", ["/records", "/records?source=shop"])
+async def test_pages_list_every_record_once(dashboard: Dashboard, start: str) -> None:
+    await asyncio.gather(*(add(dashboard, f"k{number:03}", {"a": number}) for number in range(120)))
+    keys: list[str] = []
+    url = start
+
+    while url:
+        text = (await dashboard.get(url)).text
+        keys += [one.partition("key=")[2][:4] for one in text.split('class="key"')[1:]]
+        url = text.partition('<p class="more"><a class="button" href="')[2].partition('"')[0]
+        url = url.replace("&amp;", "&")
+
+    assert sorted(keys) == [f"k{number:03}" for number in range(120)]
+
+
+async def test_filters_choose_records(dashboard: Dashboard) -> None:
+    await add(dashboard, "a", {"title": "red hat", "price": 10})
+    await add(dashboard, "b", {"title": "blue hat", "price": 200})
+
+    by_text = await dashboard.get("/records?q=red")
+    by_field = await dashboard.get("/records?source=shop&where=price%3E100")
+    wrong = await dashboard.get("/records?where=%3Cb%3E")
+
+    assert by_text.text.count('class="key"') == by_field.text.count('class="key"') == 1
+    assert wrong.status == 422
+
+
+@pytest.mark.parametrize(
+    "query", ["after=x", "after=i:-1", "min_score=x", "since=x", "columns=@x", "job=x", "where=a"]
+)
+async def test_a_malformed_filter_is_refused(dashboard: Dashboard, query: str) -> None:
+    assert (await dashboard.get(f"/records?{query}")).status in (404, 422)
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "json"])
+async def test_a_query_is_downloaded(dashboard: Dashboard, form: str) -> None:
+    await add(dashboard, "a", {"title": "=1+1", "price": 10})
+    await add(dashboard, "b", {"title": "blue", "price": 200})
+
+    answer = await dashboard.get(f"/records/export?format={form}&source=shop&where=price%3C100")
+
+    assert answer.status == 200
+    assert answer.headers["Content-Disposition"] == f'attachment; filename="shop.{form}"'
+    assert "=1+1" in answer.text
+    assert "blue" not in answer.text
+
+
+async def test_a_csv_has_one_line_per_record(dashboard: Dashboard) -> None:
+    await add(dashboard, "a", HOSTILE)
+
+    answer = await dashboard.get("/records/export?format=csv&source=" + quote("shop"))
+
+    [row] = csv.DictReader(io.StringIO(answer.text))
+    assert row["title"] == HOSTILE["title"]
+
+
+async def test_an_unknown_format_is_refused(dashboard: Dashboard) -> None:
+    assert (await dashboard.get("/records/export?format=exe")).status == 422
+
+
+async def test_a_search_ends_in_time_and_goes_on(dashboard: Dashboard) -> None:
+    records, query = dashboard.store.records, RecordQuery(text="the first")
+    await add(dashboard, "first", {"title": "the first"})
+    await asyncio.gather(*(add(dashboard, f"k{one}", {"title": "other"}) for one in range(2100)))
+
+    page = await records.page(query, seconds=0.0)
+    rest = await records.page(query, after=page.cursor, seconds=0.0)
+
+    assert (page.rows, page.is_full) == ([], False)
+    assert [row["key"] for row in rest.rows] == ["first"]
