@@ -52,6 +52,7 @@ BACKENDS: dict[str, str | tuple[str, ...]] = {  # where alone each may be import
     ),
     "botocore": "src/longline/export/s3",
     "duckdb": "src/longline/export/arrow",
+    "fastapi": "src/longline/server/web/",
     "keyring": "src/longline/config/secrets",
     "opentelemetry": "src/longline/monitoring/otlp",
     "playwright": "src/longline/http/browser/",
@@ -62,6 +63,7 @@ BACKENDS: dict[str, str | tuple[str, ...]] = {  # where alone each may be import
         "src/longline/sources/n8n/transcripts",
     ),
     "scrapy": ("src/longline/sources/scrapy", "src/longline/sources/spider"),
+    "uvicorn": "src/longline/server/web/",
     "xlsxwriter": "src/longline/export/excel",
     "youtube_transcript_api": "src/longline/sources/n8n/transcripts",
 }

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from longline.cli.main import cli
 from longline.config.settings import Settings
 from longline.core.errors import BadOption, UnknownJob
-from longline.core.model import JobState
+from longline.core.model import ItemState, JobState
 from longline.engine.progress import SiteStatus
-from longline.orchestrator import Orchestrator
+from longline.orchestrator import NothingToRetry, Orchestrator
 from longline.sync import SyncOrchestrator
 from tests.virtual import VirtualClock
 
@@ -259,3 +259,20 @@ async def test_a_file_is_executed_once_in_a_run_and_again_when_it_has_changed(
         await longline.execute(str(path), fresh=True)
 
     assert executed.read_text() == "xx"
+
+
+async def test_a_retry_is_placed_for_the_job_of_the_failed_items(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    source = tmp_path / "broken.py"
+    source.write_text(SITE.format(name="broken", seconds="'wrong'"))
+    async with orchestrator_in(tmp_path, clock) as longline:
+        report = await longline.execute(str(source))
+
+        launch = await longline.launch_retry(report.job)
+
+        counts = await longline.store.queue.counts(report.job)
+        with pytest.raises(NothingToRetry):
+            await longline.launch_retry(report.job)
+    assert launch is not None
+    assert (launch.target, counts[ItemState.QUEUED]) == (report.job, 4)

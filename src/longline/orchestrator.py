@@ -24,6 +24,7 @@ from longline.core.errors import (
     BadFile,
     BadOption,
     ConfigError,
+    ConflictError,
     FailureKind,
     LonglineError,
     StoreError,
@@ -32,6 +33,7 @@ from longline.core.errors import (
 )
 from longline.core.model import OPEN_STATES, Event, Item, ItemState, Job, JobState, Outcome
 from longline.core.output import html_table
+from longline.engine.owner import is_abandoned
 from longline.engine.progress import SiteProgress, is_over, progress_of
 from longline.engine.report import (
     BatchResult,
@@ -72,7 +74,7 @@ _MAX_CELL = 80  # characters
 _POLL_INTERVAL = 0.5  # seconds between two reads of jobs that run without Redis
 
 
-class NotResumable(ConfigError):
+class NotResumable(ConflictError):
     """The job has ended; `action` is what was to be done with it."""
 
     job: str
@@ -86,7 +88,7 @@ class NotResumable(ConfigError):
         return "Start a new one with `longline run`." if self.action == "resume" else ""
 
 
-class NothingToRetry(ConfigError):
+class NothingToRetry(ConflictError):
     """No item of the job failed with this kind; an empty kind is any."""
 
     job: str
@@ -135,6 +137,8 @@ class Orchestrator:
         settings: all settings of the installation, in place of files and environment.
         clock: replaces the system clock, in tests.
         transport: replaces HTTP, in simulations.
+        stores_logs: store warnings and errors of this process in the database; False when another
+            part of the process does it.
         spec: rate, burst, concurrency and the like, by the names of JobSpec.
     """
 
@@ -147,8 +151,10 @@ class Orchestrator:
         settings: Settings | None = None,
         clock: Clock | None = None,
         transport: Middleware | None = None,
+        stores_logs: bool = True,
         **spec: Any,
     ) -> None:
+        self._stores_logs = stores_logs
         self._settings = settings or load_settings(home=Path(home) if home else None)
         self._source = source
         self._params = {"set": dict(options or {}), **spec}
@@ -189,7 +195,8 @@ class Orchestrator:
     async def __aenter__(self) -> Self:
         prepare_home(self._settings)
         self._store = open_store(self._settings.database)
-        self._closing.enter_context(storing_logs(self._store, self._settings, self._clock))
+        if self._stores_logs:
+            self._closing.enter_context(storing_logs(self._store, self._settings, self._clock))
         self._runtime = await self._closing.enter_async_context(Runtime(self._store, self._clock))
         return self
 
@@ -489,10 +496,50 @@ class Orchestrator:
         """
         found = await self.store.jobs.get(job)
         await self._check_engine(resuming.get("engine") or found.engine)
-        query = FailureQuery(found.id, kind, state, key)
-        if not await self.store.failures.requeue(query, self._clock.now()):
-            raise NothingToRetry(found.id, kind.value if kind else "")
+        await self._requeue(FailureQuery(found.id, kind, state, key))
         return await self.resume(found.id, **resuming)
+
+    async def launch_resume(self, job: str) -> Launch | None:
+        """Have `longline serve` resume an unfinished job, and return; None: a process runs it.
+
+        Raises:
+            UnknownJob: there is no such job.
+            NotResumable: it has ended.
+        """
+        return await self._launch_job(await self._unfinished(job))
+
+    async def launch_retry(
+        self,
+        job: str,
+        *,
+        kind: FailureKind | None = None,
+        state: ItemState | None = None,
+        key: str | None = None,
+    ) -> Launch | None:
+        """Requeue items as `retry` does, and have `longline serve` resume the job.
+
+        None: a process runs the job, and takes the items.
+
+        Raises:
+            UnknownJob: there is no such job.
+            NothingToRetry: no item matches.
+        """
+        found = await self.store.jobs.get(job)
+        await self._requeue(FailureQuery(found.id, kind, state, key))
+        return await self._launch_job(await self.store.jobs.get(found.id))
+
+    async def _launch_job(self, job: Job) -> Launch | None:
+        """Place a launch that continues an open job, unless a process runs it."""
+        at, launches = await self.store.now(), self.store.launches
+        if job.state is JobState.RUNNING and not await is_abandoned(self.store, job, at):
+            return None
+        await self.store.jobs.expect_resume(job.id, self._clock.now())
+        new = NewLaunch(SOURCE, job.source, job.settings, "command", at, target=job.id)
+        return await launches.get(await launches.place(new))
+
+    async def _requeue(self, query: FailureQuery) -> None:
+        if not await self.store.failures.requeue(query, self._clock.now()):
+            raise NothingToRetry(query.job, query.kind.value if query.kind else "")
 
     async def pause(self, job: str) -> Job:
         """Pause a job in all processes; `resume` continues it.

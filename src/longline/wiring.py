@@ -122,6 +122,34 @@ async def open_limit_backends(
         yield LimitBackends(shared.rate_limits, shared.concurrency, **_other_backends(in_database))
 
 
+@dataclass(frozen=True, slots=True)
+class DomainStates:
+    """Backends of what is known about each domain."""
+
+    limits: StateBackend[Learned]
+    breakers: StateBackend[BreakerState]
+
+
+@asynccontextmanager
+async def open_domain_states(
+    settings: Settings, clock: Clock, store: Store
+) -> AsyncIterator[DomainStates]:
+    """Open limits and breakers of domains as `open_limit_backends` does, but never wait for Redis.
+
+    With Redis, both are in the database.
+    """
+    if settings.redis is not None and settings.state_backend is None:
+        others = _other_backends(partial(store.state_backend, clock=clock))
+        yield DomainStates(others["limits"], others["breakers"])
+        return
+    states = _open_states(settings, clock)
+    try:
+        others = _other_backends(states.backend)
+        yield DomainStates(others["limits"], others["breakers"])
+    finally:
+        await states.close()
+
+
 def _other_backends(open_backend: Callable[[str, type[Any]], StateBackend[Any]]) -> dict[str, Any]:
     return {
         "breakers": open_backend("breaker", BreakerState),

@@ -6,13 +6,16 @@ import asyncio
 import contextlib
 import signal
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from longline.core.clock import SystemClock
 from longline.core.logging import LogOptions
 from longline.core.model import JobState
+from longline.orchestrator import Orchestrator
 from longline.scheduling.executor import Executor, limits_of
 from longline.server.job_process import JobProcesses
 from longline.storage.monitoring.logs import LogFilter
@@ -21,6 +24,7 @@ from longline.storage.store import open_store
 from tests.server.served_home import ServedHome, is_alive
 from tests.servers import PostgresServer, until
 
+T = TypeVar("T")
 ONCE = {str(number): 1 for number in range(12)}
 
 
@@ -132,3 +136,54 @@ def test_a_job_goes_on_after_an_outage_of_the_database(
     ended = home.launch(launch)
     assert (ended.result, ended.deaths) == ("complete", 0)
     assert home.versions() == ONCE
+
+
+def test_a_job_that_a_user_paused_is_resumed_by_a_launch(home: ServedHome) -> None:
+    job = _paused_job(home)
+
+    launch = home.read(lambda _store: _launched(home, lambda one: one.launch_resume(job)))
+    (ended,) = asyncio.run(executed(home, launch.id))
+
+    assert (ended.target, ended.result) == (job, "complete")
+    assert home.versions() == ONCE
+
+
+def test_a_job_is_queued_to_be_resumed_once(home: ServedHome) -> None:
+    job = _paused_job(home)
+
+    first = home.read(lambda _store: _launched(home, lambda one: one.launch_resume(job)))
+    again = home.read(lambda _store: _launched(home, lambda one: one.launch_resume(job)))
+
+    assert first.id == again.id
+
+
+def test_a_job_that_is_paused_before_it_is_resumed_stays_paused(home: ServedHome) -> None:
+    job = _paused_job(home)
+
+    launch = home.read(lambda _store: _launched(home, lambda one: one.launch_resume(job)))
+    home.read(lambda _store: _with_orchestrator(home, lambda one: one.pause(job)))
+    (ended,) = asyncio.run(executed(home, launch.id))
+
+    assert (ended.result, home.versions()) == ("paused", {})
+
+
+def _paused_job(home: ServedHome) -> str:
+    async def create(one: Orchestrator) -> str:
+        job = await one.find_or_create_job({"source": str(home.source), "concurrency": 2})
+        await one.pause(job.id)
+        return job.id
+
+    return home.read(lambda _store: _with_orchestrator(home, create))
+
+
+async def _launched(
+    home: ServedHome, launch: Callable[[Orchestrator], Awaitable[Launch | None]]
+) -> Launch:
+    found = await _with_orchestrator(home, launch)
+    assert found is not None
+    return found
+
+
+async def _with_orchestrator(home: ServedHome, use: Callable[[Orchestrator], Awaitable[T]]) -> T:
+    async with Orchestrator(settings=home.settings) as orchestrator:
+        return await use(orchestrator)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -248,6 +249,13 @@ def _parse_types(value: Any) -> tuple[str, ...]:
     return tuple(types)
 
 
+def _parse_names(value: Any) -> Any:
+    """Accept a list of texts, or one text with commas."""
+    if isinstance(value, str):
+        return tuple(one.strip() for one in value.split(",") if one.strip())
+    return value
+
+
 EventTypes = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parse_types)]
 """Event types or patterns; empty: all."""
 
@@ -385,6 +393,40 @@ class Settings(BaseSettings):
     otlp_interval: float = Field(
         default=60.0, ge=1, description="seconds between two exports of metrics to otlp_url"
     )
+
+    web_address: str = Field(
+        default="127.0.0.1:8400",
+        pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:/\s]+):[0-9]{1,5}$",
+        description="host and port of the web interface of `longline serve`",
+    )
+    web_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parse_names)] = Field(
+        default=(), description="further host names under which browsers reach the web interface"
+    )
+    web_user_header: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9-]+$",
+        description="header in which a proxy names the user that it has authenticated",
+    )
+    web_user_role: Literal["read", "operate", "admin"] = Field(
+        default="operate", description="role of users that the proxy names"
+    )
+    web_trusted_proxies: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parse_names)] = (
+        Field(
+            default=("127.0.0.1", "::1"),
+            description="addresses or networks of proxies whose web_user_header is believed",
+        )
+    )
+
+    @model_validator(mode="after")
+    def _check_web(self) -> Self:
+        if int(self.web_address.rpartition(":")[2]) > 65535:  # noqa: PLR2004  # the last port
+            raise invalid("the port of web_address must be at most 65535")
+        for one in self.web_trusted_proxies:
+            try:
+                ipaddress.ip_network(one, strict=False)
+            except ValueError as error:
+                raise invalid(f"web_trusted_proxies: {one!r} is not an address") from error
+        return self
 
     @model_validator(mode="after")
     def _check_monitoring_address(self) -> Self:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -84,6 +85,8 @@ class Server:
         log: how much the processes of jobs log.
         make_tickers: returns the parts that are called from time to time, by their names.
         make_runners: returns what runs launches of other kinds than sources.
+        listener: the socket of the web interface; None: without it.
+        has_executor: run launches, schedules, alerts and deliveries; False: only the web interface.
     """
 
     def __init__(
@@ -94,12 +97,16 @@ class Server:
         log: LogOptions | None = None,
         make_tickers: MakeTickers = make_scheduling,
         make_runners: MakeRunners = make_flow_runner,
+        listener: socket.socket | None = None,
+        has_executor: bool = True,
     ) -> None:
         self._settings = settings
         self._load = load
         self._log = log or LogOptions()
         self._make_tickers = make_tickers
         self._make_runners = make_runners
+        self._listener = listener
+        self._has_executor = has_executor
         self._stop = asyncio.Event()
         self._changed = asyncio.Event()
         self._unticked: set[str] | None = None  # parts that were not called yet
@@ -159,6 +166,9 @@ class Server:
         on_ready: Callable[[], None],
     ) -> None:
         settings = self._settings
+        if not self._has_executor:
+            await self._run_web_only(store, clock, on_ready)
+            return
         jobs = JobProcesses(settings, self._log, settings.home / "logs" / "launches")
         runners = {SOURCE: jobs, **self._make_runners(store, clock, settings)}
         executor = Executor(store, clock, runners, limits=limits_of(settings), on_beat=beat)
@@ -179,6 +189,26 @@ class Server:
             await executing
             for one in others:
                 one.cancel()
+
+    async def _run_web_only(
+        self, store: Store, clock: SharedClock, on_ready: Callable[[], None]
+    ) -> None:
+        async with asyncio.TaskGroup() as group:
+            others = [
+                group.create_task(clock.keep_following(store)),
+                group.create_task(keep_running("web", self._serve_web(clock), clock)),
+            ]
+            on_ready()
+            await self._stop.wait()
+            for one in others:
+                one.cancel()
+
+    def _serve_web(self, clock: Clock) -> Callable[[], Awaitable[None]]:
+        # Libraries that a server without the web interface need not load.
+        from longline.server.web.part import WebPart  # noqa: PLC0415
+
+        assert self._listener is not None  # noqa: S101  # the callers have checked it
+        return WebPart(self._settings, clock, self._listener).run
 
     async def _stop_when_idle(self, store: Store, clock: Clock, executor: Executor) -> None:
         while self._unticked != set() or executor.running or await _is_due(store, clock):
@@ -231,7 +261,8 @@ class Server:
         unticked = self._unticked = set(tickers)
         ticks = {name: ticking(name, ticker) for name, ticker in tickers.items()}
         monitoring = _monitoring(store, clock, settings)
-        return {"deliveries": deliver, "retention": prune, **monitoring, **ticks}
+        web = {} if self._listener is None else {"web": self._serve_web(clock)}
+        return {"deliveries": deliver, "retention": prune, **monitoring, **web, **ticks}
 
     # ---------------- the settings file
 

@@ -12,7 +12,7 @@ import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -37,6 +37,7 @@ from longline.core.errors import (
     BadSource,
     ConfigError,
     MissingExtra,
+    NotFoundError,
     UnknownSecret,
 )
 from longline.core.json import diff_json
@@ -73,7 +74,7 @@ _MERGED = ("set", "params", "headers", "budget", "budget_per_domain")  # others 
 _SHORT_FORM = {"type": ["string", "number", "boolean", "array"]}
 
 
-class UnknownSource(ConfigError):
+class UnknownSource(NotFoundError):
     """No source has this name."""
 
     name: str
@@ -292,13 +293,13 @@ class Survey:
     problems: tuple[ConfigError, ...]
 
 
-def survey(settings: Settings) -> Survey:
-    """Read every manifest and job file of the source folders."""
+def survey(settings: Settings, read: Callable[[Path], Entry] = read_entry) -> Survey:
+    """Read every manifest and job file of the source folders; `read` may cache them."""
     entries: dict[str, Entry] = {}
     problems: list[ConfigError] = []
     for path in yaml_files(settings.sources):
         try:
-            entry = read_entry(path)
+            entry = read(path)
             if entry.name in entries:
                 first = entries[entry.name].document.path
                 problem = f"{first} has the name {entry.name!r}, too; rename one of them"
