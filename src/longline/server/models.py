@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from itertools import chain
+from math import isfinite
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import (
@@ -42,20 +44,24 @@ def is_storable(value: Any, depth: int = 0) -> bool:
         return False
     if isinstance(value, str):
         return "\x00" not in value and not any("\ud800" <= one <= "\udfff" for one in value)
-    if isinstance(value, int):
-        return -_LARGEST <= value <= _LARGEST
-    if isinstance(value, float):
-        return abs(value) < float("inf")
+    if isinstance(value, (int, float)):
+        return -_LARGEST <= value <= _LARGEST if isinstance(value, int) else isfinite(value)
+    parts: Iterable[Any] = ()
     if isinstance(value, Mapping):
-        pairs = value.items()
-        return all(is_storable(k, depth + 1) and is_storable(v, depth + 1) for k, v in pairs)
-    if isinstance(value, (list, tuple)):
-        return all(is_storable(one, depth + 1) for one in value)
-    return True
+        parts = chain(value.keys(), value.values())
+    elif isinstance(value, (list, tuple)):
+        parts = value
+    return all(is_storable(one, depth + 1) for one in parts)
 
 
 def _example(**values: Any) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [values]}, from_attributes=True)
+
+
+def _example_of(model: type[BaseModel]) -> dict[str, Any]:
+    extra: Any = model.model_config["json_schema_extra"]
+    found: dict[str, Any] = extra["examples"][0]
+    return found
 
 
 class RequestBody(BaseModel):
@@ -67,7 +73,9 @@ class RequestBody(BaseModel):
     @classmethod
     def _check_storable(cls, value: Any) -> Any:
         if not is_storable(value):
-            problem = "a text has NUL or surrogate characters, a number is too large, or it is nested too deeply"
+            problem = (
+                "a text has NUL or surrogates, a number is too large, or it is nested too deep"
+            )
             raise ValueError(problem)
         return value
 
@@ -201,7 +209,7 @@ class JobDetails(Job):
     """A job with its settings and statistics."""
 
     model_config = _example(
-        **Job.model_config["json_schema_extra"]["examples"][0],  # type: ignore[index,call-overload]  # set above
+        **_example_of(Job),
         settings={"source": "shop", "limit": 10},
         statistics={"requests": 42.0},
     )
@@ -224,8 +232,8 @@ class JobLaunch(BaseModel):
     """A job, and the launch that continues it; null: a process runs the job already."""
 
     model_config = _example(
-        job=Job.model_config["json_schema_extra"]["examples"][0],  # type: ignore[index,call-overload]  # set above
-        launch=Launch.model_config["json_schema_extra"]["examples"][0],  # type: ignore[index,call-overload]  # set above
+        job=_example_of(Job),
+        launch=_example_of(Launch),
     )
     job: Job = Field(description="The job as it is now.")
     launch: Launch | None = Field(description="The launch; null: a process runs the job.")
@@ -524,8 +532,8 @@ class FlowRunDetails(FlowRun):
     """A run of a flow with its steps."""
 
     model_config = _example(
-        **FlowRun.model_config["json_schema_extra"]["examples"][0],  # type: ignore[index,call-overload]  # set above
-        steps=[FlowStep.model_config["json_schema_extra"]["examples"][0]],  # type: ignore[index,call-overload]  # set above
+        **_example_of(FlowRun),
+        steps=[_example_of(FlowStep)],
     )
     steps: list[FlowStep] = Field(description="Its steps.")
 
@@ -613,7 +621,7 @@ class Domain(BaseModel):
 
     model_config = _example(
         domain="shop.example",
-        limit=RateLimit.model_config["json_schema_extra"]["examples"][0],  # type: ignore[index,call-overload]  # set above
+        limit=_example_of(RateLimit),
         breaker=None,
     )
     domain: str = Field(description="Host and port.")
@@ -702,7 +710,7 @@ class DriftDetails(Drift):
     """The drift of a source with its fields before and now."""
 
     model_config = _example(
-        **Drift.model_config["json_schema_extra"]["examples"][0],  # type: ignore[index,call-overload]  # set above
+        **_example_of(Drift),
         baseline={"runs": 5, "records": 600},
         fields=[{"field": "price", "before": {"filled": 1.0}, "now": {"filled": 0.6}}],
     )
@@ -878,7 +886,7 @@ class Health(BaseModel):
 
     model_config = _example(
         state="ok",
-        checks=[HealthCheck.model_config["json_schema_extra"]["examples"][0]],  # type: ignore[index,call-overload]  # set above
+        checks=[_example_of(HealthCheck)],
     )
     state: str = Field(description="The worst state of all checks.")
     checks: list[HealthCheck] = Field(description="The checks.")
@@ -918,7 +926,7 @@ class CreatedToken(Token):
     """A new token with its secret, which cannot be read again."""
 
     model_config = _example(
-        **Token.model_config["json_schema_extra"]["examples"][0],  # type: ignore[index,call-overload]  # set above
-        secret="ll_…",
+        **_example_of(Token),
+        secret="ll_…",  # noqa: S106  # an example
     )
     secret: str = Field(description="The token itself.")

@@ -6,7 +6,7 @@ import base64
 import binascii
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Annotated, Any, TypeVar
 
 import orjson
@@ -46,7 +46,7 @@ class KeyInUse(ConflictError):
 class _ApiRoute(APIRoute):
     """A route whose POST requests may be repeated with the same Idempotency-Key."""
 
-    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         if "POST" not in (self.methods or ()) or self.path in NOT_REPEATABLE:
             return handle
@@ -59,7 +59,7 @@ class _ApiRoute(APIRoute):
 
 
 async def _handle_once(
-    request: Request, key: str, handle: Callable[[Request], Awaitable[Response]]
+    request: Request, key: str, handle: Callable[[Request], Coroutine[Any, Any, Response]]
 ) -> Response:
     """Handle a request, or return the response to an earlier one with the same key."""
     if not key or len(key) > _MOST_KEY or not key.isascii() or not key.isprintable():
