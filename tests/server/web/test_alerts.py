@@ -82,8 +82,8 @@ async def test_resolved_alerts_have_pages(dashboard: Dashboard) -> None:
     older = first.text.partition('href="?before=')[2].partition('"')[0]
     second = await dashboard.get(f"/alerts/resolved?before={older}")
 
-    assert first.text.count('<a href="/alerts/') == 50
-    assert second.text.count('<a href="/alerts/') == 10
+    assert first.text.count('<tr><td class="wide"><a href="/alerts/') == 50
+    assert second.text.count('<tr><td class="wide"><a href="/alerts/') == 10
 
 
 async def test_an_unknown_alert_is_not_found(dashboard: Dashboard) -> None:

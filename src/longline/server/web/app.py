@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
@@ -12,16 +13,48 @@ from starlette.staticfiles import StaticFiles
 
 from longline.config.secrets import is_loopback
 from longline.core.errors import LonglineError
-from longline.server.web import api, pages
+from longline.server.web import api
 from longline.server.web.access import Guard, LoginLimit
 from longline.server.web.api.openapi import openapi_document
 from longline.server.web.api.requests import BodyLimit
 from longline.server.web.context import Web
-from longline.server.web.live import LiveParts
+from longline.server.web.live import LivePart, LiveParts
+from longline.server.web.pages import (
+    alerts,
+    domains,
+    duplicates,
+    events,
+    flows,
+    home,
+    jobs,
+    login,
+    logs,
+    quarantine,
+    records,
+    schedules,
+    source_editor,
+    sources,
+)
 from longline.server.web.problems import problem_response
 from longline.server.web.rendering import STATIC
 
 _YEAR = 31_536_000
+_PAGES: tuple[ModuleType, ...] = (
+    home,
+    source_editor,  # before sources, whose names would match its paths
+    sources,
+    jobs,
+    records,
+    schedules,
+    flows,
+    domains,
+    quarantine,
+    duplicates,
+    alerts,
+    logs,
+    events,
+    login,
+)
 
 
 def create_app(web: Web, host: str) -> FastAPI:
@@ -37,8 +70,8 @@ def create_app(web: Web, host: str) -> FastAPI:
     limit = LoginLimit()
     app.state.web = web
     app.state.login_limit = limit
-    web.live = LiveParts(web, pages.live_parts())
-    for router in (*pages.routers(), *_api_routers()):
+    web.live = LiveParts(web, _live_parts())
+    for router in (*(one.router for one in _PAGES), *_api_routers()):
         app.include_router(router)
     app.mount("/static", _StaticFiles(directory=STATIC), name="static")
     app.openapi = lambda: openapi_document(app)  # type: ignore[method-assign]  # as FastAPI documents
@@ -49,6 +82,11 @@ def create_app(web: Web, host: str) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(Exception, _on_unexpected)
     return app
+
+
+def _live_parts() -> dict[str, LivePart]:
+    """Return the live parts of all pages, by name."""
+    return {name: part for one in _PAGES for name, part in getattr(one, "LIVE", {}).items()}
 
 
 def _api_routers() -> list[APIRouter]:
