@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 import orjson
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ByteSize,
@@ -52,14 +54,19 @@ class Explained:
     origin: str
 
 
-def load_settings(*, home: Path | None = None, profile: str | None = None) -> Settings:
+def load_settings(
+    *, home: Path | None = None, profile: str | None = None, web_address: str | None = None
+) -> Settings:
     """Read the settings; arguments override the environment, which overrides the file.
 
     Raises:
         BadFile: the settings file is invalid.
         BadOption: a variable is invalid, or there is no such profile.
     """
-    return _make_settings(_read_stated(home, profile))
+    stated = _read_stated(home, profile)
+    if web_address is not None:
+        stated["web_address"] = Explained("web_address", web_address, "--address")
+    return _make_settings(stated)
 
 
 def explain_settings(*, home: Path | None = None, profile: str | None = None) -> list[Explained]:
@@ -256,6 +263,16 @@ def _parse_names(value: Any) -> Any:
     return value
 
 
+def _check_address(value: str) -> str:
+    host, _, port = value.rpartition(":")
+    is_host = bool(re.fullmatch(r"\[[0-9a-fA-F:.]+\]|[^:/\s\[\]]+", host))
+    if not is_host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:  # noqa: PLR2004  # the last port
+        raise invalid("must be HOST:PORT, such as 127.0.0.1:8400")
+    return value
+
+
+Address = Annotated[str, AfterValidator(_check_address)]
+"""Host and port to listen at; an IPv6 address is in brackets."""
 EventTypes = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parse_types)]
 """Event types or patterns; empty: all."""
 
@@ -374,9 +391,8 @@ class Settings(BaseSettings):
         default=1000, ge=1, description="maximum stored log lines of one job; null: any number"
     )
 
-    monitoring_address: str | None = Field(
+    monitoring_address: Address | None = Field(
         default=None,
-        pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:/\s]+):[0-9]{1,5}$",
         description="host and port at which `longline serve` serves /metrics, /livez and /readyz",
     )
     monitoring_token: Annotated[SecretRef | None, NoDecode] = Field(
@@ -394,9 +410,8 @@ class Settings(BaseSettings):
         default=60.0, ge=1, description="seconds between two exports of metrics to otlp_url"
     )
 
-    web_address: str = Field(
+    web_address: Address = Field(
         default="127.0.0.1:8400",
-        pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:/\s]+):[0-9]{1,5}$",
         description="host and port of the web interface of `longline serve`",
     )
     web_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parse_names)] = Field(
@@ -419,8 +434,6 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_web(self) -> Self:
-        if int(self.web_address.rpartition(":")[2]) > 65535:  # noqa: PLR2004  # the last port
-            raise invalid("the port of web_address must be at most 65535")
         for one in self.web_trusted_proxies:
             try:
                 ipaddress.ip_network(one, strict=False)
@@ -430,9 +443,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_monitoring_address(self) -> Self:
-        host, _, port = (self.monitoring_address or "localhost:0").rpartition(":")
-        if int(port) > 65535:  # noqa: PLR2004  # the last port
-            raise invalid("the port of monitoring_address must be at most 65535")
+        host, _, _ = (self.monitoring_address or "localhost:0").rpartition(":")
         if not is_loopback(host.strip("[]")) and self.monitoring_token is None:
             raise invalid(
                 "other machines can reach monitoring_address, so it needs monitoring_token: a "

@@ -12,9 +12,9 @@ import click
 
 from longline.cli.exit_codes import ExitCode
 from longline.cli.log_options import log_options, log_options_of
-from longline.cli.options import home_option, settings_of
+from longline.cli.options import home_option, settings_given
 from longline.config.documents import read_document
-from longline.config.settings import Settings, prepare_home, settings_file
+from longline.config.settings import Settings, load_settings, prepare_home, settings_file
 from longline.core.clock import SystemClock
 from longline.core.logging import configure_logging
 from longline.core.output import closed_stdout_ignored
@@ -37,7 +37,7 @@ from longline.storage.store import open_store
 @log_options
 @home_option
 def serve_command(*, no_web: bool, no_executor: bool, address: str | None, once: bool) -> None:
-    """Run the server: web interface, schedules, launches, alerts, reports, event delivery.
+    """Run the server: dashboard, API, schedules, alerts, reports and event delivery.
 
     It prints a link that opens the web interface once. Jobs run in child processes, or on workers
     with the setting `engine: celery`. Several servers on one database share the work. On Ctrl-C or
@@ -53,8 +53,7 @@ def serve_command(*, no_web: bool, no_executor: bool, address: str | None, once:
     configure_logging(replace(log, verbosity=max(1, log.verbosity)))
 
     def load() -> Settings:
-        found = settings_of()
-        return found if address is None else replace_setting(found, web_address=address)
+        return load_settings(**settings_given(), web_address=address)
 
     settings = load()
     _check_settings_file()
@@ -80,11 +79,6 @@ def serve_command(*, no_web: bool, no_executor: bool, address: str | None, once:
     finally:
         if listener is not None:
             listener.close()
-
-
-def replace_setting(settings: Settings, **values: object) -> Settings:
-    """Return the settings with others in place of some, validated."""
-    return Settings.model_validate({**settings.model_dump(), **values})
 
 
 def _open_web(settings: Settings) -> tuple[socket.socket, str]:
