@@ -73,9 +73,3 @@ def test_a_source_that_cannot_be_used_is_not_submitted(longline: Terminal, shop:
 
     assert answer.code == 2
     assert longline("launches", "list", "--json").last == []
-
-
-def test_serve_without_no_web_is_refused(longline: Terminal) -> None:
-    answer = longline("serve")
-
-    assert (answer.code, "--no-web" in answer.err) == (2, True)

@@ -13,6 +13,7 @@ from longline.core.clock import SystemClock
 from longline.core.errors import FailureKind
 from longline.core.model import Failure, OutcomeAction, QuestionState, Usage
 from longline.limits.learning import Learned
+from longline.storage.access import CredentialKind, NewCredential, Role
 from longline.storage.database import Database
 from longline.storage.enrichment import Question, QuestionOutcome, QuestionRequest
 from longline.storage.events.events import EventFilter
@@ -57,6 +58,10 @@ async def fill(store: Store) -> None:
     await store._database.write(_plan)
     await store._database.write(_monitor)
     await store.leaders.acquire("sweeping", "me", 0.0, 9.0)  # long ago
+    token = NewCredential(CredentialKind.TOKEN, "ci", Role.READ, None)
+    await store.credentials.create(token, EPOCH)
+    await store.idempotency_keys.begin("ci", "key-1", "hash", EPOCH)
+    await store.idempotency_keys.finish("ci", "key-1", 202, {"id": 1})
     limits = store.state_backend("limits", Learned, SystemClock())
     await limits.change("shop.test", lambda _old, _now: (Learned(rate=0.5), None))
 

@@ -90,9 +90,9 @@ GROUPS = {  # of each command: its module in commands/, and the first sentence o
     "cluster": {
         "serve": (
             "scheduling.serve",
-            "Run the server: web interface, schedules, alerts, reports and event delivery.",
+            "Run the server: dashboard, API, schedules, alerts, reports and event delivery.",
         ),
-        "tokens": ("tokens", "Create, list and revoke the tokens of the web interface."),
+        "tokens": ("tokens", "Create, list and revoke the tokens of the dashboard and the API."),
         "worker": ("cluster", "Run a cluster worker."),
         "up": ("cluster", "Start Redis, workers and, with --postgres, PostgreSQL on this machine."),
         "down": ("cluster", "Stop what `longline up` started."),

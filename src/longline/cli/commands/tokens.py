@@ -14,7 +14,7 @@ from longline.storage.store import Store
 
 @click.group("tokens")
 def tokens_command() -> None:
-    """Create, list and revoke the tokens of the web interface and the API."""
+    """Create, list and revoke the tokens of the dashboard and the API."""
 
 
 @tokens_command.command("add")
