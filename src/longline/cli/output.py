@@ -61,14 +61,6 @@ def number_text(value: float | None) -> str:
     return f"{value:,.2f}"
 
 
-def size_text(size_bytes: int) -> str:
-    """Return a size with a decimal unit: 512 bytes, 4.2 MB."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size_bytes >= size:
-            return f"{size_bytes / size:.1f} {unit}"
-    return f"{size_bytes} bytes"
-
-
 def duration_text(seconds: float) -> str:
     """Return a duration in at most two units: 9.3s, 42s, 3m 05s, 2h 10m, 4d 15h."""
     whole = round(seconds)

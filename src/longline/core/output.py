@@ -38,6 +38,14 @@ def count_text(count: int, noun: str, plural: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
+def size_text(size_bytes: int) -> str:
+    """Return a size with a decimal unit: 512 bytes, 4.2 MB."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= size:
+            return f"{size_bytes / size:.1f} {unit}"
+    return f"{size_bytes} bytes"
+
+
 def sanitize(text: str, *, is_line: bool = False) -> str:
     """Return text that cannot control a terminal; each unsafe character becomes U+FFFD.
 

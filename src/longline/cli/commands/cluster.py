@@ -29,12 +29,11 @@ from longline.cli.output import (
     number_text,
     print_facts,
     print_result,
-    size_text,
 )
 from longline.config.settings import prepare_home
 from longline.core.errors import MissingExtra
 from longline.core.logging import configure_logging
-from longline.core.output import closed_stdout_ignored, count_text, sanitize
+from longline.core.output import closed_stdout_ignored, count_text, sanitize, size_text
 from longline.engine.owner import this_host
 from longline.services.database_copy import CopiedHome, copy_home
 from longline.services.processes import ServiceStatus, check_extra, has_cluster, sqlite_status

@@ -17,13 +17,12 @@ from longline.cli.output import (
     print_facts,
     print_line,
     print_result,
-    size_text,
     time_text,
 )
 from longline.cli.queries import with_opened, with_store
 from longline.config.settings import prepare_home
 from longline.core.clock import SystemClock
-from longline.core.output import count_text
+from longline.core.output import count_text, size_text
 from longline.http.robots import RobotsCheck, robots_agent
 from longline.limits import learning
 from longline.limits.breaker import BreakerPolicy, BreakerState, status_of_breaker

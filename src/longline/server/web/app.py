@@ -32,8 +32,10 @@ from longline.server.web.pages import (
     quarantine,
     records,
     schedules,
+    settings,
     source_editor,
     sources,
+    workers,
 )
 from longline.server.web.problems import problem_response
 from longline.server.web.rendering import STATIC
@@ -53,6 +55,8 @@ _PAGES: tuple[ModuleType, ...] = (
     alerts,
     logs,
     events,
+    workers,
+    settings,
     login,
 )
 
@@ -71,6 +75,7 @@ def create_app(web: Web, host: str) -> FastAPI:
     app.state.web = web
     app.state.login_limit = limit
     web.live = LiveParts(web, _live_parts())
+    web.checkup = workers.Checkup()
     for router in (*(one.router for one in _PAGES), *_api_routers()):
         app.include_router(router)
     app.mount("/static", _StaticFiles(directory=STATIC), name="static")

@@ -14,6 +14,7 @@ from longline.storage.store import Store
 
 if TYPE_CHECKING:
     from longline.server.web.live import LiveParts
+    from longline.server.web.pages.workers import Checkup
 
 
 @dataclass(slots=True)
@@ -25,12 +26,14 @@ class Web:
         settings: may be replaced when the settings file has changed.
         clock: the time of the home.
         live: sends parts of pages again when something has changed.
+        checkup: runs the health checks for all pages.
     """
 
     orchestrator: Orchestrator
     settings: Settings
     clock: Clock
     live: LiveParts = field(init=False)
+    checkup: Checkup = field(init=False)
 
     @property
     def store(self) -> Store:

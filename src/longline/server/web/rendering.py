@@ -19,7 +19,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from longline.core.output import sanitize
+from longline.core.output import sanitize, size_text
 from longline.monitoring.reports.page import UNKNOWN, plain_line
 from longline.storage.access import Role
 
@@ -65,6 +65,13 @@ _LEVELS = {
     "critical": "bad",
     "gone": "bad",
     "fired": "ok",
+    "degraded": "warn",
+    "valid": "ok",
+    "expired": "dim",
+    "revoked": "dim",
+    "alive": "ok",
+    "silent": "bad",
+    "lost": "bad",
     "good": "ok",
     "bad": "bad",
     "neutral": "dim",
@@ -118,6 +125,7 @@ def environment() -> Environment:
         "duration": duration,
         "number": number,
         "percent": percent,
+        "size": size,
         "line": line,
         "lines": sanitize,
         "level": level,
@@ -188,6 +196,11 @@ def percent(share: float | None, digits: int = 0) -> str:
         return UNKNOWN
     scale = 10**digits
     return f"{int(share * 100 * scale + 1e-9) / scale:.{digits}f} %"
+
+
+def size(count: float | None) -> str:
+    """Return a number of bytes in the unit that fits."""
+    return UNKNOWN if count is None else size_text(round(count))
 
 
 def line(value: Any, most: int = _MOST_CELL) -> str:
