@@ -49,7 +49,9 @@ def listen(address: str) -> socket.socket:
     """
     host, port = split_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With its protocol: else asyncio does not know that connections are TCP, and leaves them with
+    # Nagle's algorithm, by which each response waits 40 ms for the browser to acknowledge its head.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
@@ -119,6 +121,7 @@ class WebPart:
                 # Cancelled in its middle, it would leave its socket and connections open.
                 server.should_exit = True
                 web.live.close()
+                web.events.close()
                 await serving
 
     @contextlib.asynccontextmanager
