@@ -159,10 +159,12 @@ class Jobs(Repository):
         exact = connection.execute(query.where(jobs.c.id == job)).one_or_none()
         if exact is not None:
             return _job_of(exact)
-        rows = connection.execute(query.where(jobs.c.id.startswith(job, autoescape=True))).all()
-        if len(rows) != 1:
-            raise UnknownJob(job, len(rows))
-        return _job_of(rows[0])
+        # Ids alone: rows are large, and a short prefix may fit all jobs.
+        begin = select(jobs.c.id).where(jobs.c.id.startswith(job, autoescape=True))
+        ids = connection.scalars(begin).all()
+        if len(ids) != 1:
+            raise UnknownJob(job, len(ids))
+        return _job_of(connection.execute(query.where(jobs.c.id == ids[0])).one())
 
     @reads
     def list(

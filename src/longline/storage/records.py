@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
@@ -10,7 +9,6 @@ from typing import Any, TypeVar
 
 from sqlalchemy import (
     ARRAY,
-    ColumnElement,
     Connection,
     RowMapping,
     Text,
@@ -30,6 +28,7 @@ from longline.storage.database import Repository, Row, plain_rows, reads, writes
 from longline.storage.enrichment import enrichments_of
 from longline.storage.events.events import EventRow, append_events, event_row
 from longline.storage.query import RecordQuery, path_of, select_records
+from longline.storage.scanning import Scan, scan_page
 from longline.storage.schema import events, export_marks, jobs, record_versions, records
 
 Rows = list[Row]  # spelled out here: `Records.list` hides the builtin below it
@@ -38,7 +37,6 @@ RecordWrite = tuple[Record, str | None, float]
 """A record, the job that collected it, and when."""
 RecordCursor = int | str
 """Where a page of records starts: after this key within a source, else before this id."""
-_WINDOW = 2_000  # records that one step of a page examines
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +79,15 @@ class Records(Repository):
             UnknownRecord: no record has this key.
         """
         return _record_by_key(connection, key, source)
+
+    @reads
+    def by_id(self, connection: Connection, record: int) -> Row:
+        """Return one record as it is now.
+
+        Raises:
+            UnknownRecord: no record has this number.
+        """
+        return _record_by_id(connection, record)
 
     @writes
     def update(
@@ -142,25 +149,21 @@ class Records(Repository):
         Raises:
             BadOption: the cursor is of another query.
         """
-        place = _PagePlace(query)
+        scan = _scan_of(query)
+        if after is not None and isinstance(after, str) != (scan.columns[0] is records.c.key):
+            raise BadOption("after", f"{after!r:.60} is not a place in these records")
         wanted = select_records(replace(query, order=(), limit=None, offset=0, as_of=None))
-        ordered = wanted.order_by(None).order_by(place.order)
-        rows: Rows = []
-        cursor, deadline = place.check(after), time.monotonic() + seconds
-        while True:
-            end, is_last = place.window(connection, cursor)
-            if end is None:
-                return RecordPage(rows, None)
-            some = ordered.where(*place.between(cursor, end)).limit(size + 1 - len(rows))
-            rows += plain_rows(connection.execute(some).mappings())
-            if len(rows) > size:
-                del rows[size:]
-                return RecordPage(rows, rows[-1][place.column.name])
-            if is_last:
-                return RecordPage(rows, None)
-            cursor = end
-            if time.monotonic() > deadline:
-                return RecordPage(rows, cursor, is_full=False)
+        start = sanitize_key(after) if isinstance(after, str) else after
+        found = scan_page(
+            connection,
+            scan,
+            wanted,
+            after=None if start is None else (start,),
+            size=size,
+            seconds=seconds,
+        )
+        cursor = None if found.position is None else found.position[0]
+        return RecordPage(found.rows, cursor, is_full=found.is_full)
 
     @reads
     def count(self, connection: Connection, query: RecordQuery | None = None) -> int:
@@ -242,42 +245,12 @@ class Records(Repository):
                 yield from rows
 
 
-class _PagePlace:
-    """The index that the pages of a query are read from, in windows of a bounded size."""
-
-    def __init__(self, query: RecordQuery) -> None:
-        self._is_by_key = query.source is not None and query.job is None
-        self.column: Any = records.c.key if self._is_by_key else records.c.id
-        self.order = self.column.asc() if self._is_by_key else self.column.desc()
-        self._scope = [
-            column == sanitize_text(value)
-            for column, value in ((records.c.source, query.source), (records.c.job_id, query.job))
-            if value is not None and (self._is_by_key or column is records.c.job_id)
-        ]
-
-    def check(self, cursor: RecordCursor | None) -> RecordCursor | None:
-        if cursor is not None and isinstance(cursor, str) != self._is_by_key:
-            raise BadOption("after", f"{cursor!r:.60} is not a place in these records")
-        return sanitize_key(cursor) if isinstance(cursor, str) else cursor
-
-    def window(
-        self, connection: Connection, cursor: RecordCursor | None
-    ) -> tuple[RecordCursor | None, bool]:
-        """Return the last place of the next records, and whether they are the last ones."""
-        some = select(self.column.label("place")).where(*self._scope, *self.between(cursor, None))
-        found = some.order_by(self.order).limit(_WINDOW).subquery()
-        last = (func.max if self._is_by_key else func.min)(found.c.place)
-        end, count = connection.execute(select(last, func.count()).select_from(found)).one()
-        return end, count < _WINDOW
-
-    def between(
-        self, start: RecordCursor | None, end: RecordCursor | None
-    ) -> Iterator[ColumnElement[bool]]:
-        """Yield the conditions for places after one and up to another."""
-        if start is not None:
-            yield self.column > start if self._is_by_key else self.column < start
-        if end is not None:
-            yield self.column <= end if self._is_by_key else self.column >= end
+def _scan_of(query: RecordQuery) -> Scan:
+    """Return the order of the pages of a query, which an index has."""
+    if query.source is not None and query.job is None:
+        return Scan((records.c.key,), (records.c.source == sanitize_text(query.source),))
+    scope = () if query.job is None else (records.c.job_id == sanitize_text(query.job),)
+    return Scan((records.c.id,), scope, is_descending=True)
 
 
 def _record_by_key(
@@ -290,6 +263,13 @@ def _record_by_key(
     if not rows:
         raise UnknownRecord(key)
     return rows[0]
+
+
+def _record_by_id(connection: Connection, record: int) -> Row:
+    rows = connection.execute(select(records).where(records.c.id == record)).mappings()
+    for row in plain_rows(rows):
+        return row
+    raise UnknownRecord(str(record))
 
 
 def store_records(
@@ -560,30 +540,27 @@ class History(Repository):
             UnknownRecord: no record has this key.
         """
         row = _record_by_key(connection, key, source)
-        past = (
-            select(record_versions)
-            .where(record_versions.c.record_id == row["id"])
-            .order_by(record_versions.c.version.desc())
-            .limit(limit)
-        )
-        versions = [
-            Version(
-                row["version"],
-                row["changed_by"],
-                row["fingerprint"],
-                row["changed_at"],
-                None,
-                row["data"],
-            ),
-            *(
-                Version(
-                    one.version, one.job_id, one.fingerprint, one.since, one.until, dict(one.data)
-                )
-                for one in connection.execute(past)
-            ),
-        ]
+        versions = _newest_versions(connection, row, limit=limit + 1)
         source = row["source"]
         return [_diff_versions(source, key, first, last) for last, first in pairwise(versions)]
+
+    @reads
+    def page(
+        self, connection: Connection, record: int, *, before: int | None = None, limit: int
+    ) -> list[Version]:
+        """Return the versions of the record with a number, the newest first.
+
+        Args:
+            connection: the transaction.
+            record: the number of the record.
+            before: only versions with a lower number.
+            limit: how many.
+
+        Raises:
+            UnknownRecord: no record has this number.
+        """
+        row = _record_by_id(connection, record)
+        return _newest_versions(connection, row, before=before, limit=limit)
 
     @reads
     def diff(
@@ -651,21 +628,39 @@ class History(Repository):
                     yield _diff_versions(row["source"], row["key"], first, versions[-1])
 
 
+def _newest_versions(
+    connection: Connection, row: Row, *, before: int | None = None, limit: int
+) -> list[Version]:
+    """Return versions of a record, the newest first; those below the number `before`."""
+    present = _present_version(row)
+    is_wanted = before is None or present.version < before
+    past = select(record_versions).where(record_versions.c.record_id == row["id"])
+    if before is not None:
+        past = past.where(record_versions.c.version < before)
+    ordered = past.order_by(record_versions.c.version.desc()).limit(limit - is_wanted)
+    found = [_past_version(one) for one in connection.execute(ordered)]
+    return [present, *found] if is_wanted else found
+
+
 def versions_by_id(connection: Connection, ids: Sequence[int]) -> dict[int, list[Version]]:
     """Return the versions of records by record id, oldest first, the present one last."""
     past = select(record_versions).where(record_versions.c.record_id.in_(ids))
     found: dict[int, list[Version]] = {}
     for row in connection.execute(past.order_by(record_versions.c.version)):
-        version = Version(
-            row.version, row.job_id, row.fingerprint, row.since, row.until, dict(row.data)
-        )
-        found.setdefault(row.record_id, []).append(version)
-    for row in connection.execute(select(records).where(records.c.id.in_(ids))):
-        version = Version(
-            row.version, row.changed_by, row.fingerprint, row.changed_at, None, dict(row.data)
-        )
-        found.setdefault(row.id, []).append(version)
+        found.setdefault(row.record_id, []).append(_past_version(row))
+    present = select(records).where(records.c.id.in_(ids))
+    for one in connection.execute(present).mappings():
+        found.setdefault(one["id"], []).append(_present_version(one))
     return found
+
+
+def _past_version(row: Any) -> Version:
+    return Version(row.version, row.job_id, row.fingerprint, row.since, row.until, dict(row.data))
+
+
+def _present_version(row: Mapping[str, Any] | RowMapping) -> Version:
+    written = (row["changed_by"], row["fingerprint"], row["changed_at"])
+    return Version(row["version"], *written, None, dict(row["data"]))
 
 
 def _diff_versions(source: str, key: str, first: Version | None, last: Version) -> VersionDiff:

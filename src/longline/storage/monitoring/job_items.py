@@ -14,9 +14,11 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select, tuple_
 
+from longline.core.errors import FailureKind
 from longline.core.model import FINAL_STATES, ItemState
 from longline.storage.database import Repository, reads
 from longline.storage.queue.queue import queued_domains
+from longline.storage.scanning import Scan, scan_page
 from longline.storage.schema import events, items
 
 MOST_GROUPED = 2000
@@ -129,6 +131,55 @@ class JobItems(Repository):
             query = query.where(place < before)
         order = (items.c.finished_at.desc(), items.c.id.desc())
         return _rows(connection, query.order_by(*order).limit(limit))
+
+    @reads
+    def by_key(
+        self,
+        connection: Connection,
+        job: str,
+        *,
+        state: ItemState | None = None,
+        kind: FailureKind | None = None,
+        after: str | None = None,
+        limit: int = 50,
+        seconds: float = 0.2,
+    ) -> tuple[list[ItemRow], str | None]:
+        """Return items in the order of their keys, and the key after which the next page starts.
+
+        The key is None on the last page. A page may have fewer than `limit` items, even none, if
+        no more were found within about `seconds`.
+
+        Args:
+            connection: the transaction.
+            job: the id of the job.
+            state: only items in this state.
+            kind: only items whose failure was of this kind.
+            after: the last known key.
+            limit: how many.
+            seconds: about how long to search.
+        """
+        query = select(*_COLUMNS)
+        if kind is not None:
+            query = query.where(items.c.kind == kind)
+        if state is not None:
+            is_in_state = (items.c.job_id == job) & (items.c.state == state)
+            few = connection.scalars(select(items.c.id).where(is_in_state).limit(_FEW + 1)).all()
+            if len(few) <= _FEW:
+                of_few = query.where(items.c.id.in_(few), items.c.key > (after or ""))
+                found = _rows(connection, of_few.order_by(items.c.key).limit(limit + 1))
+                return found[:limit], found[limit - 1].key if len(found) > limit else None
+            # So many have this state that some of them follow soon in the order of the keys, too.
+            query = query.where(items.c.state == state)
+        page = scan_page(
+            connection,
+            Scan((items.c.key,), (items.c.job_id == job,)),
+            query,
+            after=None if after is None else (after,),
+            size=limit,
+            seconds=seconds,
+        )
+        place = None if page.position is None else page.position[0]
+        return [ItemRow(**row) for row in page.rows], place
 
     @reads
     def last_finished(

@@ -13,6 +13,7 @@ from longline.core.model import BANNED, OPEN_STATES, OVERRAN, ItemState, JobStat
 from longline.storage.backends import BulkInsert, sanitize_text
 from longline.storage.database import Repository, lock_job, plain_rows, reads, writes
 from longline.storage.events.events import append_events, event_row
+from longline.storage.scanning import Scan, scan_page
 from longline.storage.schema import failures, items, jobs
 
 _FINISHED = (ItemState.FAILED, ItemState.QUARANTINED, ItemState.SKIPPED)
@@ -34,6 +35,26 @@ class FailedItem:
     requests: int
     seconds: float | None
     attempts: tuple[dict[str, Any], ...] = ()
+
+
+AttemptPlace = tuple[str | None, int]
+"""Item and number of an attempt in a list of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """One failed attempt; `key` is None for discovery."""
+
+    id: int
+    key: str | None
+    tries: int
+    at: float
+    kind: str
+    status: int | None
+    step: str
+    seconds: float
+    url: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +126,51 @@ class FailureLog(Repository):
             )
             for row in connection.execute(found).all()
         ]
+
+    @reads
+    def attempts(
+        self,
+        connection: Connection,
+        job: str,
+        *,
+        kind: FailureKind | None = None,
+        after: AttemptPlace | None = None,
+        limit: int = 50,
+        seconds: float = 0.2,
+    ) -> tuple[list[FailedAttempt], AttemptPlace | None]:
+        """Return failed attempts of a job, those of discovery first, then by item.
+
+        Also returns where the next page starts; None: there is none. A page may have fewer than
+        `limit` attempts, even none, if no more were found within about `seconds`.
+
+        Args:
+            connection: the transaction.
+            job: the id of the job.
+            kind: only failures of this kind.
+            after: the place of the last known attempt.
+            limit: how many.
+            seconds: about how long to search.
+        """
+        of_job = failures.c.job_id == job
+        query = select(failures.c.id, failures.c.key, *(failures.c[name] for name in _COLUMNS))
+        query = query if kind is None else query.where(failures.c.kind == kind)
+        found: list[FailedAttempt] = []
+        if after is None or after[0] is None:
+            discovery = Scan((failures.c.id,), (of_job, failures.c.key.is_(None)))
+            start = None if after is None else after[1:]
+            page = scan_page(connection, discovery, query, after=start, size=limit, seconds=seconds)
+            found = [FailedAttempt(**row) for row in page.rows]
+            if page.position is not None:
+                return found, (None, page.position[0])
+            if len(found) == limit:
+                return found, ("", 0)
+            after = ("", 0)
+        by_item = Scan((failures.c.key, failures.c.id), (of_job, failures.c.key.is_not(None)))
+        page = scan_page(
+            connection, by_item, query, after=after, size=limit - len(found), seconds=seconds
+        )
+        place = None if page.position is None else (page.position[0], page.position[1])
+        return [*found, *(FailedAttempt(**row) for row in page.rows)], place
 
     @reads
     def by_kind(self, connection: Connection, job: str) -> dict[str, dict[str, int]]:

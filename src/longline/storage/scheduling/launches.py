@@ -36,6 +36,9 @@ class LaunchState(StrEnum):
     ENDED = "ended"
 
 
+_OPEN = (LaunchState.QUEUED, LaunchState.RUNNING)  # not "not ended": the index has these
+
+
 @dataclass(frozen=True, slots=True)
 class NewLaunch:
     """A launch to place.
@@ -252,14 +255,17 @@ class Launches(Repository):
         *,
         origin: str | None = None,
         is_open: bool = False,
+        before: int | None = None,
         limit: int | None = 50,
     ) -> LaunchList:
-        """Return the newest launches first."""
+        """Return the newest launches first; with `before`, only those with a lower id."""
         query = select(launches).order_by(launches.c.id.desc()).limit(limit)
         if origin is not None:
             query = query.where(launches.c.origin == origin)
         if is_open:
-            query = query.where(launches.c.state != LaunchState.ENDED)
+            query = query.where(launches.c.state.in_(_OPEN))
+        if before is not None:
+            query = query.where(launches.c.id < before)
         return [_launch_of(row) for row in connection.execute(query)]
 
     @reads
