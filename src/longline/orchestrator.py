@@ -346,8 +346,15 @@ class Orchestrator:
         params: Mapping[str, Any] | None = None,
         *,
         priority: int = 0,
+        key: str | None = None,
     ) -> Launch:
         """Submit a source to `longline serve`, and return.
+
+        Args:
+            source: a name, a Python file, package.module:Class, or a YAML job file.
+            params: fields of JobSpec that differ from this object's.
+            priority: higher ones are started first.
+            key: of two launches with the same key, only the first is submitted.
 
         Raises:
             LonglineError: it cannot be run; nothing was submitted.
@@ -357,7 +364,7 @@ class Orchestrator:
         # The server may run in another folder.
         spec = spec.model_copy(update={"source": _absolute(spec.source)})
         at = await self.store.now()
-        new = NewLaunch(SOURCE, name, spec.snapshot(), "command", at, priority=priority)
+        new = NewLaunch(SOURCE, name, spec.snapshot(), "command", at, key=key, priority=priority)
         placed = await self.store.launches.get(await self.store.launches.place(new))
         assert placed is not None  # noqa: S101  # launches are never deleted
         return placed

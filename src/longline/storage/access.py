@@ -23,6 +23,7 @@ from longline.storage.schema import credentials, idempotency_keys
 
 _DAY = 86_400.0
 _KEYS_KEPT = _DAY  # seconds for which a repeated request gets the first response
+_LONGEST_REQUEST = 300.0  # seconds, after which a server that was killed had handled a request
 _PREFIX = "ll_"  # so that people and scanners recognise a token of longline
 _MOST_NAME = 100  # characters
 
@@ -227,9 +228,13 @@ class IdempotencyKeys(Repository):
     def begin(
         self, connection: Connection, caller: str, key: str, request_hash: str, at: float
     ) -> StoredResponse | None:
-        """Reserve a key; return the earlier response if the key was used before, else None."""
-        old = idempotency_keys.c.created_at < at - _KEYS_KEPT
-        connection.execute(delete(idempotency_keys).where(old))
+        """Reserve a key; return the earlier response if the key was used before, else None.
+
+        A request that was never answered, since its server was killed, keeps its key for 5 minutes.
+        """
+        created, status = idempotency_keys.c.created_at, idempotency_keys.c.status
+        is_dead = and_(status.is_(None), created < at - _LONGEST_REQUEST)
+        connection.execute(delete(idempotency_keys).where(or_(created < at - _KEYS_KEPT, is_dead)))
         row = {"caller": caller, "key": key, "request_hash": request_hash, "created_at": at}
         statement = upsert(connection, idempotency_keys).values(**row).on_conflict_do_nothing()
         if connection.execute(statement.returning(idempotency_keys.c.key)).first() is not None:

@@ -15,7 +15,15 @@ from longline.config.documents import Document, parse_document, read_content, wr
 from longline.config.job_spec import JobSpec
 from longline.config.plugins import SOURCES, plugin_names
 from longline.config.settings import Settings
-from longline.core.errors import BadFile, BadOption, ConflictError, DestinationUnwritable
+from longline.core.errors import (
+    BadFile,
+    BadOption,
+    BadSource,
+    ConflictError,
+    DestinationUnwritable,
+    LonglineError,
+    NotFoundError,
+)
 from longline.core.files import replacing
 from longline.server.web.context import Web
 from longline.sources.loader import (
@@ -29,10 +37,19 @@ from longline.sources.loader import (
     yaml_files,
 )
 from longline.sources.manifest import Manifest
+from longline.storage.scheduling.launches import Launch
 
 RESERVED = frozenset({"new", "of", "edit", "save", "run", "check", "accept", ".", ".."})
 """Names that are other pages below /sources."""
 _MOST_FILES = 5_000  # whose content is kept in memory
+_MOST_NAME = 100  # characters of an unknown name in an error
+
+
+class NoSuchSource(NotFoundError):
+    """This home has no source of this name."""
+
+    name: str
+    message = "there is no source {name!r}"
 
 
 class NotTheSameFile(ConflictError):
@@ -139,6 +156,52 @@ async def find_source(web: Web, name: str) -> KnownSource | None:
         return KnownSource(name, None, None, str(settings["source"]), options)
     is_known = await web.store.projections.rows("sources", keys=[name])
     return KnownSource(name, None, None, None) if is_known else None
+
+
+async def known_source(web: Web, name: str) -> KnownSource:
+    """Return a source by its name, as `find_source` does.
+
+    Raises:
+        NoSuchSource: there is none.
+    """
+    known = await find_source(web, name) if name and "\x00" not in name else None
+    if known is None:
+        raise NoSuchSource(name[:_MOST_NAME])
+    return known
+
+
+def reference_of(known: KnownSource) -> str:
+    """Return what a run of a source starts from.
+
+    Raises:
+        ConfigError: its file is invalid, or it has none.
+    """
+    if known.reference is None:
+        raise known.problem or BadOption("source", f"{known.name!r} has no file to run")
+    return known.reference
+
+
+async def launch_source(
+    web: Web,
+    known: KnownSource,
+    params: Mapping[str, Any],
+    *,
+    priority: int = 0,
+    key: str | None = None,
+) -> Launch:
+    """Submit a run of a source to the executor, as `longline run --detach` does.
+
+    Raises:
+        LonglineError: it cannot be run; nothing was submitted.
+    """
+    reference = reference_of(known)
+    try:
+        return await web.orchestrator.launch(reference, params, priority=priority, key=key)
+    except LonglineError:
+        raise
+    except Exception as error:  # the code of a source may raise anything
+        problem = f"its code raised {error!r:.500}"
+        raise BadSource(known.name, problem) from error
 
 
 # ---------------- Editing

@@ -78,6 +78,8 @@ async def _handle_once(
         headers = {"Idempotency-Replayed": "true"}
         return JSONResponse(known.body, known.status, headers)
     is_done = False
+    # What it creates has this key, too: repeated after the server was killed, it creates nothing.
+    request.state.repetition_key = f"api/{caller}/{key}/{digest}"
     try:
         response = await handle(request)
         if response.status_code < 400:  # noqa: PLR2004  # errors as HTTP numbers them
@@ -88,6 +90,14 @@ async def _handle_once(
         if not is_done:
             await keys.abandon(caller, key)
     return response
+
+
+def _repetition_key(request: Request) -> str | None:
+    return getattr(request.state, "repetition_key", None)
+
+
+RepetitionKey = Annotated[str | None, Depends(_repetition_key)]
+"""The parameter of a route that creates something: equal for repetitions of a request."""
 
 
 async def _check_texts(request: Request) -> None:

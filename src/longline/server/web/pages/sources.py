@@ -24,9 +24,11 @@ from longline.server.web.off_loop import off_loop_of
 from longline.server.web.rendering import render
 from longline.server.web.source_files import (
     KnownSource,
-    find_source,
+    known_source,
+    launch_source,
     other_sources,
     read_sources,
+    reference_of,
     source_url,
 )
 from longline.sources.loader import Entry, Survey
@@ -221,14 +223,6 @@ async def _show_source(request: Request, web: Web, name: str) -> Response:
     )
 
 
-async def known_source(web: Web, name: str) -> KnownSource:
-    """Return a source by its name; raise HTTPException if there is none."""
-    known = await find_source(web, name) if name and "\x00" not in name else None
-    if known is None:
-        raise HTTPException(404, f"There is no source {name!r:.100}.")
-    return known
-
-
 async def read_status(web: Web, arguments: Mapping[str, str]) -> dict[str, Any]:
     """Return the values of the live part of a source: its state now, and what runs."""
     name = arguments.get("name", "")
@@ -403,9 +397,7 @@ async def run_source(request: Request, web: Home) -> Response:
     """Submit a run of a known source to the executor."""
     form = await read_form(request)
     known = await known_source(web, form.get("source", ""))
-    if known.reference is None:
-        raise known.problem or BadOption("source", f"{known.name!r} has no file to run")
-    await web.orchestrator.launch(known.reference, _run_params(known, form))
+    await launch_source(web, known, _run_params(known, form))
     return redirect(source_url(known.name), f"{known.name} was submitted")
 
 
@@ -437,9 +429,7 @@ async def check_known_source(request: Request, web: Home) -> Response:
     """Run the first item of a known source through every layer, and show what was found."""
     form = await read_form(request)
     known = await known_source(web, form.get("source", ""))
-    if known.reference is None:
-        raise known.problem or BadOption("source", f"{known.name!r} has no file to check")
-    spec = session_spec(known.reference, _run_params(known, form))
+    spec = session_spec(reference_of(known), _run_params(known, form))
     checks = await try_source(request, web, spec)
     return render(request, "source_check.html", known=known, url=source_url(known.name), **checks)
 
