@@ -158,6 +158,15 @@ def redact_text(text: str) -> str:
     return KNOWN_SECRETS.text(redact(text))
 
 
+def redact_data(value: Any) -> Any:
+    """Return JSON data with its texts redacted as by `redact_text`."""
+    if isinstance(value, str):
+        return redact_text(value)
+    if isinstance(value, Mapping):
+        return {redact_text(name): redact_data(one) for name, one in value.items()}
+    return [redact_data(one) for one in value] if isinstance(value, list | tuple) else value
+
+
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3f}"

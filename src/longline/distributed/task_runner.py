@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterable
+from pathlib import Path
 
 from longline.core.clock import Clock
 from longline.core.errors import LonglineError, StoreError
@@ -18,7 +19,7 @@ from longline.engine.collector import (
 )
 from longline.engine.owner import dead_among, killed_among, this_child
 from longline.engine.runtime import HEARTBEAT, LEASE, in_background
-from longline.export.tasks import ExportOutcome, export_job, request_of
+from longline.export.tasks import ExportOutcome, export_job, file_in, request_of
 from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.store import Store
 
@@ -32,28 +33,35 @@ def free_tasks(tasks: Iterable[Task], at: float) -> list[Task]:
     return [task for task in found if task.is_free(at, dead)]
 
 
-class TaskRunner:
-    """Runs the tasks that one child has claimed; a source may take `limit` seconds."""
+class ExportRunner:
+    """Claims tasks for this process, and runs exports."""
 
-    def __init__(self, store: Store, jobs: OpenJobs, clock: Clock, *, limit: float) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
-        self._jobs = jobs
         self._clock = clock
-        self._limit = limit
         self.is_exporting = False
 
     async def claim(
-        self, kind: TaskKind, *, wait: float = 0.0, first: str = "", job: str | None = None
+        self,
+        kind: TaskKind,
+        *,
+        wait: float = 0.0,
+        first: str = "",
+        job: str | None = None,
+        folder: Path | None = None,
     ) -> Task | None:
         """Claim a task that no process has claimed for `wait` seconds; None when there is none.
 
-        The one with the name `first` comes first. With `job`, only a task of that job is claimed.
+        The one with the name `first` comes first. With `job`, only a task of that job is claimed,
+        with `folder`, only an export to a file in it.
         """
         now = self._clock.now()
         ready = [
             task
             for task in await self._store.tasks.ready(now - wait)
-            if task.kind is kind and job in (None, task.job)
+            if task.kind is kind
+            and job in (None, task.job)
+            and (folder is None or file_in(folder, task.what.get("output")) is not None)
         ]
         for task in sorted(free_tasks(ready, now), key=lambda task: task.name != first):
             owners = [task.owner] if task.owner else []
@@ -93,6 +101,21 @@ class TaskRunner:
             return ExportOutcome(str(task.what.get("output", "")), reason=problem)
         return await export_job(self._store, job, request, is_after_end=task.is_after_end)
 
+    async def _keep_claim(self, task: Task) -> None:
+        """Renew a task while it runs; without that it expires."""
+        with contextlib.suppress(StoreError):  # `complete` finds out whose it is
+            while await self._store.tasks.renew(task, self._clock.now() + LEASE):
+                await self._clock.sleep(HEARTBEAT)
+
+
+class TaskRunner(ExportRunner):
+    """Runs all tasks that one child has claimed; a source may take `limit` seconds."""
+
+    def __init__(self, store: Store, jobs: OpenJobs, clock: Clock, *, limit: float) -> None:
+        super().__init__(store, clock)
+        self._jobs = jobs
+        self._limit = limit
+
     async def notify_source(self, task: Task) -> None:
         """Call `Source.finished`; an event has the error, if there is one.
 
@@ -120,9 +143,3 @@ class TaskRunner:
         row = await self._store.jobs.get(job)
         async with self._jobs.using(job, row.runs) as opened:
             return await notify_finished(self._store, opened.collector, row, self._clock)
-
-    async def _keep_claim(self, task: Task) -> None:
-        """Renew a task while it runs; without that it expires."""
-        with contextlib.suppress(StoreError):  # `complete` finds out whose it is
-            while await self._store.tasks.renew(task, self._clock.now() + LEASE):
-                await self._clock.sleep(HEARTBEAT)

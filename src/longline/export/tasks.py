@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,17 @@ from longline.export.atomic_files import check_parent_folder
 from longline.export.export import STDOUT, ExportRequest, check_request, export
 from longline.export.formats import parse_format
 from longline.export.postgres import SCHEMES
-from longline.storage.events.events import EventRow, event_row
+from longline.storage.events.events import EventFilter, EventRow, event_row
 from longline.storage.query import RecordQuery
 from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.store import Store
 
+_ENDS = {
+    "export.written": "written",
+    "export.failed": "failed",
+    "export.dropped": "dropped",
+}
+_MOST_ENDS = 1000  # events of one job
 _WITHOUT_RESULT = (JobState.CANCELLED, JobState.FAILED)
 
 
@@ -94,6 +101,73 @@ def request_of(task: Task) -> ExportRequest:
         if name in values:
             values[name] = tuple(values[name])
     return ExportRequest(**values)
+
+
+# ---------------- Exports to files of a home, by name
+
+
+@dataclass(frozen=True, slots=True)
+class FileExport:
+    """An export of a job to a file in the folder of exports, as far as it is known.
+
+    `state` is queued, running, written, failed or dropped.
+    """
+
+    job: str
+    file: str
+    state: str
+    reason: str | None = None
+    records: int | None = None
+
+
+def exports_folder(home: Path) -> Path:
+    """Return the folder of a home for files that callers name without a path."""
+    return (home / "exports").absolute()
+
+
+def file_in(folder: Path, output: Any) -> str | None:
+    """Return the name of a destination that is a file in a folder; None if it is not."""
+    path = Path(output) if isinstance(output, str) else None
+    return path.name if path is not None and path.parent == folder else None
+
+
+async def enqueue_file_export(
+    store: Store, job: Job, folder: Path, file: str, columns: Sequence[str] = ()
+) -> FileExport:
+    """Enqueue the export of a job to a file in a folder; one that waits for the file is replaced.
+
+    Raises:
+        BadOption: the ending of the file or a column is unknown.
+    """
+    request = ExportRequest(str(folder / file), columns=tuple(columns), makes_folder=True)
+    request = prepare_for_task(request, option="file", by_worker=True)
+    at = await store.now()
+    new = export_task(request, job.id, at, is_after_end=False)
+    for task in await store.tasks.of_job(job.id):
+        if task.kind is TaskKind.EXPORT and task.what.get("output") == request.output:
+            await store.tasks.drop(task, at, ())
+    await store.tasks.place(new)
+    return FileExport(job.id, file, "queued")
+
+
+async def file_exports(store: Store, job: str, folder: Path) -> list[FileExport]:
+    """Return the exports of a job to files in a folder, by file, each in its latest state."""
+    wanted = EventFilter(tuple(_ENDS), job=job)
+    found: dict[str, FileExport] = {}
+    for event in await store.events.last(wanted, limit=_MOST_ENDS):
+        if (file := file_in(folder, event.data.get("output"))) is not None:
+            details = {name: event.data.get(name) for name in ("reason", "records")}
+            found[file] = FileExport(job, file, _ENDS[event.type], **details)
+    now = await store.now()
+    for task in await store.tasks.of_job(job):
+        file = file_in(folder, task.what.get("output"))
+        if task.kind is TaskKind.EXPORT and file is not None:
+            state = "queued" if task.owner is None or task.until < now else "running"
+            found[file] = FileExport(job, file, state)
+    return [found[file] for file in sorted(found)]
+
+
+# ---------------- Running an export
 
 
 async def export_job(

@@ -99,8 +99,8 @@ class Problem(BaseModel):
     title: str = Field(description="The meaning of the status.")
     status: int = Field(description="The HTTP status.")
     detail: str = Field(description="What failed, and why.")
-    hint: str | None = Field(None, description="What to do about it.")
-    kind: str | None = Field(None, description="The class of the error in longline.")
+    hint: str | None = Field(default=None, description="What to do about it.")
+    kind: str | None = Field(default=None, description="The class of the error in longline.")
 
 
 class Page(BaseModel, Generic[T]):
@@ -131,18 +131,24 @@ class JobCreate(RequestBody):
 
     model_config = _body(source="shop", limit=10, rate=2.0, set={"category": "shoes"})
     source: Name = Field(description="The name of a known source; not a path.")
-    limit: int | None = Field(None, ge=1, le=_LARGEST, description="Maximum number of items.")
-    rate: float | None = Field(
-        None, gt=0, le=10_000, description="Maximum requests per second and domain."
+    limit: int | None = Field(
+        default=None, ge=1, le=_LARGEST, description="Maximum number of items."
     )
-    concurrency: int | None = Field(None, ge=1, le=1000, description="Maximum concurrent items.")
+    rate: float | None = Field(
+        default=None, gt=0, le=10_000, description="Maximum requests per second and domain."
+    )
+    concurrency: int | None = Field(
+        default=None, ge=1, le=1000, description="Maximum concurrent items."
+    )
     set: dict[Name, Any] = Field(
         default_factory=dict, max_length=200, description="Options of the source."
     )
     params: dict[Name, Any] = Field(
         default_factory=dict, max_length=200, description="Values for a Python source."
     )
-    priority: int = Field(0, ge=-1000, le=1000, description="Higher ones are started first.")
+    priority: int = Field(
+        default=0, ge=-1000, le=1000, description="Higher ones are started first."
+    )
 
 
 class Launch(BaseModel):
@@ -190,7 +196,7 @@ class Job(BaseModel):
         created_at="2026-11-18T08:00:00Z",
         started_at="2026-11-18T08:00:01Z",
         finished_at=None,
-        items={"queued": 12, "stored": 30},
+        items={"open": 12, "stored": 30},
     )
     id: str = Field(description="Its id; the API also accepts a prefix that only one job has.")
     source: str = Field(description="The name of its source.")
@@ -202,7 +208,9 @@ class Job(BaseModel):
     created_at: Time = Field(description="When it was created.")
     started_at: Time | None = Field(description="When it was first started.")
     finished_at: Time | None = Field(description="When it ended.")
-    items: dict[str, int] = Field(description="The number of its items by state.")
+    items: dict[str, int] = Field(
+        description="The number of its items by state; open: queued or leased."
+    )
 
 
 class JobDetails(Job):
@@ -221,22 +229,28 @@ class JobRetry(RequestBody):
     """Which items of a job to attempt again; empty: all that failed."""
 
     model_config = _body(kind="timeout")
-    kind: FailureKind | None = Field(None, description="Only items that failed with this kind.")
-    state: Literal["failed", "quarantined", "skipped"] | None = Field(
-        None, description="Only items in this state."
+    kind: FailureKind | None = Field(
+        default=None, description="Only items that failed with this kind."
     )
-    key: str | None = Field(None, min_length=1, max_length=2000, description="Only this item.")
+    state: Literal["failed", "quarantined", "skipped"] | None = Field(
+        default=None, description="Only items in this state."
+    )
+    key: str | None = Field(
+        default=None, min_length=1, max_length=2000, description="Only this item."
+    )
 
 
 class JobLaunch(BaseModel):
-    """A job, and the launch that continues it; null: a process runs the job already."""
+    """A job, and the launch that continues it; null: none is needed."""
 
     model_config = _example(
         job=_example_of(Job),
         launch=_example_of(Launch),
     )
     job: Job = Field(description="The job as it is now.")
-    launch: Launch | None = Field(description="The launch; null: a process runs the job.")
+    launch: Launch | None = Field(
+        description="The launch; null: a process runs the job, or it was paused or cancelled."
+    )
 
 
 class JobItem(BaseModel):
@@ -354,7 +368,7 @@ class RecordDiff(BaseModel):
         newer=2,
         at="2026-11-18T08:00:05Z",
         job="shop-20261118-080000-ab12",
-        differences=[{"field": "price", "kind": "changed", "before": 10, "after": 12.5}],
+        differences=[{"field": "price", "old": 10, "new": 12.5}],
     )
     source: str = Field(description="The name of its source.")
     key: str = Field(description="Its key.")
@@ -362,14 +376,16 @@ class RecordDiff(BaseModel):
     newer: int = Field(description="The newer version.")
     at: Time = Field(description="When the newer one was stored.")
     job: str | None = Field(description="The job that wrote the newer one.")
-    differences: list[Values] = Field(description="Each changed field with both values.")
+    differences: list[Values] = Field(
+        description="Each changed field; without `old` it was added, without `new` removed."
+    )
 
 
 ExportFormat = Literal["jsonl", "json", "csv", "parquet", "xlsx", "sqlite"]
 
 
 class ExportCreate(RequestBody):
-    """The records of a job, to be written by a worker into the folder `exports` of the home."""
+    """The records of a job, to be written into the folder `exports` of the home."""
 
     model_config = _body(job="shop-20261118-080000-ab12", file="shop.csv")
     job: Name = Field(description="The id of the job.")
@@ -386,14 +402,14 @@ class Export(BaseModel):
     """An export as a durable task of a job."""
 
     model_config = _example(
-        id="4f2a90c1d3e5",
+        id="shop.csv",
         job="shop-20261118-080000-ab12",
         file="shop.csv",
         state="queued",
         reason=None,
         records=None,
     )
-    id: str = Field(description="Its id within the job.")
+    id: str = Field(description="Its id within the job: a job has one export to a file.")
     job: str = Field(description="The job whose records are written.")
     file: str = Field(description="The name of the file.")
     state: Literal["queued", "running", "written", "failed", "dropped"] = Field(
@@ -435,7 +451,7 @@ class SchedulePause(RequestBody):
     """Why a schedule is paused."""
 
     model_config = _body(reason="The site is being rebuilt.")
-    reason: str = Field("", max_length=500, description="Shown with the schedule.")
+    reason: str = Field(default="", max_length=500, description="Shown with the schedule.")
 
 
 class NextRun(BaseModel):
@@ -446,11 +462,17 @@ class NextRun(BaseModel):
         nominal_at="2026-11-19T03:30:00Z",
         starts_at="2026-11-19T03:30:00Z",
         paused=None,
+        excluded=None,
+        clock_change=None,
     )
     schedule: str = Field(description="The name of its schedule.")
     nominal_at: Time = Field(description="The time of the schedule.")
     starts_at: Time = Field(description="When it starts, with the delay of the schedule.")
     paused: str | None = Field(description="Why the schedule is paused.")
+    excluded: str | None = Field(description="Why the schedule skips it; null: it does not.")
+    clock_change: str | None = Field(
+        description="What a change of the clock does to it: shifted, first or second."
+    )
 
 
 class Occurrence(BaseModel):
@@ -470,7 +492,7 @@ class Occurrence(BaseModel):
     )
     schedule: str = Field(description="The name of its schedule.")
     nominal_at: Time = Field(description="The time of the schedule.")
-    kind: str = Field(description="scheduled, manual, backfill or triggered.")
+    kind: str = Field(description="scheduled, manual, backfill, after, event or fresh.")
     fate: str = Field(description="fired, queued, skipped or missed.")
     reason: str | None = Field(description="Why it has this fate.")
     decided_at: Time = Field(description="When its fate was decided.")
@@ -538,20 +560,41 @@ class FlowRunDetails(FlowRun):
     steps: list[FlowStep] = Field(description="Its steps.")
 
 
+class FlowRunCreate(RequestBody):
+    """A flow to run, with its parameters."""
+
+    model_config = _body(flow="publish", params={"region": "north"})
+    flow: Name = Field(description="The name of a flow in the folders of flows; not a path.")
+    params: dict[Name, Any] = Field(
+        default_factory=dict, max_length=200, description="Values of its parameters."
+    )
+
+
 class FlowApproval(RequestBody):
     """The decision about a step that waits for a person."""
 
     model_config = _body(step="check", is_approved=True, comment="Looks right.")
-    step: Name | None = Field(None, description="The step; null: the only one that waits.")
-    is_approved: bool = Field(True, description="False rejects the step, which then fails.")
-    comment: str | None = Field(None, max_length=1000, description="The reason.")
+    step: Name | None = Field(default=None, description="The step; null: the only one that waits.")
+    is_approved: bool = Field(default=True, description="False rejects the step, which then fails.")
+    comment: str | None = Field(default=None, max_length=1000, description="The reason.")
 
 
 class FlowCancel(RequestBody):
     """Why a flow run is cancelled."""
 
     model_config = _body(comment="Started by mistake.")
-    comment: str | None = Field(None, max_length=1000, description="The reason.")
+    comment: str | None = Field(default=None, max_length=1000, description="The reason.")
+
+
+class FlowResume(RequestBody):
+    """From which step on a run continues with its changed file."""
+
+    model_config = _body(upgrade_from="check")
+    upgrade_from: Name | None = Field(
+        default=None,
+        description="Read the file of the flow again, and run this step and all after it; "
+        "null: continue with the definition that the run has.",
+    )
 
 
 # ---------------- Events, sites, quality
@@ -606,7 +649,7 @@ class Breaker(BaseModel):
         reason="12 failures in a row",
         is_ban=False,
     )
-    phase: str = Field(description="closed, open or half-open.")
+    phase: str = Field(description="closed, open, half-open or ramping.")
     failures: int = Field(description="Failures in a row.")
     trips: int = Field(description="How often it has opened in a row.")
     opened_at: Time | None = Field(description="When it opened.")
@@ -623,17 +666,20 @@ class Domain(BaseModel):
         domain="shop.example",
         limit=_example_of(RateLimit),
         breaker=None,
+        problems=[],
     )
     domain: str = Field(description="Host and port.")
     limit: RateLimit | None = Field(description="Its rate limit.")
     breaker: Breaker | None = Field(description="Its circuit breaker.")
+    problems: list[str] = Field(description="What is wrong with it now.")
 
 
 class BreakerReset(BaseModel):
     """A domain after its breaker was closed."""
 
     model_config = _example(
-        domain={"domain": "shop.example", "limit": None, "breaker": None}, due_items=3
+        domain={"domain": "shop.example", "limit": None, "breaker": None, "problems": []},
+        due_items=3,
     )
     domain: Domain = Field(description="The domain.")
     due_items: int = Field(description="Deferred items that are due now.")
@@ -668,7 +714,9 @@ class QuarantinedItem(BaseModel):
         kind="invalid",
         reason="price: must be a number",
         tries=1,
-        raw={"price": "ask"},
+        problems=["price: must be a number"],
+        layers={"page": "ok"},
+        raw={"page": {"price": "ask"}},
         finished_at="2026-11-18T08:00:05Z",
     )
     id: int = Field(description="Its number.")
@@ -679,7 +727,9 @@ class QuarantinedItem(BaseModel):
     kind: str | None = Field(description="The kind of the failure.")
     reason: str = Field(description="Why it is in quarantine.")
     tries: int = Field(description="The number of attempts.")
-    raw: Any = Field(description="What it was made of.")
+    problems: list[str] = Field(description="What is wrong with it.")
+    layers: dict[str, str] = Field(description="How each extraction step ended.")
+    raw: Values = Field(description="The fields that each extraction step has found.")
     finished_at: Time = Field(description="Since when.")
 
 
@@ -739,8 +789,8 @@ class DuplicateGroup(BaseModel):
     kind: str = Field(description="The name of the rules.")
     records: list[str] = Field(description="The records as source/key.")
     sources: list[str] = Field(description="Their sources.")
-    score: float = Field(description="The lowest score of the pairs that join them.")
-    title: str | None = Field(description="A title of one of them.")
+    score: float = Field(description="The best score of the pairs that join them.")
+    title: str | None = Field(description="A title of one of them, or an address.")
 
 
 class DuplicateDetails(BaseModel):
@@ -807,7 +857,7 @@ class SilenceCreate(RequestBody):
 
     model_config = _body(seconds=86400, reason="The site is being rebuilt.")
     seconds: float = Field(gt=0, le=366 * 86_400, description="The duration in seconds.")
-    reason: str = Field("", max_length=500, description="Shown with the silence.")
+    reason: str = Field(default="", max_length=500, description="Shown with the silence.")
 
 
 class Silence(BaseModel):
@@ -835,7 +885,7 @@ class LogLine(BaseModel):
     model_config = _example(
         id=9,
         at="2026-11-18T08:00:00Z",
-        level="WARNING",
+        level="warning",
         logger="longline.engine",
         message="lease lost",
         exception=None,
@@ -849,7 +899,7 @@ class LogLine(BaseModel):
     )
     id: int = Field(description="Its number.")
     at: Time = Field(description="When it was written.")
-    level: str = Field(description="WARNING, ERROR or CRITICAL.")
+    level: str = Field(description="warning, error or critical.")
     logger: str = Field(description="The module that wrote it.")
     message: str = Field(description="What happened.")
     exception: str | None = Field(description="The traceback.")
@@ -865,10 +915,18 @@ class LogLine(BaseModel):
 class Worker(BaseModel):
     """A registered worker of a cluster."""
 
-    model_config = _example(owner="host-1:4711:1a2b", host="host-1", pid=4711)
+    model_config = _example(
+        name="worker-1",
+        owner="host-1:4711:1a2b",
+        host="host-1",
+        pid=4711,
+        until="2026-11-18T08:01:00Z",
+    )
+    name: str = Field(description="Its name.")
     owner: str = Field(description="Its process.")
     host: str = Field(description="The machine.")
     pid: int | None = Field(description="The id of its process.")
+    until: Time = Field(description="When it counts as lost, unless it renews its registration.")
 
 
 class HealthCheck(BaseModel):
@@ -918,7 +976,10 @@ class TokenCreate(RequestBody):
     name: str = Field(min_length=1, max_length=100, description="Its name.")
     role: Literal["read", "operate", "admin"] = Field("read", description="What it may do.")
     seconds: float | None = Field(
-        None, gt=0, le=10 * 366 * 86_400, description="Its validity; null: until it is revoked."
+        default=None,
+        gt=0,
+        le=10 * 366 * 86_400,
+        description="Its validity; null: until it is revoked.",
     )
 
 

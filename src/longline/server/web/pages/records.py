@@ -19,15 +19,9 @@ from longline.core.json import json_value_at
 from longline.export.export import STDOUT, ExportRequest, export_records
 from longline.pipeline.quality import GRADES
 from longline.server.web.context import Home, Web
+from longline.server.web.record_filters import RecordFilters, record_query
 from longline.server.web.rendering import json_text, render, web_link
-from longline.storage.query import (
-    OWN_FIELDS,
-    Condition,
-    RecordQuery,
-    parse_condition,
-    parse_timestamp,
-    path_of,
-)
+from longline.storage.query import OWN_FIELDS, RecordQuery, path_of
 from longline.storage.records import RecordCursor
 
 router = APIRouter(include_in_schema=False)
@@ -51,7 +45,6 @@ _MEDIA_TYPES = {
     "parquet": "application/vnd.apache.parquet",
 }
 _NEEDS = {"xlsx": "xlsxwriter", "parquet": "pyarrow"}
-_STATES = {"present": False, "gone": True}
 _FIRST = ("title", "name", "headline", "text")
 _PICTURE = re.compile(r"https?://\S+\.(?:jpe?g|png|gif|webp|avif)(?:\?\S*)?", re.IGNORECASE)
 _MOST_PICTURES = 24
@@ -122,21 +115,18 @@ async def _query(web: Web, given: QueryParams) -> RecordQuery:
         BadOption: a filter is malformed.
         UnknownJob: no job, or several, match.
     """
-    where = [parse_condition(text) for text in _conditions(given)]
-    state = given.get("state", "present")
-    if state in _STATES:
-        where.append(Condition("@gone_at", "?", _STATES[state]))
-    job = given.get("job", "").strip()
-    since = given.get("since", "").strip()
-    return RecordQuery(
-        source=given.get("source") or None,
-        job=(await web.store.jobs.get(job)).id if job else None,
-        text=given.get("q", "").strip() or None,
-        min_score=_score(given.get("min_score", "").strip()),
-        grade=given.get("grade") or None,
-        since=parse_timestamp(since, option="since", now=web.clock.now()) if since else None,
-        where=tuple(where),
+    texts = {name: given.get(name, "").strip() for name in ("job", "q", "min_score", "since")}
+    filters = RecordFilters(
+        source=given.get("source"),
+        job=texts["job"],
+        search=texts["q"],
+        min_score=_score(texts["min_score"]),
+        grade=given.get("grade"),
+        since=texts["since"],
+        state=given.get("state", "present"),
+        where=_conditions(given),
     )
+    return await record_query(web, filters)
 
 
 def _conditions(given: QueryParams) -> list[str]:
