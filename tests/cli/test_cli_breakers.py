@@ -14,9 +14,10 @@ from click.testing import CliRunner, Result
 from longline.cli.commands.sites import breakers_command
 from longline.config.settings import load_settings, prepare_home
 from longline.core.clock import SystemClock
-from longline.core.errors import BadOption, Blocked, ConnectFailed
+from longline.core.errors import Blocked, ConnectFailed
 from longline.core.model import Event
 from longline.limits.breaker import CircuitBreaker
+from longline.services.domains import NoBreaker
 from longline.storage.events.events import EventFilter
 from longline.storage.store import open_store
 from longline.wiring import open_limit_backends
@@ -110,11 +111,10 @@ def events_of(home: Path) -> list[Event]:
 def test_an_unknown_domain_is_refused_with_the_known_ones(
     home: Path, words: tuple[str, ...]
 ) -> None:
-    with pytest.raises(BadOption) as error:
+    with pytest.raises(NoBreaker) as error:
         ask(home, *words)
 
-    assert error.value.option == "DOMAIN"
-    assert all(name in error.value.problem for name in ("'c.test'", "a.test", "b.test"))
+    assert (error.value.domain, error.value.known) == ("c.test", ("a.test", "b.test"))
 
 
 @pytest.mark.parametrize("words", [(), ("show", "a.test"), ("reset", "a.test")])

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from longline.cli.commands.jobs import drift_command
-from longline.core.errors import BadOption, UnknownJob
+from longline.core.errors import UnknownJob
+from longline.drift.monitor import NoRunEnded
 from tests.cli.terminal import Terminal
 
 SHOP = '''
@@ -128,12 +129,10 @@ def test_a_later_run_does_not_change_a_baseline(
 def test_an_unknown_source_is_refused_with_the_known_ones(drifted: str) -> None:
     del drifted
 
-    with pytest.raises(BadOption) as error:
+    with pytest.raises(NoRunEnded) as error:
         ask("other")
 
-    assert error.value.option == "SOURCE"
-    assert "'other'" in error.value.problem
-    assert "shop[x]" in error.value.problem
+    assert (error.value.source, error.value.known) == ("other", ("shop[x]",))
 
 
 def test_an_unknown_job_is_refused(home: Path) -> None:

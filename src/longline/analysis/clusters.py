@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -98,6 +99,33 @@ async def list_clusters(
             async for cluster in _read_clusters(matches, name, first, links)
         ]
     return rows, total
+
+
+async def page_clusters(
+    matches: Matches, kind: str | None, *, after: tuple[str, int] = ("", 0), limit: int
+) -> list[Cluster]:
+    """Return the next clusters of a kind, or of all, by kind and the id of their first records.
+
+    `after` is the kind and the first id of the last known one.
+
+    Raises:
+        BadOption: nothing was matched as this kind.
+    """
+    if kind is not None:
+        await check_kind(matches, kind)
+    found: list[Cluster] = []
+    for name in [kind] if kind is not None else await matches.kinds():
+        if name < after[0]:
+            continue
+        links = await matches.links(name)
+        # In a thread: hundreds of thousands of links take seconds.
+        groups = await asyncio.to_thread(group_links, links)
+        first = after[1] if name == after[0] else 0
+        some = [one for one in groups if one[0] > first][: limit - len(found)]
+        found += [one async for one in _read_clusters(matches, name, some, links)]
+        if len(found) == limit:
+            break
+    return found
 
 
 async def explain_record(matches: Matches, kind: str, name: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ import orjson
 from pydantic import BaseModel
 
 from longline.core.clock import Clock
-from longline.core.errors import BadOption, FailureKind, LonglineError
+from longline.core.errors import BadOption, FailureKind, LonglineError, NotFoundError
 from longline.core.model import Event, ItemState, Job, Lease, Outcome
 from longline.drift.detector import (
     ALIKE,
@@ -371,25 +371,51 @@ def _may_be_empty(source: Source) -> bool:
 # ---------------- Show drift: the fields of a source before, and in its last run
 
 Row = dict[str, Any]
+_MOST_NAMED = 20  # sources in an error
 
 
-async def sources_watched(store: Store) -> list[Row]:
-    """Return the last run of each source, the newest first."""
+class NoRunEnded(NotFoundError):
+    """No run of a source has ended; `known` are the first sources that have one."""
+
+    source: str
+    known: tuple[str, ...] = ()
+    message = "no run of {source!r} has ended"
+    hint = "Known sources: {listed}."
+
+    @property
+    def listed(self) -> str:
+        """The sources that have one."""
+        return ", ".join(self.known) or "none"
+
+
+async def sources_watched(store: Store, names: Sequence[str] | None = None) -> list[Row]:
+    """Return the last run of each source, the newest first; or of these, in their order."""
     profiles = store.profiles
-    found = [await profiles.last(source) for source in await profiles.sources()]
+    chosen = await profiles.sources() if names is None else names
+    found = [await profiles.last(source) for source in chosen]
     return [await _run_row(store, one) for one in found if one is not None]
+
+
+async def last_profile(store: Store, source: str) -> StoredProfile:
+    """Return the profile of the last run of a source.
+
+    Raises:
+        NoRunEnded: no run of this source has ended yet.
+    """
+    last = await store.profiles.last(source)
+    if last is None:
+        known = sorted(await store.profiles.sources())
+        raise NoRunEnded(source, tuple(known[:_MOST_NAMED]))
+    return last
 
 
 async def drift_of(store: Store, source: str) -> Row:
     """Return the last run of a source, and its fields next to the baseline.
 
     Raises:
-        BadOption: no run of this source has ended yet.
+        NoRunEnded: no run of this source has ended yet.
     """
-    last = await store.profiles.last(source)
-    if last is None:
-        listed = ", ".join(sorted(await store.profiles.sources())) or "none"
-        raise BadOption("SOURCE", f"no run of {source!r} has ended; known sources: {listed}")
+    last = await last_profile(store, source)
     return {**await _run_row(store, last), **await compare_fields(store, last)}
 
 

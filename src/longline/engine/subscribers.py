@@ -7,7 +7,7 @@ import contextlib
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -43,6 +43,17 @@ async def find_cursor(store: Store, since: int | datetime | None) -> int:
     if isinstance(since, datetime):
         return await store.events.before(since.timestamp())
     return since
+
+
+async def complete_job(store: Store, wanted: EventFilter) -> EventFilter:
+    """Return a filter with the whole id of its job, of which users may write the beginning.
+
+    Raises:
+        UnknownJob: there is no such job, or several ids begin so.
+    """
+    if wanted.job is None:
+        return wanted
+    return replace(wanted, job=(await store.jobs.get(wanted.job)).id)
 
 
 async def read_events(

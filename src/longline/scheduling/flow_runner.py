@@ -21,7 +21,7 @@ from longline.core.logging import LogContext, redact_text
 from longline.engine.owner import dead_among, this_run
 from longline.engine.runtime import HEARTBEAT, LEASE
 from longline.engine.webhooks import WebhookSender
-from longline.scheduling.flow import FrozenFlow, Retry
+from longline.scheduling.flow import FrozenFlow, Retry, load_flow
 from longline.scheduling.flow_plan import end_of, end_of_undo, next_undo, plan_steps
 from longline.scheduling.flow_steps import (
     POLL,
@@ -80,6 +80,32 @@ async def start_flow(
             key=key,
         )
     )
+
+
+async def upgrade_from_file(
+    store: Store, settings: Settings, run: FlowRun, step: str, at: float
+) -> FlowRun:
+    """Read the file of a run's flow again, and run a step and all that follow it again.
+
+    Raises:
+        FlowNotChangeable: as `upgrade_run`, or its definition is not in a file.
+        BadFile: the file is invalid.
+    """
+    file = FrozenFlow.from_dict(run.definition).file
+    if file is None:
+        raise FlowNotChangeable(run.id, "its definition is not in a file")
+    flow = await asyncio.to_thread(load_flow, file, settings)
+    return await upgrade_run(store, run, flow, step, at)
+
+
+def check_open(run: FlowRun) -> None:
+    """Check that a run can be continued.
+
+    Raises:
+        FlowNotChangeable: it has ended.
+    """
+    if not run.is_open:
+        raise FlowNotChangeable(run.id, f"it is {run.state}: there is nothing to resume")
 
 
 async def upgrade_run(

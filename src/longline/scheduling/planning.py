@@ -211,6 +211,12 @@ class Planned:
     exclusion: Exclusion | None
 
 
+def next_planned(schedule: Schedule, now: datetime, days: float) -> Planned | None:
+    """Return the next occurrence that is not excluded; None: there is none in these days."""
+    planned = plan_next(schedule, now, days) if schedule.enabled else iter(())
+    return next((one for one in planned if one.exclusion is None), None)
+
+
 def plan_next(schedule: Schedule, now: datetime, days: float) -> Iterator[Planned]:
     """Yield the occurrences of the next days."""
     for one in occurrences(schedule, now, now + timedelta(days=days)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from longline.core.clock import utc_datetime
 from longline.core.errors import ConfigError
@@ -14,6 +14,7 @@ from longline.scheduling.schedule import make_schedule
 from longline.scheduling.triggers import ClockChange
 from longline.storage.scheduling.schedules import StoredSchedule
 
+_TICK = timedelta(microseconds=1)
 CLOCK_CHANGES = {
     ClockChange.SHIFTED: "clock change: its time is skipped",
     ClockChange.FIRST: "clock change: first of two",
@@ -32,17 +33,28 @@ class UpcomingRun:
 
 
 def upcoming_runs(
-    stored: Sequence[StoredSchedule], now: datetime, days: float
+    stored: Sequence[StoredSchedule],
+    now: datetime,
+    days: float,
+    *,
+    after: tuple[datetime, str] | None = None,
 ) -> Iterator[UpcomingRun]:
-    """Yield the occurrences of the next days; a definition that is invalid now has none."""
+    """Yield the occurrences of the next days; a definition that is invalid now has none.
+
+    With `after`, the start and the name of one of them, only those that follow it.
+    """
+    end = now + timedelta(days=days)
 
     def of(one: StoredSchedule) -> Iterator[UpcomingRun]:
         try:
             schedule = make_schedule(one.definition)
         except ConfigError:  # of another version of longline
             return
-        if schedule.enabled:
-            for planned in plan_next(schedule, now, days):
+        if not schedule.enabled:
+            return
+        begin = now if after is None else max(now, after[0] - schedule.delay - _TICK)
+        for planned in plan_next(schedule, begin, (end - begin) / timedelta(days=1)):
+            if after is None or (planned.starts_at, one.name) > after:
                 yield UpcomingRun(one.name, planned, why_paused(one))
 
     def key(one: UpcomingRun) -> tuple[datetime, str]:

@@ -55,15 +55,26 @@ class MonitoringPart:
             await exporter.close()
 
     async def _measure(self) -> Measurement:
-        limit = self._settings.metrics_sources
-        totals = await self._store.totals.read(self._clock.now(), max_sources=limit)
-        memory = await asyncio.to_thread(process_memory, self._settings.home)
-        return Measurement(totals, memory)
+        return await measure_home(self._store, self._settings, self._clock.now())
 
     async def _render(self, accept: str) -> tuple[bytes, str]:
-        # In a thread: thousands of lines would block the loop for some milliseconds.
-        return await asyncio.to_thread(render_metrics, await self._measure(), accept)
+        return await render_home(self._store, self._settings, self._clock.now(), accept)
 
     async def _readiness(self) -> Readiness:
         report = await check_readiness(self._settings)
         return Readiness(report.state is not HealthState.FAILED, report.as_dict())
+
+
+async def measure_home(store: Store, settings: Settings, now: float) -> Measurement:
+    """Return what the metrics of a home are made of."""
+    totals = await store.totals.read(now, max_sources=settings.metrics_sources)
+    memory = await asyncio.to_thread(process_memory, settings.home)
+    return Measurement(totals, memory)
+
+
+async def render_home(
+    store: Store, settings: Settings, now: float, accept: str
+) -> tuple[bytes, str]:
+    """Return the metrics of a home as an Accept header wants them, and their content type."""
+    # In a thread: thousands of lines would block the loop for some milliseconds.
+    return await asyncio.to_thread(render_metrics, await measure_home(store, settings, now), accept)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from longline.core.clock import Clock
-from longline.core.errors import BadOption
+from longline.core.errors import BadOption, NotFoundError
 from longline.http.messages import origin_of
 from longline.limits import learning
 from longline.limits.breaker import (
@@ -27,6 +27,7 @@ from longline.storage.events.events import event_row
 from longline.storage.store import Store
 from longline.wiring import DomainStates
 
+_MOST_NAMED = 20  # domains in an error
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|\w([\w.-]*\w)?\.?)(:[0-9]{1,5})?")
 
 
@@ -52,6 +53,28 @@ class Domain:
         return found
 
 
+class UnknownDomain(NotFoundError):
+    """Nothing is known about a domain."""
+
+    domain: str
+    message = "nothing is known about the domain {domain!r}"
+    hint = "`longline limits` and `longline breakers` list the known ones."
+
+
+class NoBreaker(NotFoundError):
+    """A domain has no breaker; `known` are the first of those that have one."""
+
+    domain: str
+    known: tuple[str, ...] = ()
+    message = "{domain!r} has no breaker"
+    hint = "Known domains: {listed}."
+
+    @property
+    def listed(self) -> str:
+        """The domains that have one."""
+        return ", ".join(self.known) or "none"
+
+
 async def read_domains(
     store: Store, states: DomainStates, now: float, *, most: int
 ) -> dict[str, Domain]:
@@ -59,16 +82,36 @@ async def read_domains(
     rows = await store.projections.rows("domains", limit=most)
     history = {row["domain"]: row for row in rows if row["domain"]}
     limits, breakers = await states.limits.all(), await states.breakers.all()
-    policy = BreakerPolicy()
     return {
-        name: Domain(
-            name,
-            limits.get(name),
-            status_of_breaker(breakers[name], policy, now) if name in breakers else None,
-            history.get(name),
-        )
+        name: _domain_of(name, limits, breakers, history, now)
         for name in sorted({*history, *limits, *breakers})
     }
+
+
+async def read_domain(store: Store, states: DomainStates, now: float, name: str) -> Domain:
+    """Return what is known about a domain.
+
+    Raises:
+        UnknownDomain: it has no limit and no breaker, and nothing has happened to it.
+    """
+    rows = await store.projections.rows("domains", keys=[name])
+    history = {row["domain"]: row for row in rows}
+    limits, breakers = await states.limits.all(), await states.breakers.all()
+    if name not in {*history, *limits, *breakers}:
+        raise UnknownDomain(name)
+    return _domain_of(name, limits, breakers, history, now)
+
+
+def _domain_of(
+    name: str,
+    limits: Mapping[str, Learned],
+    breakers: Mapping[str, BreakerState],
+    history: Mapping[str, Mapping[str, Any]],
+    now: float,
+) -> Domain:
+    breaker = breakers.get(name)
+    status = None if breaker is None else status_of_breaker(breaker, BreakerPolicy(), now)
+    return Domain(name, limits.get(name), status, history.get(name))
 
 
 async def pin_limit(
@@ -110,12 +153,11 @@ async def find_breaker(states: DomainStates, domain: str) -> BreakerState:
     """Return the breaker of a domain.
 
     Raises:
-        BadOption: it has none.
+        NoBreaker: it has none.
     """
     known = await states.breakers.all()
     if domain not in known:
-        listed = ", ".join(sorted(known)) or "none"
-        raise BadOption("DOMAIN", f"{domain!r} has no breaker; known domains: {listed}")
+        raise NoBreaker(domain, tuple(sorted(known)[:_MOST_NAMED]))
     return known[domain]
 
 
@@ -125,7 +167,7 @@ async def reset_breaker(
     """Close the breaker of a domain; return it, and how many deferred items became due.
 
     Raises:
-        BadOption: it has none.
+        NoBreaker: it has none.
     """
     await find_breaker(states, domain)
     change = await CircuitBreaker(backend=states.breakers).reset(domain)

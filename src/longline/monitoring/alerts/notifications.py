@@ -7,6 +7,7 @@ in quiet hours, those that are not critical are left out until the silence or th
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ from typing import Any
 from longline.core.clock import utc_datetime
 from longline.core.json import as_text
 from longline.core.output import count_text, sanitize
-from longline.monitoring.alerts.configuration import AlertSettings
+from longline.monitoring.alerts.configuration import AlertSettings, check_silence
 from longline.storage.monitoring.alerts import Alert, AlertState, Notification, Silence
+from longline.storage.store import Store
 
 _CRITICAL = "critical"
 _LISTED = 20  # alerts in one notification
@@ -35,6 +37,29 @@ def is_silenced(alert: Alert, silences: Iterable[Silence]) -> bool:
     return any(
         _is_like(alert.rule, one.rule) and _is_like(alert.subject, one.subject) for one in silences
     )
+
+
+async def silence_alerts(
+    store: Store,
+    chosen: int | tuple[str | None, str | None],
+    *,
+    seconds: float,
+    reason: str,
+    at: float,
+) -> Silence:
+    """Silence the rule and the subject of an alert, or patterns of both, from now on.
+
+    Raises:
+        UnknownAlert: there is no alert of this number.
+        BadOption: there is no pattern, or it matches no rule or subject.
+    """
+    if isinstance(chosen, int):
+        found = await store.alerts.get(chosen)
+        chosen = found.rule, found.subject
+    else:
+        await asyncio.to_thread(check_silence, *chosen)
+    rule, subject = (one or None for one in chosen)
+    return await store.alerts.silence(Silence(rule, subject, at + seconds, reason, at))
 
 
 def _is_like(text: str, pattern: str | None) -> bool:

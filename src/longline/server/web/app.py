@@ -13,11 +13,12 @@ from starlette.staticfiles import StaticFiles
 
 from longline.config.secrets import is_loopback
 from longline.core.errors import LonglineError
-from longline.server.web import api
+from longline.server.web import api, probes
 from longline.server.web.access import Guard, LoginLimit
 from longline.server.web.api.openapi import openapi_document
 from longline.server.web.api.requests import BodyLimit
 from longline.server.web.context import Web
+from longline.server.web.event_stream import EventStreams
 from longline.server.web.live import LivePart, LiveParts
 from longline.server.web.pages import (
     alerts,
@@ -75,8 +76,9 @@ def create_app(web: Web, host: str) -> FastAPI:
     app.state.web = web
     app.state.login_limit = limit
     web.live = LiveParts(web, _live_parts())
+    web.events = EventStreams(web)
     web.checkup = workers.Checkup()
-    for router in (*(one.router for one in _PAGES), *_api_routers()):
+    for router in (*(one.router for one in _PAGES), probes.router, *_api_routers()):
         app.include_router(router)
     app.mount("/static", _StaticFiles(directory=STATIC), name="static")
     app.openapi = lambda: openapi_document(app)  # type: ignore[method-assign]  # as FastAPI documents

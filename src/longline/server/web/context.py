@@ -13,6 +13,7 @@ from longline.orchestrator import Orchestrator
 from longline.storage.store import Store
 
 if TYPE_CHECKING:
+    from longline.server.web.event_stream import EventStreams
     from longline.server.web.live import LiveParts
     from longline.server.web.pages.workers import Checkup
 
@@ -26,6 +27,7 @@ class Web:
         settings: may be replaced when the settings file has changed.
         clock: the time of the home.
         live: sends parts of pages again when something has changed.
+        events: sends events to programs.
         checkup: runs the health checks for all pages.
     """
 
@@ -33,6 +35,7 @@ class Web:
     settings: Settings
     clock: Clock
     live: LiveParts = field(init=False)
+    events: EventStreams = field(init=False)
     checkup: Checkup = field(init=False)
 
     @property

@@ -22,6 +22,8 @@ from longline.server.web.rendering import access_of, environment
 _INTERVAL = 1.0  # seconds between two renderings
 _UNCHANGED = 15.0  # seconds after which a part is rendered again even without a new event
 _KEEP_ALIVE = b": still here\n\n"
+SSE_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+"""The headers of streams: neither caches nor proxies keep messages back."""
 _END = b""  # wakes a stream that is to end
 
 ReadPart = Callable[[Web, Mapping[str, str]], Awaitable[Mapping[str, Any]]]

@@ -12,9 +12,10 @@ be deleted: what the projections were then is kept as their base, from which a r
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +93,32 @@ class EventFilter:
         elif self.subject:
             yield events.c.subject == self.subject
 
+    def test(self) -> Callable[[Event, str | None], bool]:
+        """Return a function that tests an event, given the source of its job, as `clauses` do.
+
+        Raises:
+            BadOption: there is no such type.
+        """
+        custom = [one for one in self.types if one.startswith(CUSTOM) and "*" in one]
+        names = frozenset(match_types([one for one in self.types if one not in custom]))
+        patterns = [re.compile(re.escape(one).replace(r"\*", ".*"), re.DOTALL) for one in custom]
+        kind, _, name = (self.subject or "").partition("/")
+
+        def is_wanted(event: Event, source: str | None) -> bool:
+            is_of_type = not self.types or event.type in names
+            if not is_of_type and not any(one.fullmatch(event.type) for one in patterns):
+                return False
+            if self.job is not None and event.job != self.job:
+                return False
+            is_of_source = self.source is None or source == self.source
+            if not is_of_source and event.subject != f"source/{self.source}":
+                return False
+            if kind == "job":
+                return event.job == name
+            return not self.subject or event.subject == self.subject
+
+        return is_wanted
+
 
 class EventLog(Repository):
     """Events and statistics of all jobs."""
@@ -132,11 +159,18 @@ class EventLog(Repository):
 
     @reads
     def read(
-        self, connection: Connection, after: int, wanted: EventFilter, *, limit: int = 500
+        self,
+        connection: Connection,
+        after: int,
+        wanted: EventFilter,
+        *,
+        limit: int = 500,
+        span: int | None = None,
     ) -> tuple[EventList, int]:
         """Return the events after a cursor, in the order of their commits, and the next cursor.
 
-        The next cursor is past the events that are not wanted, too.
+        The next cursor is past the events that are not wanted, too. At most `span` numbers are
+        searched, so that a rare type does not cost more than that.
 
         Raises:
             BadOption: there is no such type, or the cursor is past the last event.
@@ -145,9 +179,17 @@ class EventLog(Repository):
         if after > newest:
             raise BadOption("cursor", f"{after} is past the newest event, which is {newest}")
         query = select(*_COLUMNS).where(events.c.id > after, *wanted.clauses())
+        end = newest if span is None else min(after + span, newest)
+        if end < newest:
+            query = query.where(events.c.id <= end)
         rows = connection.execute(query.order_by(events.c.id).limit(limit)).all()
         is_all = len(rows) < limit
-        return [_event_of(row) for row in rows], newest if is_all else rows[-1].id
+        return [_event_of(row) for row in rows], end if is_all else rows[-1].id
+
+    @reads
+    def sources(self, connection: Connection, names: Collection[str]) -> dict[str | None, str]:
+        """Return the sources of jobs; a job that does not exist is left out."""
+        return sources_of(connection, names)
 
     @reads
     def get(self, connection: Connection, event: int) -> Event:

@@ -220,6 +220,26 @@ class Alerts(Repository):
         return _alerts_in(connection, query.limit(limit))
 
     @reads
+    def page(
+        self,
+        connection: Connection,
+        *,
+        states: Collection[AlertState] = (),
+        rule: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> Sequence[Alert]:
+        """Return alerts, the newest first; only those before the alert `before`."""
+        query = select(alerts).order_by(alerts.c.id.desc()).limit(limit)
+        if states:
+            query = query.where(alerts.c.state.in_([*states]))
+        if rule is not None:
+            query = query.where(alerts.c.rule == rule)
+        if before is not None:
+            query = query.where(alerts.c.id < before)
+        return _alerts_in(connection, query)
+
+    @reads
     def resolved(
         self, connection: Connection, *, before: int | None = None, limit: int = 50
     ) -> Sequence[Alert]:

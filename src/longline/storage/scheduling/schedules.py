@@ -423,6 +423,36 @@ class Schedules(Repository):
         return _history(connection, name, limit=limit, before=before)
 
     @reads
+    def page(
+        self,
+        connection: Connection,
+        *,
+        name: str | None = None,
+        fate: str | None = None,
+        before: tuple[float, str, float] | None = None,
+        limit: int = 100,
+    ) -> OccurrenceList:
+        """Return occurrences, the one that was decided last first, of one schedule or of all.
+
+        `before` is the time of the decision, the schedule and the nominal time of the last known.
+
+        Raises:
+            UnknownSchedule: no schedule ever had this name.
+        """
+        if name is not None and _find_schedule(connection, name) is None:
+            raise UnknownSchedule(name, _schedule_names(connection))
+        order = (occurrences.c.decided_at, occurrences.c.schedule, occurrences.c.nominal_at)
+        query = _WITH_RUNS.order_by(*(column.desc() for column in order))
+        if name is not None:
+            query = query.where(occurrences.c.schedule == name)
+        if fate is not None:
+            query = query.where(occurrences.c.fate == fate)
+        if before is not None:
+            # The first condition is for the index.
+            query = query.where(occurrences.c.decided_at <= before[0], tuple_(*order) < before)
+        return [StoredOccurrence(**row._asdict()) for row in connection.execute(query.limit(limit))]
+
+    @reads
     def last_occurrences(
         self, connection: Connection, names: Sequence[str]
     ) -> Mapping[str, StoredOccurrence]:
@@ -433,11 +463,8 @@ class Schedules(Repository):
         query = select(schedules.c.name, newest.scalar_subquery().label("at"))
         rows = connection.execute(query.where(schedules.c.name.in_(names))).all()
         keys = [(row.name, row.at) for row in rows if row.at is not None]
-        run = (launches.c.target, launches.c.state, launches.c.result)
-        chosen = (
-            select(occurrences, *run)
-            .outerjoin(launches, launches.c.id == occurrences.c.launch_id)
-            .where(tuple_(occurrences.c.schedule, occurrences.c.nominal_at).in_(keys))
+        chosen = _WITH_RUNS.where(
+            tuple_(occurrences.c.schedule, occurrences.c.nominal_at).in_(keys)
         )
         found = [StoredOccurrence(**row._asdict()) for row in connection.execute(chosen)]
         return {one.schedule: one for one in found}
@@ -549,6 +576,9 @@ class Schedules(Repository):
 
 
 OriginList = list[str]
+_WITH_RUNS = select(occurrences, launches.c.target, launches.c.state, launches.c.result).outerjoin(
+    launches, launches.c.id == occurrences.c.launch_id
+)
 
 
 def late_sources(connection: Connection) -> dict[str, Mapping[str, Any]]:
@@ -808,8 +838,7 @@ def _history(
     at_times: Sequence[float] | None = None,
     before: float | None = None,
 ) -> OccurrenceList:
-    run = (launches.c.target, launches.c.state, launches.c.result)
-    query = select(occurrences, *run).outerjoin(launches, launches.c.id == occurrences.c.launch_id)
+    query = _WITH_RUNS
     if name is None:
         query = query.order_by(occurrences.c.decided_at.desc(), occurrences.c.nominal_at.desc())
     else:

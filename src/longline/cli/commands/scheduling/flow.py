@@ -40,12 +40,16 @@ from longline.core.json import as_text
 from longline.engine.runtime import handling_signals
 from longline.orchestrator import Orchestrator
 from longline.scheduling.flow import FrozenFlow, graph_lines, load_flow, mermaid_lines
-from longline.scheduling.flow_runner import perform_run, start_flow, upgrade_run
+from longline.scheduling.flow_runner import (
+    check_open,
+    perform_run,
+    start_flow,
+    upgrade_from_file,
+)
 from longline.scheduling.flow_steps import approval_text, check_undoable
 from longline.sources.loader import SUFFIXES
 from longline.storage.scheduling.flows import (
     Approval,
-    FlowNotChangeable,
     FlowRun,
     FlowState,
     FlowStep,
@@ -124,12 +128,10 @@ def resume_flow(run: str, *, upgrade_from: str | None) -> None:
     settings = settings_of()
 
     async def find(store: Store) -> FlowRun:
-        found = await store.flows.get(run)
+        found, at = await store.flows.get(run), SystemClock().now()
         if upgrade_from is not None:
-            return await _upgrade(store, settings, found, upgrade_from)
-        if not found.is_open:
-            problem = f"it is {found.state}: there is nothing to resume"
-            raise FlowNotChangeable(found.id, problem)
+            return await upgrade_from_file(store, settings, found, upgrade_from, at)
+        check_open(found)
         return found
 
     sys.exit(_perform_here(settings, find))
@@ -148,10 +150,10 @@ def retry_flow(run: str, *, upgrade_from: str | None) -> None:
     settings = settings_of()
 
     async def find(store: Store) -> FlowRun:
-        found = await store.flows.get(run)
+        found, at = await store.flows.get(run), SystemClock().now()
         if upgrade_from is not None:
-            return await _upgrade(store, settings, found, upgrade_from)
-        return await store.flows.retry(found.id, SystemClock().now())
+            return await upgrade_from_file(store, settings, found, upgrade_from, at)
+        return await store.flows.retry(found.id, at)
 
     sys.exit(_perform_here(settings, find))
 
@@ -359,14 +361,6 @@ async def _unfinished(store: Store, flow: FrozenFlow, params: Mapping[str, Any])
         if run.hash == flow.hash and dict(run.params) == dict(params):
             return run
     return None
-
-
-async def _upgrade(store: Store, settings: Settings, run: FlowRun, step: str) -> FlowRun:
-    file = FrozenFlow.from_dict(run.definition).file
-    if file is None:
-        raise FlowNotChangeable(run.id, "its definition is not in a file")
-    flow = await asyncio.to_thread(load_flow, file, settings)
-    return await upgrade_run(store, run, flow, step, SystemClock().now())
 
 
 # ---------------- Output

@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from longline.core.errors import BadFile, BadOption
 from longline.monitoring.alerts.alerting import read_evaluation
-from longline.monitoring.alerts.configuration import check_silence, read_alert_settings
-from longline.monitoring.alerts.notifications import is_silenced
+from longline.monitoring.alerts.configuration import read_alert_settings
+from longline.monitoring.alerts.notifications import is_silenced, silence_alerts
 from longline.monitoring.alerts.rules import RULE_KINDS, Rule, default_rules, make_rules
 from longline.server.web.context import Home, Web
 from longline.server.web.forms import read_form, redirect
@@ -126,17 +126,14 @@ async def add_silence(request: Request, web: Home) -> Response:
     if hours is None:
         raise BadOption("hours", f"it is one of {', '.join(_HOURS)}")
     number, rule, subject = (form.get(name, "").strip() for name in ("alert", "rule", "subject"))
-    if number:
-        if not number.isascii() or not number.isdigit():
-            raise BadOption("alert", "it is not a number")
-        found = await web.store.alerts.get(_bounded(int(number[:20])))
-        rule, subject = found.rule, found.subject
-    else:
-        await asyncio.to_thread(check_silence, rule or None, subject or None)
-    now = web.clock.now()
-    reason = form.get("reason", "").strip()[:500]
-    added = await web.store.alerts.silence(
-        Silence(rule or None, subject or None, now + hours * 3600, reason, now)
+    if number and not (number.isascii() and number.isdigit()):
+        raise BadOption("alert", "it is not a number")
+    added = await silence_alerts(
+        web.store,
+        _bounded(int(number[:20])) if number else (rule, subject),
+        seconds=hours * 3600.0,
+        reason=form.get("reason", "").strip()[:500],
+        at=web.clock.now(),
     )
     return redirect("/alerts", f"silence {added.id} lasts {hours} h")
 

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from longline.config.documents import read_document
-from longline.config.settings import Settings
-from longline.core.errors import BadFile, BadOption
 from longline.core.json import typed_value
-from longline.scheduling.flow import FrozenFlow, flow_name_in, load_flow, read_flow
-from longline.scheduling.flow_runner import start_flow
+from longline.scheduling.flow import FrozenFlow
 from longline.scheduling.flow_steps import approval_text, check_undoable
 from longline.server.web.access import AnyCaller
 from longline.server.web.context import Home, Web
+from longline.server.web.definitions import flow_files_of
 from longline.server.web.flow_graph import draw
 from longline.server.web.forms import read_form, redirect
 from longline.server.web.live import LivePart
 from longline.server.web.rendering import render
-from longline.sources.loader import yaml_files
 from longline.storage.scheduling.flows import (
     Approval,
     FlowRun,
@@ -43,51 +37,6 @@ _RETRYABLE = (FlowState.PARTIAL, FlowState.FAILED, FlowState.NEEDS_ATTENTION)
 _STATES = [one.value for one in FlowState]
 
 
-@dataclass(frozen=True, slots=True)
-class FlowFile:
-    """A file of the folders of flows: its flow, or why it is invalid."""
-
-    path: str
-    name: str
-    flow: FrozenFlow | None = None
-    problem: str | None = None
-
-
-class FlowFiles:
-    """The files of flows, each read when it has changed."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._known: dict[Path, tuple[tuple[int, int], FlowFile | None]] = {}
-
-    def read(self) -> list[FlowFile]:
-        """Return the flows and invalid files, by name."""
-        found: dict[Path, tuple[tuple[int, int], FlowFile | None]] = {}
-        for path in yaml_files(self._settings.flows):
-            try:
-                status = path.stat()
-            except OSError:  # deleted meanwhile
-                continue
-            stamp = (status.st_mtime_ns, status.st_size)
-            known = self._known.get(path)
-            found[path] = known if known and known[0] == stamp else (stamp, self._load(path))
-        self._known = found
-        flows = [one for _, one in found.values() if one is not None]
-        return sorted(flows, key=lambda one: one.name)
-
-    def _load(self, path: Path) -> FlowFile | None:
-        name = path.stem
-        try:
-            document = read_document(path)
-            stated = flow_name_in(document)
-            if stated is None:
-                return None
-            name = stated
-            return FlowFile(str(path), name, read_flow(document, self._settings))
-        except BadFile as error:
-            return FlowFile(str(path), name, problem=str(error))
-
-
 # ---------------- Pages
 
 
@@ -102,7 +51,7 @@ async def show_flows(request: Request, web: Home) -> Response:
         before=_cursor(query.get("before", "")),
         limit=_RUNS + 1,
     )
-    files = await asyncio.to_thread(_files_of(request, web).read)
+    files = await asyncio.to_thread(flow_files_of(request, web).read)
     return render(
         request,
         "flows.html",
@@ -125,7 +74,7 @@ async def show_flow(request: Request, web: Home, run: str) -> Response:
 
 
 async def _show_definition(request: Request, web: Web, name: str) -> Response:
-    files = await asyncio.to_thread(_files_of(request, web).read)
+    files = await asyncio.to_thread(flow_files_of(request, web).read)
     file = next((one for one in files if one.name == name), None)
     runs = await web.store.flows.list(flow=name, limit=20)
     if file is None and not runs:
@@ -173,17 +122,13 @@ async def run_flow(request: Request, web: Home) -> Response:
     """Create a run of a flow of the folders, which the server performs."""
     form = await read_form(request)
     name = form.get("flow", "")
-    # Only names: a form must not load any file of the machine.
-    files = await asyncio.to_thread(_files_of(request, web).read)
-    if name not in {one.name for one in files}:
-        raise BadOption("flow", f"there is no flow {name!r:.120} in the folders of flows")
-    flow = await asyncio.to_thread(load_flow, name, web.settings)
     given = {
         key.removeprefix(_PARAM): typed_value(text)
         for key, text in form.items()
         if key.startswith(_PARAM) and text
     }
-    run = await start_flow(web.store, flow, given, at=web.clock.now(), origin="web")
+    files = flow_files_of(request, web)
+    run = await files.start(web.store, name, given, at=web.clock.now(), origin="web")
     return redirect(f"/flows/{run.id}", f"{run.id} was created")
 
 
@@ -226,14 +171,6 @@ async def cancel(request: Request, web: Home, run: str, caller: AnyCaller) -> Re
 
 
 # ---------------- Values
-
-
-def _files_of(request: Request, web: Web) -> FlowFiles:
-    state = request.app.state
-    if not hasattr(state, "flow_files"):
-        state.flow_files = FlowFiles(web.settings)
-    files: FlowFiles = state.flow_files
-    return files
 
 
 def _step(spec: Any, row: FlowStep) -> dict[str, Any]:

@@ -17,13 +17,12 @@ from longline.server.web.access import (
 )
 from longline.server.web.context import Home, Web
 from longline.server.web.forms import read_form
+from longline.server.web.live import SSE_HEADERS
 from longline.server.web.rendering import render
 from longline.storage.access import Credential, CredentialKind
 from longline.storage.events.events import event_row
 
 router = APIRouter(include_in_schema=False)
-
-_SSE_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 @router.get("/login")
@@ -68,7 +67,7 @@ async def stream_part(request: Request, name: str, web: Home, caller: AnyCaller)
     if name not in web.live:
         raise HTTPException(404, f"There is no live part {name!r}.")
     stream = web.live.stream(name, dict(request.query_params), caller)
-    return StreamingResponse(stream, media_type="text/event-stream", headers=_SSE_HEADERS)
+    return StreamingResponse(stream, media_type="text/event-stream", headers=SSE_HEADERS)
 
 
 def _login_page(request: Request, problem: str = "", status: int = 200) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,12 +17,12 @@ from starlette.responses import Response
 from longline.core.clock import utc_datetime
 from longline.core.errors import BadOption, ConfigError
 from longline.scheduling.changes import add_schedule, run_now
-from longline.scheduling.definitions import DefinitionFiles, sync_files
-from longline.scheduling.planning import Planned, plan_next
+from longline.scheduling.planning import Planned, next_planned, plan_next
 from longline.scheduling.schedule import Schedule, make_schedule, target_text, trigger_text
 from longline.scheduling.upcoming import CLOCK_CHANGES, why_paused
 from longline.server.web.access import AnyCaller
-from longline.server.web.context import Home, Web
+from longline.server.web.context import Home
+from longline.server.web.definitions import read_schedule_files
 from longline.server.web.forms import read_form, redirect
 from longline.server.web.rendering import duration, render
 from longline.storage.scheduling.schedules import COMMAND, StoredOccurrence, StoredSchedule
@@ -211,7 +211,7 @@ async def add(request: Request, web: Home) -> Response:
         "timezone": form.get("timezone", "") or "UTC",
     }
     schedule = make_schedule(values)
-    files = await _read_files(request, web)
+    files = await read_schedule_files(request, web)
     saved = await add_schedule(web.store, files, schedule, web.clock.now())
     return redirect(schedule_url(saved.name), f"{saved.name} was saved")
 
@@ -219,7 +219,7 @@ async def add(request: Request, web: Home) -> Response:
 @router.post("/schedules/{name}/run")
 async def run(request: Request, web: Home, name: str) -> Response:
     """Run a schedule now, in addition to its times."""
-    files = await _read_files(request, web)
+    files = await read_schedule_files(request, web)
     started = await run_now(web.store, files, name, web.clock.now())
     return redirect(schedule_url(name), f"launch {started.launch_id} is queued")
 
@@ -245,16 +245,6 @@ async def remove(web: Home, name: str) -> Response:
     """Remove a schedule that no file defines; its history stays."""
     await web.store.schedules.remove(name, web.clock.now())
     return redirect("/schedules", f"{name} was removed")
-
-
-async def _read_files(request: Request, web: Web) -> DefinitionFiles:
-    """Store what the files define now, as the commands do; an invalid file is not used."""
-    state = request.app.state
-    if not hasattr(state, "definition_files"):
-        state.definition_files = DefinitionFiles(web.settings)
-    files: DefinitionFiles = state.definition_files
-    await sync_files(web.store, files, web.clock.now(), is_first=True)
-    return files
 
 
 # ---------------- Values
@@ -294,12 +284,11 @@ def _line_of(stored: StoredSchedule, now: datetime, days: float) -> ScheduleLine
     if not schedule.enabled:
         return line
     found = [*itertools.islice(plan_next(schedule, now, days), _MOST_MARKS + 1)]
-    later: Iterator[Planned] = iter(found) if found else plan_next(schedule, now, _FAR)
-    starts = next((one.starts_at for one in later if one.exclusion is None), None)
+    coming = next_planned(schedule, now, _FAR)
     noted = [(one, text) for one in found[:_MOST_MARKS] if (text := note_of(one))]
     return replace(
         line,
-        next_at=None if starts is None else starts.timestamp(),
+        next_at=None if coming is None else coming.starts_at.timestamp(),
         marks=[_mark(one, now, days, line.paused) for one in found[:_MOST_MARKS]],
         notes=noted[:_MOST_NOTES],
         is_dense=len(found) > _MOST_MARKS,
