@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -21,9 +21,8 @@ from longline.core.output import count_text
 from longline.engine.owner import is_abandoned
 from longline.monitoring.alerts.alerting import EvaluationState, read_evaluation
 from longline.monitoring.reports.page import Level, in_zone
-from longline.scheduling.schedule import make_schedule
 from longline.scheduling.triggers import resolve
-from longline.scheduling.upcoming import UpcomingRun, upcoming_runs
+from longline.scheduling.upcoming import UpcomingRun, stored_schedule, upcoming_runs
 from longline.storage.events.projections import ProjectionRow
 from longline.storage.monitoring.alerts import Alert, AlertState
 from longline.storage.monitoring.attention import LatestFlowRun, LatestStates, MissedRuns
@@ -80,7 +79,10 @@ def period_before(period: Period, days: int | None, zone: ZoneInfo) -> Period:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Something that waits for a person: what is wrong with it, since when, and what to do."""
+    """Something that waits for a person: what is wrong with it, since when, and what to do.
+
+    `target` is the job or the run of a flow that it is about.
+    """
 
     subject: str
     kind: str
@@ -89,6 +91,7 @@ class Need:
     since: float | None
     action: str
     details: tuple[str, ...] = ()
+    target: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,17 +238,17 @@ def _with_types(values: Mapping[str, Any], types: Mapping[str, type]) -> dict[st
 
 @dataclass(frozen=True, slots=True)
 class DigestInputs:
-    """What is stored that a digest is built from."""
+    """What is stored that a digest is built from; without runs, only the latest states."""
 
-    runs: Sequence[EndedRun]
-    earlier: Sequence[EndedRun]
     latest: LatestStates
     open_jobs: Sequence[Job]
     abandoned: frozenset[str]
     alerts: Sequence[Alert]
     evaluation: EvaluationState
     schedules: Sequence[StoredSchedule]
-    missed: Sequence[MissedRuns]
+    runs: Sequence[EndedRun] = ()
+    earlier: Sequence[EndedRun] = ()
+    missed: Sequence[MissedRuns] = ()
 
 
 async def read_digest(
@@ -253,20 +256,29 @@ async def read_digest(
 ) -> Digest:
     """Return the digest of a period; `days` is None for a period between two given times."""
     before = period_before(period, days, zone)
-    open_jobs = await store.jobs.list(limit=None, is_open=True)
-    abandoned = [job.id for job in open_jobs if await is_abandoned(store, job, now)]
-    inputs = DigestInputs(
+    inputs = replace(
+        await read_latest(store, since=period.start, now=now),
         runs=await store.run_history.ended(period.start, period.end),
         earlier=await store.run_history.ended(before.start, before.end),
-        latest=await store.attention.latest(),
+        missed=await store.attention.missed(period.start, period.end),
+    )
+    return build_digest(inputs, period, days=days, zone=zone, now=now)
+
+
+async def read_latest(
+    store: Store, *, since: float, now: float, domains: int | None = None
+) -> DigestInputs:
+    """Return the latest states; of the domains that were in trouble since a time, the newest."""
+    open_jobs = await store.jobs.list(limit=None, is_open=True)
+    abandoned = [job.id for job in open_jobs if await is_abandoned(store, job, now)]
+    return DigestInputs(
+        latest=await store.attention.latest(since=since, domains=domains),
         open_jobs=open_jobs,
         abandoned=frozenset(abandoned),
         alerts=[one for one in await store.alerts.list() if one.state is AlertState.FIRING],
         evaluation=await read_evaluation(store, SystemClock()),
         schedules=await store.schedules.list(),
-        missed=await store.attention.missed(period.start, period.end),
     )
-    return build_digest(inputs, period, days=days, zone=zone, now=now)
 
 
 def build_digest(
@@ -294,7 +306,7 @@ def build_digest(
         buckets=tuple(_buckets(inputs.runs, period, zone)),
         domains=tuple(find_troubled_domains(inputs.latest.domains, period.start)),
         missed=tuple(inputs.missed),
-        next_runs=tuple(_next_runs(inputs.schedules, now, days)[:_MAX_NEXT]),
+        next_runs=tuple(_next_runs(inputs.schedules, now, days)),
     )
 
 
@@ -423,6 +435,7 @@ def _merge(several: Sequence[Need]) -> Need:
         since,
         worst.action,
         tuple(dict.fromkeys(others)),
+        next((one.target for one in several if one.target is not None), None),
     )
 
 
@@ -466,7 +479,8 @@ def _needs_of_run(
         reason = "no process runs this job"
     elif state == "partial" and items.get("quarantined") and not items.get("failed"):
         state, action = "quarantined", f"longline quarantine list {job}"
-    yield Need(f"source/{row['source']}", state, level, reason, row["changed_at"], action)
+    subject = f"source/{row['source']}"
+    yield Need(subject, state, level, reason, row["changed_at"], action, target=job)
 
 
 def _hours(seconds: float | None) -> str:
@@ -487,10 +501,10 @@ def _needs_of_flows(flows: Iterable[LatestFlowRun]) -> Iterator[Need]:
         if one.approval is not None:
             action = f"longline flow approve {one.run}"
             text = one.reason or "a step waits for approval"
-            yield Need(subject, "waits", Level.WARNING, text, one.approval, action)
+            yield Need(subject, "waits", Level.WARNING, text, one.approval, action, target=one.run)
         elif (level := _FLOW_LEVELS.get(FlowState(one.state))) is not None:
             text = one.reason or "no reason was stored"
-            yield Need(subject, one.state, level, text, one.changed_at, show)
+            yield Need(subject, one.state, level, text, one.changed_at, show, target=one.run)
 
 
 def _needs_of_schedules(schedules: Iterable[StoredSchedule]) -> Iterator[Need]:
@@ -534,7 +548,7 @@ def find_troubled_domains(rows: Iterable[ProjectionRow], since: float) -> Iterat
 
 
 def _next_runs(schedules: Sequence[StoredSchedule], now: float, days: int | None) -> list[NextRun]:
-    targets = {one.name: _target_of(one) for one in schedules}
+    stored = {one.name: one for one in schedules}
     first: dict[str, UpcomingRun] = {}
     counts: Counter[str] = Counter()
     coming = upcoming_runs(schedules, utc_datetime(now), days or 1)
@@ -543,14 +557,20 @@ def _next_runs(schedules: Sequence[StoredSchedule], now: float, days: int | None
             first.setdefault(one.name, one)
             counts[one.name] += 1
     return [
-        NextRun(name, targets[name], one.planned.starts_at.timestamp(), counts[name], one.paused)
-        for name, one in first.items()
+        NextRun(
+            name,
+            _target_of(stored[name]),
+            one.planned.starts_at.timestamp(),
+            counts[name],
+            one.paused,
+        )
+        for name, one in itertools.islice(first.items(), _MAX_NEXT)
     ]
 
 
 def _target_of(stored: StoredSchedule) -> str:
     try:
-        schedule = make_schedule(stored.definition)
+        schedule = stored_schedule(stored)
     except ConfigError:  # of another version of longline
         return ""
     return schedule.source or schedule.flow or schedule.job or ""

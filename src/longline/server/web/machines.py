@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -100,6 +101,31 @@ class Machines:
     services: Sequence[ServiceStatus] = ()
     trouble: str | None = None
     names: Sequence[str] = ()
+
+
+async def read_summary(web: Web) -> dict[str, Any]:
+    """Return the load of this machine, and how many servers and workers are alive."""
+    store, now = web.store, web.clock.now()
+    owners = set(await store.launches.owners())
+    workers = sum(one.until >= now for one in await store.workers.list())
+
+    def read() -> dict[str, Any]:
+        home, mark = web.settings.home.absolute(), this_host()
+        beats = (last_heartbeat(home, pid) for pid in server_pids(home))
+        here = sum(now - (at or 0.0) <= SILENT for at in beats)
+        others = {
+            (one.partition(":")[0], process_of(one))
+            for one in owners
+            if not one.startswith(f"{mark}:")
+        }
+        return {
+            "here": _host_name(mark),
+            "load": read_load(web.settings),
+            "servers": here + len(others),
+            "workers": workers,
+        }
+
+    return await asyncio.to_thread(read)
 
 
 async def read_machines(web: Web, *, with_services: bool = False) -> Machines:

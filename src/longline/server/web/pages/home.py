@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Request
@@ -14,7 +16,12 @@ from longline.engine.owner import is_abandoned
 from longline.monitoring.reports.digest import Digest, Need, Period, read_digest
 from longline.server.web.context import Home, Web
 from longline.server.web.live import LivePart
+from longline.server.web.machines import read_summary
+from longline.server.web.pages.jobs import job_url, waits_of
+from longline.server.web.pages.schedules import schedule_url
 from longline.server.web.rendering import render
+from longline.server.web.source_files import source_url
+from longline.storage.events.projections import ProjectionRow
 
 router = APIRouter(include_in_schema=False)
 
@@ -22,13 +29,20 @@ _DAY = 86_400.0
 _RUNS = 20  # of each source, in the grid
 _MOST_SOURCES = 60  # rows of the grid
 _MOST_NEXT = 8
-_PAGES = {
-    "source": "/sources/{}",
-    "flow": "/flows/{}",
-    "schedule": "/schedules/{}",
-    "domain": "/domains#{}",
-    "job": "/jobs/{}",
-}
+_MOST_NEEDS = 50
+_MOST_RUNNING = 30
+_TRIED_AGAIN = ("failed", "partial", "needs_attention")
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What a person can do about a need: a form that is posted, or a link."""
+
+    text: str
+    url: str
+    fields: Mapping[str, str] = field(default_factory=dict)
+    confirm: str | None = None
+    is_link: bool = False
 
 
 @router.get("/")
@@ -45,41 +59,122 @@ async def read_home(web: Web, _arguments: Mapping[str, str]) -> dict[str, Any]:
         store, Period(now - _DAY, now), days=1, zone=ZoneInfo("UTC"), now=now
     )
     open_jobs = await store.jobs.list(limit=None, is_open=True)
-    sources = await store.projections.rows("sources")
+    sources = {row["source"]: row for row in await store.projections.rows("sources")}
     grid = await store.run_history.strips(runs=_RUNS, sources=_MOST_SOURCES)
+    shown = digest.needs[:_MOST_NEEDS]
+    jobs = [row["job"] for one in shown if (row := _source_row(one, sources)) and row["job"]]
+    runs = {row["job"]: row for row in await store.projections.rows("runs", keys=jobs)}
+    running = sorted(open_jobs, key=lambda job: job.state is not JobState.RUNNING)
     return {
-        "needs": [_need(one) for one in digest.needs],
-        "running": [await _running(web, job, now) for job in open_jobs],
+        "needs": [_need(one, _source_row(one, sources), runs) for one in shown],
+        "need_count": len(digest.needs),
+        "running": [await _running(web, job, now) for job in running[:_MOST_RUNNING]],
+        "running_count": len(digest.running),
+        "more_running": max(0, len(running) - _MOST_RUNNING),
         "grid": grid,
         "source_count": len(sources),
         "fresh_count": len(sources) - _late(digest),
         "changed": _changed(digest),
         "next_runs": digest.next_runs[:_MOST_NEXT],
         "domains": digest.domains,
+        "machines": await read_summary(web),
     }
 
 
-def _need(need: Need) -> dict[str, Any]:
+# ---------------- What needs a person
+
+
+def _source_row(need: Need, sources: Mapping[str, ProjectionRow]) -> ProjectionRow | None:
     kind, _, name = need.subject.partition("/")
+    return sources.get(name) if kind == "source" else None
+
+
+def _need(
+    need: Need, row: ProjectionRow | None, runs: Mapping[str, ProjectionRow]
+) -> dict[str, Any]:
+    kind, _, name = need.subject.partition("/")
+    actions = _actions_of_source(need, row, runs) if row is not None else _other_actions(need)
     return {
-        "kind": need.kind,
+        "kind": need.kind.replace("_", " "),
         "level": need.level.value,
-        "name": name or need.subject,
-        "url": _PAGES.get(kind, "/alerts").format(name),
+        "name": name or "this home",
+        "url": _page_of(kind, name),
         "summary": need.summary,
         "details": need.details,
         "since": need.since,
-        "subject": kind,
+        "actions": [*actions, Action("See why", _why(need, kind, name), is_link=True)],
     }
 
 
+def _page_of(kind: str, name: str) -> str:
+    pages = {
+        "source": source_url(name),
+        "flow": f"/flows/{quote(name, safe='')}",
+        "schedule": schedule_url(name),
+        "domain": f"/domains?{urlencode({'q': name})}",
+        "job": job_url(name),
+        "home": "/workers",
+    }
+    return pages.get(kind, "/alerts")
+
+
+def _why(need: Need, kind: str, name: str) -> str:
+    """Return the page that explains a need: its run, if there is one."""
+    if need.target is None:
+        return _page_of(kind, name)
+    if need.kind == "quarantined":
+        return f"/quarantine?{urlencode({'job': need.target})}"
+    target = quote(need.target, safe="")
+    return f"/flows/{target}" if kind == "flow" else f"/jobs/{target}"
+
+
+def _actions_of_source(
+    need: Need, row: ProjectionRow, runs: Mapping[str, ProjectionRow]
+) -> Iterator[Action]:
+    source, job = row["source"], row["job"]
+    kinds = {need.kind, *(one.partition(":")[0] for one in need.details)}
+    if kinds & {"paused", "abandoned"}:
+        yield Action("Resume", f"{job_url(job)}/resume")
+    elif kinds & {"failed", "partial", "quarantined"}:
+        items = runs[job]["items"] if job in runs else {}
+        if items.get("failed") or items.get("quarantined"):
+            yield Action("Retry", f"{job_url(job)}/retry")
+        elif "failed" in kinds:  # it found no items
+            yield Action("Run again", "/sources/run", {"source": source})
+    elif "late" in kinds:
+        yield Action("Run now", "/sources/run", {"source": source})
+    if row["drift"]:
+        question = f"Make the last run of {source[:60]} the baseline of later runs?"
+        yield Action("Accept", "/sources/accept", {"source": source}, question)
+
+
+def _other_actions(need: Need) -> Iterator[Action]:
+    kind, _, name = need.subject.partition("/")
+    if kind == "flow" and need.target is not None:
+        url = f"/flows/{quote(need.target, safe='')}"
+        if need.kind == "waits":
+            question = f"Approve the step of {name[:60]} that waits?"
+            yield Action("Approve", f"{url}/approve", {"decision": "approve"}, question)
+        elif need.kind in _TRIED_AGAIN:
+            yield Action("Retry", f"{url}/retry")
+    elif kind == "schedule":
+        yield Action("Resume", f"{schedule_url(name)}/resume")
+
+
 def _late(digest: Digest) -> int:
-    return sum(one.kind == "late" for one in digest.needs)
+    return sum(one.kind == "late" or _is_also_late(one.details) for one in digest.needs)
+
+
+def _is_also_late(details: Sequence[str]) -> bool:
+    return any(one.startswith("late: ") for one in details)
 
 
 def _changed(digest: Digest) -> int | None:
     new, changed = digest.totals.new, digest.totals.changed
     return None if new is None or changed is None else new + changed
+
+
+# ---------------- What runs
 
 
 async def _running(web: Web, job: Job, now: float) -> dict[str, Any]:
@@ -90,9 +185,12 @@ async def _running(web: Web, job: Job, now: float) -> dict[str, Any]:
     seconds = now - (job.started_at or job.created_at)
     speed = done / seconds if seconds > 0 else 0.0
     is_lost = job.state is JobState.RUNNING and await is_abandoned(web.store, job, now)
+    state = "abandoned" if is_lost else job.state.value
+    launches = await web.store.launches.of_target(job.id, limit=1)
     return {
         "job": job,
-        "state": "abandoned" if is_lost else job.state.value,
+        "state": state,
+        "waits": await waits_of(web, job, state, launches, now),
         "total": total,
         "done": done,
         "ok": items.get("stored", 0) + items.get("unchanged", 0),

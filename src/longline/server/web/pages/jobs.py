@@ -210,7 +210,7 @@ async def read_job(web: Web, arguments: Mapping[str, str]) -> dict[str, Any]:
         "speed": speed,
         "left": _time_left(job, sums, speed, now),
         "statistics": await store.events.statistics(job.id),
-        "waits": await _waits(web, job, state, launches, now) if is_open else [],
+        "waits": await waits_of(web, job, state, launches, now) if is_open else [],
         "charts": await _charts(web, job, finished, now),
         "groups": (groups := await store.job_items.failure_groups(job.id))[:_GROUPS],
         "more_groups": max(0, len(groups) - _GROUPS),
@@ -256,7 +256,7 @@ def _time_left(
     return left * seconds / sums["done"] if seconds and sums["done"] else None
 
 
-async def _waits(
+async def waits_of(
     web: Web, job: Job, state: str, launches: Sequence[Launch], now: float
 ) -> list[dict[str, Any]]:
     """Return what an open job waits for, as texts."""

@@ -1,0 +1,157 @@
+"""The home page: what needs a person, with its buttons, and what runs."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from longline.core.model import Item, Outcome, OutcomeAction
+from longline.scheduling.flow import load_flow
+from longline.scheduling.flow_runner import start_flow
+from longline.storage.access import Role
+from longline.storage.jobs import NewJob
+from longline.storage.queue.enqueue import Discovered
+from longline.storage.queue.queue import Claim
+from longline.storage.scheduling.flows import StepState
+from tests.server.web.conftest import Dashboard
+
+
+async def run_job(
+    dashboard: Dashboard, source: str = "shop", *, bad: int = 0, held: int = 0, good: int = 2
+) -> str:
+    """Run a job with some items to its end."""
+    store, now = dashboard.store, time.time()
+    job = await store.jobs.create(NewJob(source, {"source": source}, {}, now - 100))
+    await store.jobs.start(job.id, now - 99)
+    actions = [
+        *[OutcomeAction.FAIL] * bad,
+        *[OutcomeAction.QUARANTINE] * held,
+        *[OutcomeAction.SKIP] * good,
+    ]
+    found = [Item(f"k{place}", f"http://x.test/{place}") for place in range(len(actions))]
+    await store.queue.enqueue(Discovered(job.id, found, now - 98, is_last=True))
+    if actions:
+        leases = await store.queue.lease(Claim(job.id, "me", len(actions), now - 97, now + 60))
+        outcomes = [Outcome(one, reason="a reason", at=now - 50) for one in actions]
+        await store.queue.complete_all(list(zip(leases, outcomes, strict=True)))
+        await store.jobs.finish(job.id, now - 40)
+    return job.id
+
+
+def forms_of(page: str) -> list[str]:
+    """Return the addresses of the forms in the panel of needs."""
+    part = page.partition('aria-label="Needs you"')[2].partition("</section>")[0]
+    return [one.partition('"')[0] for one in part.split('action="')[1:]]
+
+
+async def test_an_empty_home_greets(dashboard: Dashboard) -> None:
+    page = await dashboard.get("/")
+
+    assert page.status == 200
+    assert 'href="/sources/new"' in page.text
+    assert 'aria-label="Needs you"' not in page.text
+
+
+@pytest.mark.parametrize(
+    ("items", "path"),
+    [
+        ({"bad": 1}, "/jobs/{job}/retry"),
+        ({"bad": 2, "good": 0}, "/jobs/{job}/retry"),
+        ({"held": 1}, "/jobs/{job}/retry"),
+    ],
+)
+async def test_a_bad_run_has_a_button_to_retry(
+    dashboard: Dashboard, items: dict[str, int], path: str
+) -> None:
+    job = await run_job(dashboard, **items)
+
+    page = await dashboard.get("/")
+
+    assert page.text.count('class="row need"') == 1
+    assert forms_of(page.text) == [path.format(job=job)]
+
+
+async def test_a_run_without_items_is_run_again(dashboard: Dashboard) -> None:
+    job = await run_job(dashboard, good=0)
+    await dashboard.store.jobs.fail(job, time.time(), "no list")
+
+    page = await dashboard.get("/")
+
+    assert forms_of(page.text) == ["/sources/run"]
+
+
+async def test_a_paused_run_has_a_button_to_resume(dashboard: Dashboard) -> None:
+    job = await run_job(dashboard, good=0)
+    await dashboard.store.jobs.pause(job, time.time(), "low disk")
+
+    page = await dashboard.get("/")
+
+    assert forms_of(page.text) == [f"/jobs/{job}/resume"]
+    assert page.text.count("low disk") == 2
+
+
+async def test_a_healed_source_needs_nothing(dashboard: Dashboard) -> None:
+    await run_job(dashboard, bad=1)
+    await run_job(dashboard)
+
+    page = await dashboard.get("/")
+
+    assert forms_of(page.text) == []
+    assert page.text.count('class="cell ') == 2
+
+
+FLOW = "flow: publish\nsteps:\n  - name: ask\n    approve: Publish?\n"
+
+
+async def start_flow_run(dashboard: Dashboard) -> str:
+    path = dashboard.settings.home / "publish.yaml"
+    path.write_text(FLOW)
+    flow = load_flow(str(path), dashboard.settings)
+    run = await start_flow(dashboard.store, flow, {}, at=time.time(), origin="test")
+    return run.id
+
+
+async def test_a_flow_that_waits_is_approved_from_here(dashboard: Dashboard) -> None:
+    run = await start_flow_run(dashboard)
+    flows, now = dashboard.store.flows, time.time()
+    [leased] = await flows.lease("me", now, now + 60)
+    await flows.wait_for_approval(leased.lease, "ask", now, None)
+    await flows.release([leased.lease])
+
+    page = await dashboard.get("/")
+    [path] = forms_of(page.text)
+    await dashboard.post(path, {"decision": "approve"})
+
+    [step] = (await flows.steps(run)).values()
+    assert path == f"/flows/{run}/approve"
+    assert step.state is not StepState.WAITING
+
+
+async def test_a_reader_sees_reasons_without_buttons(dashboard: Dashboard) -> None:
+    job = await run_job(dashboard, bad=1)
+
+    page = await dashboard.api("GET", "/", role=Role.READ, headers={"Accept": "text/html"})
+
+    assert forms_of(page.text) == []
+    assert f'href="/jobs/{job}"' in page.text
+
+
+async def test_a_running_job_says_what_it_waits_for(dashboard: Dashboard) -> None:
+    store, now = dashboard.store, time.time()
+    job = await store.jobs.create(NewJob("shop", {"source": "shop"}, {}, now))
+    await store.jobs.start(job.id, now)
+    await store.queue.enqueue(Discovered(job.id, [Item("k", "http://x.test/")], now, is_last=True))
+    [lease] = await store.queue.lease(Claim(job.id, "me", 1, now, now + 60))
+    deferred = Outcome(OutcomeAction.DEFER, reason="the site asks to wait", due=now + 500, at=now)
+    await store.queue.complete_all([(lease, deferred)])
+
+    page = await dashboard.get("/")
+
+    assert page.text.count("x.test: the site asks to wait") == 1
+
+
+async def test_the_machine_is_shown(dashboard: Dashboard) -> None:
+    page = await dashboard.get("/")
+
+    assert page.text.count('class="row machine"') == 1
