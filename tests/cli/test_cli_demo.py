@@ -22,3 +22,10 @@ def test_the_demo_collects_everything_and_reports_what_the_site_did(
     assert re.search(r"\b0 429s\b[^.]*\bcut\b", answer.out)
     assert str(export) in answer.out
     assert len(export.read_text().splitlines()) == 10
+
+
+def test_a_demo_that_serves_prints_a_link_and_no_json(longline: Terminal) -> None:
+    answer = longline("demo", "--serve", "--json")
+
+    assert answer.code == 2
+    assert answer.out == ""

@@ -24,6 +24,11 @@ class PracticeServer:
         """The address of the site; the port is known once the server has started."""
         return f"http://{self._host}:{self._port}"
 
+    @property
+    def port(self) -> int:
+        """The port, once the server has started."""
+        return self._port
+
     async def start(self) -> None:
         """Begin to listen; calls before this one get no connection.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from longline.cli.exit_codes import ExitCode
-from longline.cli.log_options import Command
+from longline.cli.log_options import Command, log_options_of
 from longline.cli.options import (
     COUNT,
     RATE,
@@ -57,20 +57,30 @@ def _share_option(name: str, default: float, what: str) -> Callable[[Command], C
 @_share_option("--faults", 0.15, "URLs that fail at first")
 @_share_option("--missing", 0.01, "templates that return 404")
 @_seed_option
+@click.option(
+    "--serve",
+    "is_serving",
+    is_flag=True,
+    help="Then run more sources, and serve the web interface until Ctrl-C.",
+)
 @common_options
-def demo_command(**web: Any) -> None:
+def demo_command(*, is_serving: bool, **web: Any) -> None:
     """Scrape 500 templates from a local practice web with faults.
 
     The practice web runs on this machine, allows 50 requests per second, and has the faults of
-    real sites. Data is stored in the folder `demo` of the home.
+    real sites. Data is stored in the folder `demo` of the home. With --serve, the practice web
+    keeps running, so that sources can be run and retried in the web interface.
     """
+    if is_serving and wants_json():
+        raise click.UsageError("--serve prints a link, so it cannot be used with --json")
     settings = settings_of()
     prepare_home(settings)
     settings = settings.model_copy(update={"home": settings.home / "demo", "database_url": None})
-    sys.exit(asyncio.run(_demo(settings, WebOptions(rate=_RATE, burst=_BURST, **web))))
+    options = WebOptions(rate=_RATE, burst=_BURST, **web)
+    sys.exit(asyncio.run(_demo(settings, options, is_serving=is_serving)))
 
 
-async def _demo(settings: Settings, options: WebOptions) -> int:
+async def _demo(settings: Settings, options: WebOptions, *, is_serving: bool) -> int:
     display = JobDisplay(is_quiet=wants_json())
     web = PracticeWeb(options, port=_PORT)
     try:
@@ -82,6 +92,22 @@ async def _demo(settings: Settings, options: WebOptions) -> int:
         f"The practice web at {web.url} has {options.items} templates, allows {_RATE:g} "
         f"requests per second, and {options.faults:.0%} of its URLs fail at first.\n"
     )
+    try:
+        collected = await _collect(settings, web, display)
+        if collected is None:
+            return ExitCode.INTERRUPTED
+        report, records = collected
+        next_steps = {} if is_serving else _next_steps(settings.home)
+        print_result(report.as_dict(), lambda: _print_demo(web, report, records, next_steps))
+        return await _serve_demo(settings, web, display) if is_serving else report.exit_code
+    finally:
+        await web.stop()
+
+
+async def _collect(
+    settings: Settings, web: PracticeWeb, display: JobDisplay
+) -> tuple[JobReport, int] | None:
+    """Run the source of templates and export its records; None if it was stopped."""
     addresses = {
         "site_url": web.site_url,
         "api_url": web.api_url,
@@ -105,27 +131,45 @@ async def _demo(settings: Settings, options: WebOptions) -> int:
         path.chmod(_PRIVATE)
         return replace(report, output=str(path)), done.records
 
-    try:
-        collected = await run_with_display(orchestrator, display, collect)
-    finally:
-        await web.stop()
-    if collected is None:
+    return await run_with_display(orchestrator, display, collect)
+
+
+async def _serve_demo(settings: Settings, web: PracticeWeb, display: JobDisplay) -> int:
+    """Run more sources, and serve the home of the demo until Ctrl-C."""
+    # Heavy, and only for the web interface.
+    from longline.cli.commands.scheduling.serve import open_web, run_server  # noqa: PLC0415
+    from longline.server.demo_home import fill_demo, prepare_demo  # noqa: PLC0415
+    from longline.server.serve import Server  # noqa: PLC0415
+    from longline.server.web.part import WebAddressUnusable  # noqa: PLC0415
+
+    settings = prepare_demo(settings, web.port)
+    orchestrator = Orchestrator(settings=settings)
+
+    async def fill() -> bool:
+        await fill_demo(orchestrator)
+        return True
+
+    display.say("\nRunning more sources, which takes some seconds.")
+    if await run_with_display(orchestrator, display, fill) is None:
         return ExitCode.INTERRUPTED
-    report, records = collected
-    print_result(report.as_dict(), lambda: _print_demo(web, report, records, settings.home))
-    return report.exit_code
+    try:
+        listener, link = await open_web(settings)
+    except WebAddressUnusable:
+        free = settings.model_copy(update={"web_address": "127.0.0.1:0"})
+        listener, link = await open_web(free)
+    log = log_options_of(click.get_current_context())
+    server = Server(settings, load=lambda: settings, log=log, listener=listener)
+    try:
+        await run_server(server, settings, link)
+    except asyncio.CancelledError:  # a second signal
+        return ExitCode.INTERRUPTED
+    finally:
+        listener.close()
+    return ExitCode.OK
 
 
-def _print_demo(web: PracticeWeb, report: JobReport, records: int, home: Path) -> None:
-    print_summary(report)
-    tally = web.tally
-    faults = ", ".join(f"{count} x {kind}" for kind, count in sorted(tally.faults.items()))
-    requests = tally.requests + tally.youtube
-    click.echo(f"  the site  received {requests} requests, returned {tally.rate_limited} 429s")
-    click.echo(f"            and these faults: {faults or 'none'}")
-    click.echo(f"  export    {records} records in {report.output}")
-    click.echo("\nNext steps:")
-    next_steps = {
+def _next_steps(home: Path) -> dict[str, str]:
+    return {
         "list the records": f"longline records list --home {home}",
         "show one with its quality": f"longline records show KEY --home {home}",
         "export to a spreadsheet": f"longline export -o t.csv --home {home}",
@@ -133,7 +177,22 @@ def _print_demo(web: PracticeWeb, report: JobReport, records: int, home: Path) -
         "run again: records are unchanged": "longline demo",
         "serve a site with more faults": "longline sandbox --faults 0.3 --rate 2",
         "run your own source": "longline run --help",
+        "see it in the browser, with more sources": "longline demo --serve",
     }
+
+
+def _print_demo(
+    web: PracticeWeb, report: JobReport, records: int, next_steps: Mapping[str, str]
+) -> None:
+    print_summary(report)
+    tally = web.tally
+    faults = ", ".join(f"{count} x {kind}" for kind, count in sorted(tally.faults.items()))
+    requests = tally.requests + tally.youtube
+    click.echo(f"  the site  received {requests} requests, returned {tally.rate_limited} 429s")
+    click.echo(f"            and these faults: {faults or 'none'}")
+    click.echo(f"  export    {records} records in {report.output}")
+    if next_steps:
+        click.echo("\nNext steps:")
     for purpose, command_line in next_steps.items():
         click.echo(f"  # {purpose}\n  {command_line}")
 

@@ -58,8 +58,21 @@ def serve_command(*, no_web: bool, no_executor: bool, address: str | None, once:
     settings = load()
     _check_settings_file()
     has_web = not no_web and not once
-    listener, link = _open_web(settings) if has_web else (None, None)
+    listener, link = asyncio.run(open_web(settings)) if has_web else (None, None)
     server = Server(settings, load=load, log=log, listener=listener, has_executor=not no_executor)
+    try:
+        asyncio.run(run_server(server, settings, link, is_once=once))
+    except asyncio.CancelledError:  # a second signal
+        sys.exit(ExitCode.INTERRUPTED)
+    finally:
+        if listener is not None:
+            listener.close()
+
+
+async def run_server(
+    server: Server, settings: Settings, link: str | None, *, is_once: bool = False
+) -> None:
+    """Run a server until a stop signal, and print the link when it is ready."""
 
     def ready() -> None:
         with closed_stdout_ignored():
@@ -68,20 +81,11 @@ def serve_command(*, no_web: bool, no_executor: bool, address: str | None, once:
                 click.echo(f"open (once, within 10 minutes): {link}")
             sys.stdout.flush()
 
-    async def serve() -> None:
-        with handling_signals(server.stop):
-            await server.run(is_once=once, on_ready=ready)
-
-    try:
-        asyncio.run(serve())
-    except asyncio.CancelledError:  # a second signal
-        sys.exit(ExitCode.INTERRUPTED)
-    finally:
-        if listener is not None:
-            listener.close()
+    with handling_signals(server.stop):
+        await server.run(is_once=is_once, on_ready=ready)
 
 
-def _open_web(settings: Settings) -> tuple[socket.socket, str]:
+async def open_web(settings: Settings) -> tuple[socket.socket, str]:
     """Return the socket of the web interface and the link that opens it.
 
     Raises:
@@ -89,16 +93,15 @@ def _open_web(settings: Settings) -> tuple[socket.socket, str]:
     """
     from longline.server.web.part import check_access, listen, make_link  # noqa: PLC0415  # heavy
 
-    async def prepare() -> str:
-        prepare_home(settings)
-        now = SystemClock().now()
-        with open_store(settings.database) as store:
-            await check_access(store, settings, now)
-            return await make_link(store, settings, now)
-
     listener = listen(settings.web_address)
     try:
-        return listener, asyncio.run(prepare())
+        prepare_home(settings)
+        now = SystemClock().now()
+        host, port = settings.web_address.rpartition(":")[0], listener.getsockname()[1]
+        known = settings.model_copy(update={"web_address": f"{host}:{port}"})  # port 0 is any
+        with open_store(settings.database) as store:
+            await check_access(store, known, now)
+            return listener, await make_link(store, known, now)
     except BaseException:
         listener.close()
         raise
