@@ -974,7 +974,7 @@ class TokenCreate(RequestBody):
 
     model_config = _body(name="ci", role="operate", seconds=7_776_000)
     name: str = Field(min_length=1, max_length=100, description="Its name.")
-    role: Literal["read", "operate", "admin"] = Field("read", description="What it may do.")
+    role: Literal["read", "operate", "admin"] = Field(default="read", description="What it may do.")
     seconds: float | None = Field(
         default=None,
         gt=0,
