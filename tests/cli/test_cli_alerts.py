@@ -259,6 +259,30 @@ def test_bad_settings_are_named_with_file_and_line(
     assert problem["line"] == line
 
 
+def test_a_missing_webhook_is_an_error_where_it_can_be_known(
+    longline: Terminal, use: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOK", "whsec_" + "bmV3" * 8)
+    Path("longline.yaml").write_text("alerts:\n  notify:\n    - webhook:chat\n")
+    unknown = longline("config", "validate")
+    use(fire)
+    missing = longline("config", "validate", "--json")
+    unchecked = longline("config", "validate", "--no-secrets")
+    server = longline("serve", "--no-web", "--once")
+    health = longline("health", "--json").last["checks"]
+    added = longline("webhooks", "add", "chat", "https://a.test/", "--secret", "env:HOOK")
+    fine = longline("config", "validate")
+    removed = longline("webhooks", "remove", "chat")
+
+    (problem,) = missing.last["problems"]
+    assert (unknown.code, missing.code, unchecked.code, server.code) == (0, 2, 0, 2)
+    assert "not checked" in unknown.err
+    assert problem["line"] == 3
+    assert "longline webhooks add chat" in str(health)
+    assert (added.code, fine.code, fine.err) == (0, 0, "")
+    assert "longline.yaml" in removed.err
+
+
 @pytest.mark.parametrize("subject", ["*", "s*", "source/*", "domain/[::1]:80", "home", "*/shop"])
 def test_a_silence_may_have_any_pattern_that_fits(longline: Terminal, subject: str) -> None:
     assert longline("alerts", "silence", "--rule", "*-records", "--subject", subject).code == 0

@@ -14,13 +14,14 @@ import pytest
 
 from longline.config.settings import Settings, load_settings
 from longline.core.clock import Clock
-from longline.core.errors import StoreGone
+from longline.core.errors import BadFile, StoreGone, StoreUnreachable
 from longline.scheduling.launch_groups import group_result
 from longline.server.serve import Server, keep_running
 from longline.storage.monitoring.logs import LogFilter
 from longline.storage.scheduling.launches import LaunchLimits, NewLaunch
 from longline.storage.store import Store, open_store
 from tests.server.served_home import ServedHome
+from tests.servers import free_port
 from tests.servers import until as until_true
 from tests.virtual import VirtualClock
 
@@ -98,6 +99,44 @@ async def test_an_outage_of_the_database_is_logged_once(logged: list[str]) -> No
         await until(lambda: part.calls > 6)
 
     assert len([text for text in logged if "part" in text]) == 1
+
+
+@pytest.mark.usefixtures("file")
+async def test_running_once_does_not_wait_for_a_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGLINE_DATABASE_URL", f"postgresql://127.0.0.1:{free_port()}/none")
+    server = Server(load_settings(), load=load_settings, make_tickers=Part().make)
+
+    with pytest.raises(StoreUnreachable):
+        await server.run(is_once=True)
+
+
+@pytest.mark.usefixtures("file")
+async def test_running_once_ends_when_the_database_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def is_due(_launches: object, _now: float) -> bool:
+        raise StoreGone("postgresql://x", "refused", 60)
+
+    part = Part(*[StoreGone("postgresql://x", "refused", 60)] * 1000)
+    monkeypatch.setattr("longline.storage.scheduling.launches.Launches.is_due", is_due)
+    server = Server(load_settings(), load=load_settings, make_tickers=part.make)
+
+    with pytest.raises(StoreGone):
+        await server.run(is_once=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "alerts: {notify: ['webhook:none']}\n",
+        "alerts: {escalate: {after: 5m, to: 'webhook:none'}}\n",
+        "reports: {daily: {to: 'webhook:none'}}\n",
+    ],
+)
+async def test_a_server_needs_the_webhooks_of_its_file(file: Path, text: str) -> None:
+    file.write_text(text)
+    server = Server(load_settings(), load=load_settings, make_tickers=Part().make)
+
+    with pytest.raises(BadFile, match="longline webhooks add none"):
+        await server.run()
 
 
 async def test_a_part_that_fails_again_and_again_waits_longer() -> None:

@@ -21,15 +21,18 @@ from longline.core.clock import Clock, SharedClock, backoff, sleep_or_wake
 from longline.core.errors import LonglineError, StoreDamaged, StoreError, StoreUnreachable
 from longline.core.files import make_private_folder
 from longline.core.logging import LogOptions, keep_rotating_logs
+from longline.distributed.task_runner import ExportRunner
+from longline.export.tasks import exports_folder
 from longline.monitoring.alerts.alerting import make_alerting
 from longline.monitoring.log_store import prune_logs, storing_logs
-from longline.monitoring.reports.definitions import ReportFile
+from longline.monitoring.reports.definitions import ReportFile, check_settings_file
 from longline.monitoring.reports.maker import ReportMaker
 from longline.scheduling.executor import Executor, Runner, limits_of
 from longline.scheduling.scheduler import Scheduler
 from longline.server.flow_part import FlowLaunches, FlowPart
 from longline.server.job_process import JobProcesses
 from longline.services.background import heartbeat_path
+from longline.storage.queue.tasks import TaskKind
 from longline.storage.scheduling.launches import FLOW, SOURCE
 from longline.storage.store import Store, open_store
 from longline.wiring import open_event_deliveries
@@ -41,6 +44,7 @@ _STABLE = 60.0  # seconds after which a part counts as running without errors
 _LONGEST_TICK = 30.0  # seconds between two ticks; other processes may have changed something
 _IDLE_TICK = 5.0  # seconds before the next tick, if nothing is known to be due
 _RETENTION = 3600.0  # seconds between two deletions of old events and log lines
+_EXPORT_POLL = 1.0  # seconds between two polls for exports
 _FILE_POLL = 2.0  # seconds between two polls at the settings file
 _OUTAGE_POLL = 5.0  # seconds between two attempts to open the database
 _IDLE_POLL = 0.2  # seconds between two checks whether everything is done
@@ -110,6 +114,7 @@ class Server:
         self._stop = asyncio.Event()
         self._changed = asyncio.Event()
         self._unticked: set[str] | None = None  # parts that were not called yet
+        self._lost: StoreError | None = None  # what ended a run that is not to wait
 
     def stop(self) -> None:
         """End: jobs save their state, and their launches are released."""
@@ -121,12 +126,15 @@ class Server:
         """Run all parts until `stop` is called; with `is_once`, until nothing is due.
 
         Raises:
-            StoreError: the database cannot be used; one that does not respond is waited for.
+            StoreError: the database cannot be used; one that does not respond is waited for, but
+                not with `is_once`.
+            BadFile: the settings of alerts or reports are invalid.
         """
         prepare_home(self._settings)
-        async with self._opened_store() as store:
+        async with self._opened_store(is_once=is_once) as store:
             if store is None:
                 return
+            await check_settings_file(store)
             clock = SharedClock()
             await clock.follow(store)
             with (
@@ -134,17 +142,22 @@ class Server:
                 _heartbeat_file(self._settings.home) as beat,
             ):
                 await self._run_parts(store, clock, beat, is_once=is_once, on_ready=on_ready)
+            if self._lost is not None:
+                raise self._lost
 
     @contextlib.asynccontextmanager
-    async def _opened_store(self) -> AsyncIterator[Store | None]:
-        """Open the database; wait for a server that does not respond. None: stopped before."""
+    async def _opened_store(self, *, is_once: bool) -> AsyncIterator[Store | None]:
+        """Open the database; wait for a server that does not respond, unless `is_once`.
+
+        None: stopped before.
+        """
         store, address = None, self._settings.database
         is_server, is_known = not address.startswith("sqlite"), False
         while store is None and not self._stop.is_set():
             try:
                 store = open_store(address, is_stopping=self._stop.is_set)
             except StoreUnreachable as error:
-                if not is_server or isinstance(error, StoreDamaged):
+                if is_once or not is_server or isinstance(error, StoreDamaged):
                     raise
                 if not is_known:
                     _LOG.warning("waiting for the database: %s", error)
@@ -211,8 +224,12 @@ class Server:
         return WebPart(self._settings, clock, self._listener).run
 
     async def _stop_when_idle(self, store: Store, clock: Clock, executor: Executor) -> None:
-        while self._unticked != set() or executor.running or await _is_due(store, clock):
-            await clock.sleep(_IDLE_POLL)
+        # The query fails if the server of the database does not respond for a minute.
+        try:
+            while await _is_due(store, clock) or self._unticked != set() or executor.running:
+                await clock.sleep(_IDLE_POLL)
+        except StoreError as error:
+            self._lost = error
         self.stop()
 
     # ---------------- parts that are started again with new settings
@@ -243,6 +260,15 @@ class Server:
                 await prune_logs(store, settings, clock.now())
                 await clock.sleep(_RETENTION)
 
+        async def export() -> None:
+            runner, folder = ExportRunner(store, clock), exports_folder(settings.home)
+            while True:
+                task = await runner.claim(TaskKind.EXPORT, folder=folder)
+                if task is None:
+                    await clock.sleep(_EXPORT_POLL)
+                else:
+                    await runner.export(task)
+
         def ticking(name: str, ticker: Ticker) -> Callable[[], Awaitable[None]]:
             async def run() -> None:
                 try:
@@ -262,7 +288,8 @@ class Server:
         ticks = {name: ticking(name, ticker) for name, ticker in tickers.items()}
         monitoring = _monitoring(store, clock, settings)
         web = {} if self._listener is None else {"web": self._serve_web(clock)}
-        return {"deliveries": deliver, "retention": prune, **monitoring, **web, **ticks}
+        always = {"deliveries": deliver, "exports": export, "retention": prune}
+        return {**always, **monitoring, **web, **ticks}
 
     # ---------------- the settings file
 

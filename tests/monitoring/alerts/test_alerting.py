@@ -17,6 +17,7 @@ from longline.monitoring.alerts.conditions import AlertCondition
 from longline.monitoring.alerts.configuration import AlertFile, AlertSettings
 from longline.monitoring.alerts.rules import default_rules
 from longline.storage.events.events import EventFilter, event_row
+from longline.storage.events.webhooks import Webhook
 from longline.storage.monitoring.alerts import Silence
 from longline.storage.store import Store, open_store
 from tests.virtual import EPOCH, VirtualClock
@@ -60,6 +61,10 @@ class Home:
 
     def server(self, store: Store, clock: Clock | None = None) -> Alerting:
         return Alerting(store, clock or self.clock, AlertFile(), self.rules.evaluate)
+
+    async def add_webhook(self, name: str) -> None:
+        webhook = Webhook(name, "https://a.test/", (), created_at=EPOCH)
+        await self.store.webhooks.add(webhook, EventFilter(("custom.*",)))
 
     async def run_for(self, seconds: float) -> None:
         end = self.clock.now() + seconds
@@ -206,6 +211,7 @@ async def test_quiet_hours_hold_warnings_back(home: Home) -> None:
 
 
 async def test_a_critical_alert_is_escalated_and_its_end_reported(home: Home) -> None:
+    await home.add_webhook("phone")
     home.file.write_text(NOTIFY + "  escalate: {after: 2m, to: 'webhook:phone'}\n")
     home.rules.conditions = [BANNED]
     await home.run_for(3 * MINUTE)
@@ -303,6 +309,22 @@ async def test_a_changed_file_is_applied_and_an_invalid_one_is_not(
     assert len(await local.notified()) == 1
     assert len(logged) == 1
     assert not await local.store.subscribers.list()
+
+
+async def test_a_file_is_applied_once_its_webhooks_exist(local: Home, logged: list[str]) -> None:
+    await local.run_for(10)
+    local.file.write_text("alerts: {notify: ['webhook:chat']}\n")
+    await local.run_for(20)
+    local.rules.conditions = [FAILED]
+    await local.run_for(2 * MINUTE)
+    before = [one.data["channels"] for one in await local.events("alert.notified")]
+    local.rules.conditions = [FAILED, replace(BANNED, subject="domain/shop.test")]
+    await local.add_webhook("chat")
+    await local.run_for(2 * MINUTE)
+
+    sent = [one.data["channels"] for one in await local.events("alert.notified")]
+    assert (before, sent[1:]) == ([["mail:ops"]], [["webhook:chat"]])
+    assert len([text for text in logged if "webhook chat" in text]) == 1
 
 
 async def test_known_secrets_reach_no_alert(local: Home) -> None:

@@ -20,16 +20,18 @@ from longline.cli.options import (
     settings_of,
     wants_json,
 )
-from longline.cli.output import TextTable, print_json, print_result
+from longline.cli.output import TextTable, print_json, print_note, print_result
 from longline.cli.queries import with_store
 from longline.config.documents import Document, parse_location, set_value, write_document
 from longline.config.job_spec import JobSpec
 from longline.config.settings import Settings, explain_settings
-from longline.core.errors import BadFile, BadOption, ConfigError, UnknownJob
+from longline.core.errors import BadFile, BadOption, ConfigError, StoreError, UnknownJob
 from longline.core.output import count_text
-from longline.monitoring.alerts.configuration import check_alert_settings
-from longline.monitoring.reports.definitions import report_definitions_in
+from longline.monitoring.alerts.configuration import alert_settings_in, check_alert_settings
+from longline.monitoring.reports.definitions import report_definitions_in, webhooks_in
 from longline.scheduling.definitions import definitions_in, validate_home
+from longline.services.doctor.findings import CheckContext
+from longline.services.doctor.servers import ask_database
 from longline.sources.loader import (
     SCHEMA_NAMES,
     diff_settings,
@@ -39,6 +41,8 @@ from longline.sources.loader import (
     schema_of,
     survey,
 )
+from longline.storage.database import Database
+from longline.storage.store import Store
 
 
 @click.group("config")
@@ -84,7 +88,7 @@ def show_values(name: str | None) -> None:
 
 @config_command.command("validate")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
-@click.option("--no-secrets", is_flag=True, help="Do not check that secrets exist.")
+@click.option("--no-secrets", is_flag=True, help="Do not check that secrets and webhooks exist.")
 @profile_option
 @json_option
 def validate_all(files: tuple[Path, ...], *, no_secrets: bool) -> None:
@@ -99,11 +103,17 @@ def validate_all(files: tuple[Path, ...], *, no_secrets: bool) -> None:
         if settings.monitoring_token is not None and not no_secrets:
             settings.monitoring_token.check()
 
+    def check_webhooks(document: Document) -> None:
+        is_known = not no_secrets and bool(webhooks_in(document))
+        webhooks = _read_webhooks(settings) if is_known else None
+        alert_settings_in(document, webhooks)
+        report_definitions_in(document, webhooks)
+
     count, problems = validate_home(
         files,
         settings,
         with_secrets=not no_secrets,
-        settings_checks=(check_token, check_alerts, report_definitions_in),
+        settings_checks=(check_token, check_alerts, check_webhooks),
     )
     if wants_json():
         print_json({"files": count, "problems": [_problem_json(one) for one in problems]})
@@ -112,6 +122,21 @@ def validate_all(files: tuple[Path, ...], *, no_secrets: bool) -> None:
     else:
         click.echo(f"{count_text(count, 'file is', 'files are')} valid")
     sys.exit(ExitCode.USAGE if problems else ExitCode.OK)
+
+
+def _read_webhooks(settings: Settings) -> list[str] | None:
+    """Return the names of the webhooks; None, with a note, if the database cannot be read."""
+
+    async def read(opened: Database) -> list[str]:
+        return [one.name for one in await Store(opened).webhooks.list()]
+
+    try:
+        found = ask_database(CheckContext(settings), read)
+    except StoreError:
+        found = None
+    if found is None:
+        print_note("webhooks were not checked, because the database cannot be read")
+    return found
 
 
 @config_command.command("set")

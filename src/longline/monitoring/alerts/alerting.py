@@ -6,7 +6,6 @@ transactions that lock them, so that two servers never open, fire or notify one 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -110,7 +109,7 @@ class Alerting:
         now = self._clock.now()
         if not await self._leads(now):
             return _TICK
-        settings = await asyncio.to_thread(self._file.read)
+        settings = await self._file.current(self._store)
         if await self._is_due(now):
             await self._try_evaluation(settings)
         await self._append_notifications(settings)

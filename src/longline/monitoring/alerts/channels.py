@@ -75,11 +75,11 @@ class Channels:
 
     async def subscriptions(self) -> Sequence[Subscription]:
         """Return how events are delivered to the channels of the settings."""
-        settings = await asyncio.to_thread(self._file.read)
+        settings = await self._file.current(self._store)
         found = [self._subscription(one) for one in settings.channels]
         if self._reports is None:
             return found
-        reports = await asyncio.to_thread(self._reports.read)
+        reports = await self._reports.current(self._store)
         channels = dict.fromkeys(name for one in reports.values() for name in one.channels)
         found += [self._subscription(one, REPORT_CHANNEL) for one in channels]
         return [*found, ReportWriter(self._store).subscription()] if reports else found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import fnmatch
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, time
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
@@ -26,6 +28,7 @@ from longline.config.validation import (
 )
 from longline.core.errors import BadFile, BadOption
 from longline.monitoring.alerts.rules import RULE_KINDS, RuleSettings, Severity, make_rules
+from longline.storage.store import Store
 
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
@@ -213,8 +216,12 @@ class AlertSettings(StrictModel):
         return passwords + [url for one in self.apprise.values() for url in one.urls]
 
 
-def alert_settings_in(document: Document) -> AlertSettings:
+def alert_settings_in(document: Document, webhooks: Collection[str] | None = None) -> AlertSettings:
     """Return what a settings file says about alerts.
+
+    Args:
+        document: the settings file.
+        webhooks: the names of all webhooks; None if unknown: those of channels are not checked.
 
     Raises:
         BadFile: it is invalid; of several problems, the first in the file is reported.
@@ -232,11 +239,23 @@ def alert_settings_in(document: Document) -> AlertSettings:
     if settings.escalate is not None:
         named |= {("escalate", n): one for n, one in enumerate(settings.escalate.to)}
     for (key, number), channel in named.items():
-        kind, _, name = channel.partition(":")
-        if kind != "webhook" and channel not in settings.own_channels:
-            problem = f"there is no channel {channel}; add {name} to alerts.{kind}"
+        problem = missing_channel(channel, settings, webhooks)
+        if problem is not None:
             raise document.error(("alerts", key), problem, ("alerts", key, number))
     return settings
+
+
+def missing_channel(
+    channel: str, settings: AlertSettings, webhooks: Collection[str] | None
+) -> str | None:
+    """Return what is wrong with a channel that does not exist; None: it exists, or may exist."""
+    kind, _, name = channel.partition(":")
+    if kind != "webhook":
+        is_known = channel in settings.own_channels
+        return None if is_known else f"there is no channel {channel}; add {name} to alerts.{kind}"
+    if webhooks is None or name in webhooks:
+        return None
+    return f"there is no webhook {name}; add it with `longline webhooks add {name} URL`"
 
 
 def check_alert_settings(document: Document, *, with_secrets: bool = True) -> None:
@@ -251,14 +270,16 @@ def check_alert_settings(document: Document, *, with_secrets: bool = True) -> No
         secret.check()
 
 
-def read_alert_settings() -> AlertSettings:
+def read_alert_settings(webhooks: Collection[str] | None = None) -> AlertSettings:
     """Return what the settings file says about alerts; the defaults without one.
+
+    The webhooks of channels must be among `webhooks`, unless that is None.
 
     Raises:
         BadFile: it is invalid.
     """
     path = settings_file()
-    return AlertSettings() if path is None else alert_settings_in(read_document(path))
+    return AlertSettings() if path is None else alert_settings_in(read_document(path), webhooks)
 
 
 def check_silence(rule: str | None, subject: str | None) -> None:
@@ -283,32 +304,55 @@ def check_silence(rule: str | None, subject: str | None) -> None:
 class SettingsPart(Generic[T]):
     """A key of the settings file, read again when the file has changed.
 
-    An invalid file is logged once, and what it said before stays in use.
+    An invalid file is logged once, and what it said before stays in use until it is valid.
 
     Args:
         name: what the key is about.
-        parse: returns the value of a file; raises BadFile.
+        parse: returns the value of a file and of the names of all webhooks; raises BadFile.
         default: the value without a file.
     """
 
-    def __init__(self, name: str, parse: Callable[[Document], T], default: T) -> None:
+    def __init__(
+        self, name: str, parse: Callable[[Document, Collection[str] | None], T], default: T
+    ) -> None:
         self._name = name
         self._parse = parse
         self._value = self._default = default
         self._stamp: tuple[str, int, int] | None = None
+        self._problem = ""
+        self._has_value = False
+        self._webhooks: Collection[str] | None = None
 
-    def read(self) -> T:
-        """Return the value as it is now."""
+    async def current(self, store: Store) -> T:
+        """Return the value as it is now; from now on, the webhooks that it names must exist."""
+        webhooks = {one.name for one in await store.webhooks.list()}
+        return await asyncio.to_thread(self.read, webhooks)
+
+    def read(self, webhooks: Collection[str] | None = None) -> T:
+        """Return the value as it is now; `webhooks` are all names, None: those of earlier calls."""
+        self._webhooks = self._webhooks if webhooks is None else webhooks
         path = settings_file()
         stamp = None if path is None else _stamp_of(path)
-        if stamp == self._stamp:
+        # A webhook that was missing may have been added since.
+        if stamp == self._stamp and not self._problem:
             return self._value
         self._stamp = stamp
         try:
-            self._value = self._default if path is None else self._parse(read_document(path))
+            self._value = self._parsed(path, self._webhooks)
         except BadFile as error:
-            _LOG.warning("the settings of %s are not applied: %s", self._name, error)
+            if str(error) != self._problem:
+                _LOG.warning("the settings of %s are invalid: %s", self._name, error)
+            self._problem = str(error)
+            if not self._has_value:  # a missing webhook must not keep the other channels waiting
+                with contextlib.suppress(BadFile):
+                    self._value = self._parsed(path, None)
+        else:
+            self._problem = ""
+        self._has_value = True
         return self._value
+
+    def _parsed(self, path: Path | None, webhooks: Collection[str] | None) -> T:
+        return self._default if path is None else self._parse(read_document(path), webhooks)
 
 
 class AlertFile(SettingsPart[AlertSettings]):

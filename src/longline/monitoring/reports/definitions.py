@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,8 @@ from pydantic import (
     model_validator,
 )
 
-from longline.config.documents import Document
+from longline.config.documents import Document, read_document
+from longline.config.settings import settings_file
 from longline.config.times import ZoneName
 from longline.config.validation import (
     StrictModel,
@@ -34,11 +35,14 @@ from longline.monitoring.alerts.configuration import (
     ClockTime,
     SettingsPart,
     alert_settings_in,
+    missing_channel,
 )
 from longline.monitoring.reports.formats import format_of_file
 from longline.scheduling.triggers import Cron, parse_calendar, parse_cron
+from longline.storage.store import Store
 
 _FILE = "file:"
+_WEBHOOK = "webhook:"
 _DATE = "{date}"
 _DAYS = {"daily": 1, "weekly": 7}
 _WEEKLY = "Mon"
@@ -142,8 +146,14 @@ _DEFINITIONS: TypeAdapter[dict[str, ReportDefinition]] = TypeAdapter(
 _CHANNEL: TypeAdapter[str] = TypeAdapter(Channel)
 
 
-def report_definitions_in(document: Document) -> Mapping[str, ReportDefinition]:
+def report_definitions_in(
+    document: Document, webhooks: Collection[str] | None = None
+) -> Mapping[str, ReportDefinition]:
     """Return the reports of a settings file by name; files are relative to its folder.
+
+    Args:
+        document: the settings file.
+        webhooks: the names of all webhooks; None if unknown: those of channels are not checked.
 
     Raises:
         BadFile: it is invalid; of several problems, the first in the file is reported.
@@ -157,24 +167,25 @@ def report_definitions_in(document: Document) -> Mapping[str, ReportDefinition]:
         problem = select_problem(error, node)
         loc, near = ("reports", *problem.loc), ("reports", *problem.near)
         raise document.error(loc, problem.problem, near) from None
-    _check_channels(document, found)
+    _check_channels(document, found, webhooks)
     folder = document.path.absolute().parent
     return {name: _with_folder(one, folder) for name, one in found.items()}
 
 
-def _check_channels(document: Document, found: Mapping[str, ReportDefinition]) -> None:
+def _check_channels(
+    document: Document, found: Mapping[str, ReportDefinition], webhooks: Collection[str] | None
+) -> None:
     known = alert_settings_in(document)
     for name, one in found.items():
         for channel in one.channels:
-            kind, _, of = channel.partition(":")
             try:
                 _CHANNEL.validate_python(channel)
             except ValidationError:
                 problem = "write mail:NAME, webhook:NAME, apprise:NAME or file:PATH"
                 raise document.error(("reports", name, "to"), problem) from None
-            if kind != "webhook" and of not in getattr(known, kind):
-                problem = f"there is no channel {channel}; add {of} to alerts.{kind}"
-                raise document.error(("reports", name, "to"), problem)
+            missing = missing_channel(channel, known, webhooks)
+            if missing is not None:
+                raise document.error(("reports", name, "to"), missing)
 
 
 def _with_folder(one: ReportDefinition, folder: Path) -> ReportDefinition:
@@ -190,3 +201,24 @@ class ReportFile(SettingsPart[Mapping[str, ReportDefinition]]):
 
     def __init__(self) -> None:
         super().__init__("reports", report_definitions_in, {})
+
+
+async def check_settings_file(store: Store) -> None:
+    """Check what the settings file says about alerts and reports.
+
+    Raises:
+        BadFile: it is invalid, or names a webhook that does not exist.
+    """
+    path = settings_file()
+    if path is not None:
+        document = read_document(path)
+        webhooks = {one.name for one in await store.webhooks.list()}
+        alert_settings_in(document, webhooks)
+        report_definitions_in(document, webhooks)
+
+
+def webhooks_in(document: Document) -> set[str]:
+    """Return the webhooks to which a valid settings file sends alerts or reports."""
+    reports = report_definitions_in(document).values()
+    channels = [*alert_settings_in(document).channels, *(to for one in reports for to in one.to)]
+    return {one.removeprefix(_WEBHOOK) for one in channels if one.startswith(_WEBHOOK)}

@@ -47,7 +47,7 @@ class ReportMaker:
         Raises:
             StoreError: the database cannot be used.
         """
-        definitions = await asyncio.to_thread(self._file.read)
+        definitions = await self._file.current(self._store)
         await self._keep_channels(definitions)
         waits = [await self._make_due(name, one) for name, one in definitions.items()]
         return min((one for one in waits if one is not None), default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -16,12 +17,17 @@ from longline.cli.output import (
     iso_time,
     one_line,
     print_line,
+    print_note,
     print_result,
     time_text,
 )
 from longline.cli.queries import uses_store
+from longline.config.documents import read_document
+from longline.config.settings import settings_file
 from longline.core.clock import SystemClock
+from longline.core.errors import BadFile
 from longline.engine.webhooks import check_webhook
+from longline.monitoring.reports.definitions import webhooks_in
 from longline.storage.events.events import EventFilter
 from longline.storage.events.subscribers import Subscriber
 from longline.storage.events.webhooks import Webhook, WebhookDelivery
@@ -112,6 +118,10 @@ async def remove_webhook(store: Store, name: str) -> None:
     """Remove the webhook NAME and its deliveries."""
     await store.webhooks.remove(name)
     print_result({"removed": name}, lambda: print_line(f"removed {name}"))
+    path = settings_file()
+    with contextlib.suppress(BadFile):  # `longline config validate` reports it
+        if path is not None and name in webhooks_in(read_document(path)):
+            print_note(f"{path} still names webhook:{name}; remove it there, too")
 
 
 @webhooks_command.command("test")
