@@ -8,12 +8,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from redis import Redis
+from sqlalchemy import create_engine
 
 from longline.config.settings import Settings
 from longline.core.model import Item
@@ -24,6 +26,7 @@ from longline.services.doctor.findings import CheckContext, Finding, Verdict
 from longline.services.doctor.servers import broker, clocks, database, redis, workers
 from longline.services.programs import advisories_for
 from longline.storage.database import NEWEST
+from longline.storage.events.events import wait_for_turn
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.tasks import Task, TaskKind
@@ -108,6 +111,28 @@ def old_redis() -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"redis://127.0.0.1:{server.server_address[1]}/0"
         server.shutdown()
+
+
+def test_a_server_whose_writers_wait_is_a_problem(
+    tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    postgres_server.execute("CREATE DATABASE locked")
+    url = postgres_server.url("locked")
+    given = replace(context(tmp_path, database_url=url), write_timeout=0.01)
+    with open_store(url):
+        free = only(database, given)
+    engine = create_engine(url)
+    with engine.begin() as other:
+        wait_for_turn(other)
+        waiting = only(database, given)
+    postgres_server.execute("ALTER DATABASE locked SET default_transaction_read_only = on")
+    read_only = only(database, given)
+    engine.dispose()
+
+    assert free.verdict is Verdict.OK
+    assert (waiting.verdict, read_only.verdict) == (Verdict.PROBLEM, Verdict.PROBLEM)
+    assert "pg_stat_activity" in str(waiting.remedy)
+    assert "default_transaction_read_only" in str(read_only.remedy)
 
 
 def test_a_usable_redis_is_ok(tmp_path: Path, redis_server: RedisServer) -> None:

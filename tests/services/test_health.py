@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -120,6 +122,19 @@ def test_a_damaged_database_has_failed(settings: Settings) -> None:
 
     assert report.state is HealthState.FAILED
     assert states(report.findings)["database"] is Verdict.PROBLEM
+
+
+def test_a_database_that_another_process_locks_is_not_ready(settings: Settings) -> None:
+    filled(settings, lambda store: store.now())
+    context = CheckContext(settings, write_timeout=0.01)
+    checks = {name: CHECKS[name] for name in READINESS}
+    with closing(sqlite3.connect(settings.home / "longline.sqlite")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        locked = check_health(settings, checks, context)
+
+    assert locked.state is HealthState.FAILED
+    assert states(locked.findings)["database"] is Verdict.PROBLEM
+    assert check_health(settings, checks, context).state is HealthState.OK
 
 
 async def test_a_full_disk_is_not_ready(settings: Settings) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
@@ -123,21 +124,23 @@ def _running_servers(context: CheckContext) -> list[int]:
 
 def alerts(context: CheckContext) -> Iterator[Finding]:
     """Check that the settings of alerts are valid, and that a server evaluates the rules."""
+
+    async def read(opened: Database) -> tuple[EvaluationState, Sequence[str]]:
+        store = Store(opened)
+        names = [one.name for one in await store.webhooks.list()]
+        return await read_evaluation(store, SystemClock()), names
+
+    found = None
+    with suppress(StoreError):  # the check of the database reports it
+        found = ask_database(context, read)
+    state, webhooks = found or (None, None)
     try:
-        read_alert_settings()
+        read_alert_settings(webhooks)
     except BadFile as error:
         sentence = f"the settings of alerts are not applied: {error}"
         yield warning("alerts", sentence, "correct the file; `longline config validate` checks it")
-
-    async def read(opened: Database) -> EvaluationState:
-        return await read_evaluation(Store(opened), SystemClock())
-
-    try:
-        found = ask_database(context, read)
-    except StoreError:  # the check of the database reports it
-        return
-    if found is not None:
-        yield _check_evaluation(found, context)
+    if state is not None:
+        yield _check_evaluation(state, context)
 
 
 def _check_evaluation(found: EvaluationState, context: CheckContext) -> Finding:

@@ -33,12 +33,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckContext:
-    """The settings to check, and access to this machine."""
+    """The settings to check, and access to this machine.
+
+    `write_timeout` is how many seconds a write may wait; a busy home was seen to wait for 2.
+    """
 
     settings: Settings
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     now: Callable[[], float] = time.time
     free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free
+    write_timeout: float = 4.0
 
 
 Check = Callable[[CheckContext], Iterable[Finding]]

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 
 import psutil
 from sqlalchemy import URL, Connection, create_engine, func, inspect, make_url, select, text
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 
 from longline.config.settings import is_read_only
@@ -32,12 +32,14 @@ from longline.services.processes import LOOPBACK, StateFile, find_process
 from longline.services.programs import advisories_for
 from longline.storage.backends import OLDEST, explain_failure
 from longline.storage.database import NEWEST, Database, open_database
+from longline.storage.events.events import wait_for_turn
 from longline.storage.queue.tasks import TaskKind
 from longline.storage.schema import chunks, jobs, metadata
 from longline.storage.store import Store
 
 T = TypeVar("T")
 _RESPONSE_TIMEOUT = 3  # seconds
+_LOCK_TIMEOUT = "55P03"  # SQLSTATE
 _NETWORK_FILE_SYSTEMS = frozenset(
     ["nfs", "nfs4", "cifs", "smbfs", "smb3", "afs", "9p", "glusterfs", "ceph", "fuse.sshfs"]
 )
@@ -51,17 +53,17 @@ _MAY_WRITE = """SELECT bool_and(has_table_privilege(oid, 'INSERT')
 
 
 def database(context: CheckContext) -> Iterator[Finding]:
-    """Check that the database can be used, and the version of its schema."""
+    """Check that the database can be read and written, and the version of its schema."""
     url = _parse_url(context)
     if url is None:
         sentence = "the database URL is invalid"
         yield problem("database", sentence, "fix LONGLINE_DATABASE_URL, or unset it to use SQLite")
     elif url.drivername.startswith("sqlite"):
-        yield _check_sqlite(url)
+        yield _check_sqlite(url, context.write_timeout)
     else:
         is_ours = context.settings.database_url is None
         remedy = "run `longline up`" if is_ours else "start it, or fix LONGLINE_DATABASE_URL"
-        yield _check_postgres(url, remedy)
+        yield _check_postgres(url, remedy, context.write_timeout)
 
 
 def network_files(context: CheckContext) -> Iterator[Finding]:
@@ -125,7 +127,7 @@ def _ask(context: CheckContext, query: Callable[[Connection], T]) -> T | None:
     return None
 
 
-def _check_sqlite(url: URL) -> Finding:
+def _check_sqlite(url: URL, seconds: float) -> Finding:
     file = Path(url.database or "")
     about = f"SQLite {sqlite3.sqlite_version}"
     if not file.exists():
@@ -143,20 +145,37 @@ def _check_sqlite(url: URL) -> Finding:
         cause = getattr(error, "orig", error)
         remedy = "restore a backup, or move the file away; if the disk is full, free some space"
         return problem("database", f"{file} cannot be read ({cause})", remedy)
-    return _schema_finding(f"{about}, {file.stat().st_size / 1e6:.1f} MB", version)
+    about = f"{about}, {file.stat().st_size / 1e6:.1f} MB"
+    return _sqlite_lock_problem(file, seconds) or _schema_finding(about, version)
 
 
-def _check_postgres(url: URL, remedy: str) -> Finding:
+def _sqlite_lock_problem(file: Path, seconds: float) -> Finding | None:
+    """Return why the lock that each writer needs cannot be taken; None: it was."""
+    address = f"file:{quote(str(file.absolute()))}?mode=rw"
+    try:
+        with closing(sqlite3.connect(address, seconds, isolation_level=None, uri=True)) as opened:
+            opened.execute("BEGIN IMMEDIATE")
+    except sqlite3.Error as error:
+        if "locked" not in str(error):
+            sentence, remedy = f"{file} cannot be written ({error})", "free some disk space"
+        else:
+            sentence = f"{file} has been locked by another process for over {seconds:g} s"
+            remedy = f"`fuser {file}` lists the processes that have it open"
+        return problem("database", sentence, remedy)
+    return None
+
+
+def _check_postgres(url: URL, remedy: str, seconds: float) -> Finding:
     shown = redact_url(url.render_as_string(hide_password=True))
     try:
         with _connected(url) as connection:
-            return _check_server(connection, shown)
+            return _check_server(connection, shown, seconds)
     except DBAPIError as error:
         cause = explain_failure(str(error.orig), getattr(error.orig, "sqlstate", None))
         return problem("database", f"{shown} cannot be used: {cause}", remedy)
 
 
-def _check_server(connection: Connection, shown: str) -> Finding:
+def _check_server(connection: Connection, shown: str, seconds: float) -> Finding:
     major = int((connection.dialect.server_version_info or (0,))[0])
     if major < OLDEST:
         sentence = f"PostgreSQL {major} at {shown} is too old; {OLDEST} or newer is required"
@@ -175,7 +194,24 @@ def _check_server(connection: Connection, shown: str) -> Finding:
         sentence = f"{user} has no permission to write all tables at {shown}"
         return problem("database", sentence, f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {user}")
     size = connection.scalar(text("SELECT pg_database_size(current_database())"))
-    return _schema_finding(f"PostgreSQL {major} at {shown}, {size / 1e6:.1f} MB", version)
+    about = f"PostgreSQL {major} at {shown}, {size / 1e6:.1f} MB"
+    return _server_lock_problem(connection, shown, seconds) or _schema_finding(about, version)
+
+
+def _server_lock_problem(connection: Connection, shown: str, seconds: float) -> Finding | None:
+    """Return why the lock that each writer needs cannot be taken; None: it was."""
+    if connection.scalar(text("SHOW transaction_read_only")) == "on":
+        sentence = f"{shown} allows only reading transactions"
+        return problem("database", sentence, "unset default_transaction_read_only")
+    connection.execute(text(f"SET LOCAL lock_timeout = {int(seconds * 1000)}"))
+    try:
+        wait_for_turn(connection)
+    except OperationalError as error:
+        if getattr(error.orig, "sqlstate", None) != _LOCK_TIMEOUT:
+            raise
+        sentence = f"writers at {shown} have waited for another transaction for over {seconds:g} s"
+        return problem("database", sentence, "find it in pg_stat_activity, and end it")
+    return None
 
 
 def _schema_finding(about: str, version: str | None) -> Finding:
