@@ -226,8 +226,10 @@ class Server:
     async def _stop_when_idle(self, store: Store, clock: Clock, executor: Executor) -> None:
         # The query fails if the server of the database does not respond for a minute.
         try:
-            while await _is_due(store, clock) or self._unticked != set() or executor.running:
+            is_idle = False
+            while await _is_due(store, clock) or not is_idle:
                 await clock.sleep(_IDLE_POLL)
+                is_idle = self._unticked == set() and not executor.running
         except StoreError as error:
             self._lost = error
         self.stop()
