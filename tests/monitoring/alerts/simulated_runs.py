@@ -42,6 +42,7 @@ class Numbers:
     examined: int | None = None
     drift: tuple[str, ...] = ()
     cut: str | None = None
+    warnings: tuple[str, ...] = ()
     logged: Mapping[int, int] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -60,6 +61,8 @@ async def start_run(store: Store, source: str, at: float, numbers: Numbers) -> J
     ]
     if numbers.cut is not None:
         usage.add_event("discovery.cut", reason=numbers.cut)
+    for warning in numbers.warnings:
+        usage.add_event("discovery.warning", reason=warning)
     await store.queue.enqueue(Discovered(job.id, items, at, is_last=True, usage=usage))
     return job
 
@@ -230,4 +233,5 @@ def measured(source: str, at: float, numbers: Numbers, *, options: str = "") -> 
         logged=dict(numbers.logged),
         coverage=numbers.coverage,
         examined=numbers.records if numbers.examined is None else numbers.examined,
+        warnings=numbers.warnings,
     )

@@ -60,6 +60,7 @@ BAD = {  # of each rule about the last run, a run that it finds; all else is as 
     "changed-share": replace(USUAL, changed=39),
     "long-run": replace(USUAL, seconds=5000),
     "run-partial": replace(USUAL, cut="the list ended at page 3"),
+    "run-warnings": replace(USUAL, warnings=("95% of 40 records have the same title",)),
     "drift": replace(USUAL, drift=("price is present in 10 of 40 records",)),
 }
 
@@ -196,6 +197,32 @@ async def test_accepting_a_run_makes_it_usual(store: Store) -> None:
     await finish_run(store, "shop", at + DAY, BAD["few-records"])
 
     assert await found(store, at + DAY) == {}
+
+
+async def test_warnings_of_an_accepted_run_are_normal(store: Store) -> None:
+    runs = [replace(USUAL, warnings=(f"{count} links are alike",)) for count in (3, 4, 5)]
+    job = await finish_run(store, "shop", EPOCH, runs[0])
+    first = await found(store, EPOCH)
+    await finish_run(store, "shop", EPOCH + DAY, runs[1])
+    second = await found(store, EPOCH + DAY)
+    await store.events.append(event_row(job, EPOCH + DAY, "drift.accepted"))
+    await finish_run(store, "shop", EPOCH + 2 * DAY, runs[2])
+    accepted = await found(store, EPOCH + 2 * DAY)
+    await finish_run(store, "shop", EPOCH + 3 * DAY, replace(USUAL, warnings=("a list ended",)))
+
+    assert first == second == {"run-warnings": "source/shop"}
+    assert accepted == {}
+    assert await found(store, EPOCH + 3 * DAY) == {"run-warnings": "source/shop"}
+
+
+async def test_warnings_of_many_runs_in_a_row_are_normal(store: Store) -> None:
+    warned = replace(USUAL, warnings=("elements without a link were left out",))
+    fired = []
+    for day in range(12):
+        await finish_run(store, "shop", EPOCH + day * DAY, warned)
+        fired.append("run-warnings" in await found(store, EPOCH + day * DAY))
+
+    assert fired == [True] * 10 + [False] * 2
 
 
 async def test_slow_decay_of_a_field_is_found(store: Store) -> None:

@@ -72,6 +72,10 @@ RULE_KINDS: Mapping[str, RuleKind] = {
             "The last run is incomplete: a list was not read to its end, or a budget is exhausted.",
         ),
         RuleKind(
+            "run-warnings",
+            "The last run has warnings, such as many similar records or an empty field.",
+        ),
+        RuleKind(
             "few-records",
             "The last run has fewer records than usual, or the number is slowly falling.",
             severity="critical",

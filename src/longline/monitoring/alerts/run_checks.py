@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,14 @@ from longline.core.errors import FailureKind
 from longline.core.model import JobState
 from longline.core.output import count_text
 from longline.monitoring.alerts.conditions import AlertCondition
-from longline.monitoring.alerts.learning import MIN_RUNS, Sample, Unusual, find_unusual, usual_range
+from longline.monitoring.alerts.learning import (
+    ADAPTED_AFTER,
+    MIN_RUNS,
+    Sample,
+    Unusual,
+    find_unusual,
+    usual_range,
+)
 from longline.monitoring.alerts.rules import Rule
 from longline.storage.monitoring.alert_inputs import MeasuredRun
 
@@ -25,6 +33,8 @@ _NEWEST = 12  # runs that are all compared; of older ones, the first of each hal
 _HALF_DAY = 43_200.0
 _MIN_SIZE = 20  # requests, items or records of which a share means something
 _MAX_FIELDS = 5  # named in a summary
+_MAX_WARNINGS = 3  # named in a summary
+_NUMBER = re.compile(r"\d[\d,.]*")
 _GROWING = 3  # runs that show a growing quarantine
 _FASTER = 3.0  # times as fast as usual
 _GOOD = (JobState.COMPLETE, JobState.PARTIAL)
@@ -309,6 +319,38 @@ def _check_partial(rule: Rule, series: RunSeries) -> AlertCondition | None:
     )
 
 
+def _check_warnings(rule: Rule, series: RunSeries) -> AlertCondition | None:
+    last, usual = series.last, _usual_warnings(series)
+    found = [one for one in last.warnings if _without_numbers(one) not in usual]
+    if last.is_accepted or not found:
+        return None
+    more = f", and {len(found) - _MAX_WARNINGS} more" if len(found) > _MAX_WARNINGS else ""
+    return AlertCondition(
+        rule.name,
+        f"source/{last.source}",
+        rule.severity,
+        f"{last.source}: the last run has warnings: {'; '.join(found[:_MAX_WARNINGS])}{more}",
+        {"job": last.job, "warnings": found},
+        f"Read `longline report {last.job}` and correct the source. If its records are right, "
+        f"`longline drift accept {last.job}` makes these warnings normal for later runs.",
+        since=last.ended_at,
+    )
+
+
+def _usual_warnings(series: RunSeries) -> set[str]:
+    """Return the warnings of an accepted run, and those that many runs in a row have had."""
+    earlier = series.compared[:-1]
+    several = [{_without_numbers(text) for text in one.warnings} for one in earlier]
+    usual = several[0] if earlier and earlier[0].is_accepted else set()
+    if len(several) >= ADAPTED_AFTER:
+        usual |= set.intersection(*several[-ADAPTED_AFTER:])
+    return usual
+
+
+def _without_numbers(text: str) -> str:
+    return _NUMBER.sub("#", text)
+
+
 def _check_coverage(rule: Rule, series: RunSeries) -> AlertCondition | None:
     last = series.last
     if last.coverage is None or not last.examined:
@@ -386,6 +428,7 @@ def _check_quarantine(rule: Rule, series: RunSeries) -> AlertCondition | None:
 _CHECKS: Mapping[str, Callable[[Rule, RunSeries], AlertCondition | None]] = {
     "run-failed": _check_failed,
     "run-partial": _check_partial,
+    "run-warnings": _check_warnings,
     "field-coverage": _check_coverage,
     "quarantine-growing": _check_quarantine,
 }

@@ -41,7 +41,7 @@ _SETTLED = 120.0  # seconds after its end in which log lines of a run may still 
 _MAX_KEYS = 5000  # per query; SQLite allows 32,766 variables
 _JUDGED = (JobState.COMPLETE, JobState.PARTIAL, JobState.FAILED)
 _COUNTERS = ("requests", "retries", "rate_limited")
-_OF_RUNS = ("source.profiled", "drift.accepted", "job.partial")
+_OF_RUNS = ("source.profiled", "drift.accepted", "job.complete", "job.partial")
 _STARTS_AND_PAUSES = (
     *("job.started", "job.resumed", "job.continued", "job.paused", "job.reopened"),
 )
@@ -77,6 +77,7 @@ class MeasuredRun:
     coverage: Mapping[str, float] | None = None
     examined: int = 0
     cuts: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     is_accepted: bool = False
 
 
@@ -297,6 +298,7 @@ def _measured(connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[Meas
                 coverage=profile.get("coverage"),
                 examined=profile.get("records", 0),
                 cuts=tuple(end.get("cuts", ())),
+                warnings=tuple(end.get("warnings", ())),
                 is_accepted="drift.accepted" in found,
             )
 
