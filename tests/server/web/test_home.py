@@ -15,28 +15,7 @@ from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Claim
 from longline.storage.scheduling.flows import StepState
 from tests.server.web.conftest import Dashboard
-
-
-async def run_job(
-    dashboard: Dashboard, source: str = "shop", *, bad: int = 0, held: int = 0, good: int = 2
-) -> str:
-    """Run a job with some items to its end."""
-    store, now = dashboard.store, time.time()
-    job = await store.jobs.create(NewJob(source, {"source": source}, {}, now - 100))
-    await store.jobs.start(job.id, now - 99)
-    actions = [
-        *[OutcomeAction.FAIL] * bad,
-        *[OutcomeAction.QUARANTINE] * held,
-        *[OutcomeAction.SKIP] * good,
-    ]
-    found = [Item(f"k{place}", f"http://x.test/{place}") for place in range(len(actions))]
-    await store.queue.enqueue(Discovered(job.id, found, now - 98, is_last=True))
-    if actions:
-        leases = await store.queue.lease(Claim(job.id, "me", len(actions), now - 97, now + 60))
-        outcomes = [Outcome(one, reason="a reason", at=now - 50) for one in actions]
-        await store.queue.complete_all(list(zip(leases, outcomes, strict=True)))
-        await store.jobs.finish(job.id, now - 40)
-    return job.id
+from tests.server.web.filled_home import failed, quarantined, run_job, skipped
 
 
 def forms_of(page: str) -> list[str]:
@@ -54,26 +33,21 @@ async def test_an_empty_home_greets(dashboard: Dashboard) -> None:
 
 
 @pytest.mark.parametrize(
-    ("items", "path"),
-    [
-        ({"bad": 1}, "/jobs/{job}/retry"),
-        ({"bad": 2, "good": 0}, "/jobs/{job}/retry"),
-        ({"held": 1}, "/jobs/{job}/retry"),
-    ],
+    "outcomes", [[failed(), skipped()], [failed(), failed()], [quarantined(), skipped()]]
 )
 async def test_a_bad_run_has_a_button_to_retry(
-    dashboard: Dashboard, items: dict[str, int], path: str
+    dashboard: Dashboard, outcomes: list[Outcome]
 ) -> None:
-    job = await run_job(dashboard, **items)
+    job = await run_job(dashboard.store, outcomes)
 
     page = await dashboard.get("/")
 
     assert page.text.count('class="row need"') == 1
-    assert forms_of(page.text) == [path.format(job=job)]
+    assert forms_of(page.text) == [f"/jobs/{job}/retry"]
 
 
 async def test_a_run_without_items_is_run_again(dashboard: Dashboard) -> None:
-    job = await run_job(dashboard, good=0)
+    job = await run_job(dashboard.store)
     await dashboard.store.jobs.fail(job, time.time(), "no list")
 
     page = await dashboard.get("/")
@@ -82,7 +56,7 @@ async def test_a_run_without_items_is_run_again(dashboard: Dashboard) -> None:
 
 
 async def test_a_paused_run_has_a_button_to_resume(dashboard: Dashboard) -> None:
-    job = await run_job(dashboard, good=0)
+    job = await run_job(dashboard.store)
     await dashboard.store.jobs.pause(job, time.time(), "low disk")
 
     page = await dashboard.get("/")
@@ -92,8 +66,8 @@ async def test_a_paused_run_has_a_button_to_resume(dashboard: Dashboard) -> None
 
 
 async def test_a_healed_source_needs_nothing(dashboard: Dashboard) -> None:
-    await run_job(dashboard, bad=1)
-    await run_job(dashboard)
+    await run_job(dashboard.store, [failed(), skipped()])
+    await run_job(dashboard.store, [skipped()])
 
     page = await dashboard.get("/")
 
@@ -129,7 +103,7 @@ async def test_a_flow_that_waits_is_approved_from_here(dashboard: Dashboard) -> 
 
 
 async def test_a_reader_sees_reasons_without_buttons(dashboard: Dashboard) -> None:
-    job = await run_job(dashboard, bad=1)
+    job = await run_job(dashboard.store, [failed(), skipped()])
 
     page = await dashboard.api("GET", "/", role=Role.READ, headers={"Accept": "text/html"})
 
