@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -16,7 +18,7 @@ from longline.cli.log_options import Command, combine
 from longline.config.settings import Settings, load_settings
 from longline.config.times import Seconds
 from longline.config.validation import describe_error
-from longline.core.errors import BadOption, FailureKind
+from longline.core.errors import BadOption, ConfigError, FailureKind
 from longline.core.json import typed_value
 from longline.core.model import ItemState
 from longline.http.messages import origin_of
@@ -136,6 +138,9 @@ SECONDS = number(float, 0, above=True)
 
 # ---------------- Options
 
+SERVER_VARIABLE = "LONGLINE_SERVER"
+TOKEN_VARIABLE = "LONGLINE_TOKEN"  # noqa: S105  # the name of a variable
+
 
 def _keep(context: click.Context, option: click.Parameter, value: Any) -> None:
     """Keep an option that is not a parameter of the command; groups share it with commands."""
@@ -159,7 +164,7 @@ profile_option = click.option(
     expose_value=False,
     callback=_keep,
 )
-home_option = combine(
+_home_and_profile = combine(
     click.option(
         "--home",
         type=click.Path(path_type=Path, file_okay=False),
@@ -171,7 +176,38 @@ home_option = combine(
     ),
     profile_option,
 )
+
+
+def _server_options(*, is_hidden: bool) -> Callable[[Command], Command]:
+    """Add `--server` and `--token`; hidden for commands that then refuse to run."""
+    return combine(
+        click.option(
+            "--server",
+            "server_url",  # arguments of commands have other names
+            metavar="URL",
+            show_default=SERVER_VARIABLE,
+            help="Use the home of this server, such as http://127.0.0.1:8400.",
+            expose_value=False,
+            hidden=is_hidden,
+            callback=_keep,
+        ),
+        click.option(
+            "--token",
+            "server_token",
+            metavar="TOKEN",
+            show_default=TOKEN_VARIABLE,
+            help="Token for the server; others on this machine can read it here.",
+            expose_value=False,
+            hidden=is_hidden,
+            callback=_keep,
+        ),
+    )
+
+
+home_option = combine(_home_and_profile, _server_options(is_hidden=True))
 common_options = combine(home_option, json_option)
+home_or_server_options = combine(_home_and_profile, json_option, _server_options(is_hidden=False))
+"""The options of a command that `longline.cli.remote` can also run on a server."""
 
 
 def engine_option(default: str) -> Callable[[Command], Command]:
@@ -272,13 +308,56 @@ class ShowByDefault(click.Group):
 # ---------------- Values
 
 
+class NeedsHome(ConfigError):
+    """A server was named, and the command works only with a home."""
+
+    command: str
+    server: str
+    message = "`{command}` works with a home on this machine, not with the server {server}"
+    hint = "Run it on the machine of the server, without --server and LONGLINE_SERVER."
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """A server, and the token for it."""
+
+    url: str
+    token: str | None
+
+
+def server_given() -> ServerAddress | None:
+    """Return the server of the command line or of the environment; None: a home is used.
+
+    Raises:
+        BadOption: the command line names a home as well, or a token without a server.
+    """
+    home, named = _kept("home"), _kept("server_url")
+    if named and home:
+        raise BadOption("--server", "cannot be combined with --home")
+    url = named or (None if home else os.environ.get(SERVER_VARIABLE))
+    token = _kept("server_token")
+    if not url and token:
+        raise BadOption("--token", "needs --server")
+    return ServerAddress(url, token or os.environ.get(TOKEN_VARIABLE) or None) if url else None
+
+
 def settings_given() -> dict[str, Any]:
-    """Return the home and the profile of the command line; None where it names none."""
+    """Return the home and the profile of the command line; None where it names none.
+
+    Raises:
+        NeedsHome: a server is named instead.
+    """
+    if (server := server_given()) is not None:
+        raise NeedsHome(click.get_current_context().command_path, server.url)
     return {"home": _kept("home"), "profile": _kept("profile")}
 
 
 def settings_of() -> Settings:
-    """Return the settings, with the home and the profile of the command line."""
+    """Return the settings, with the home and the profile of the command line.
+
+    Raises:
+        NeedsHome: a server is named instead.
+    """
     return load_settings(**settings_given())
 
 

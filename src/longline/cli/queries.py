@@ -197,10 +197,14 @@ async def find_record(
     Raises:
         UnknownRecord: it does not exist, or did not at that time.
     """
-    name, _, rest = key.partition("/")
-    names = [(source, key)] if source or not rest else [(None, key), (name, rest)]
-    for of, wanted in names:
+    for of, wanted in possible_names(key, source):
         query = RecordQuery(key=wanted, source=of, as_of=as_of, limit=1)
         if rows := await store.records.list(query):
             return rows[0]
     raise UnknownRecord(key)
+
+
+def possible_names(key: str, source: str | None) -> list[tuple[str | None, str]]:
+    """Return what a key may mean, as source and key; None: any source."""
+    name, _, rest = key.partition("/")
+    return [(source, key)] if source or not rest else [(None, key), (name, rest)]

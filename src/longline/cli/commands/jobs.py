@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,10 +14,12 @@ from longline.cli.options import (
     ShowByDefault,
     common_options,
     failure_options,
+    home_or_server_options,
     settings_of,
 )
 from longline.cli.output import TextTable, iso_time, one_line, print_line, print_result, time_text
 from longline.cli.queries import uses_store
+from longline.cli.remote import first, iso_text, or_on_server, page_size, seconds_of
 from longline.core.clock import SystemClock
 from longline.core.json import as_text
 from longline.core.model import OPEN_STATES, ItemState, Job
@@ -30,14 +32,55 @@ from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.store import Store
 
+if TYPE_CHECKING:
+    from longline.client.client import Client
+    from longline.server import models
+
 _SHOWN_EVENTS = ("job.", "lease", "checkpoint.", "export.", "source.", "discovery.")  # not of items
+_JOB_EVENTS = ("job.*", "leases.*", "checkpoint.*", "export.*", "source.*", "discovery.*")
+_EVENTS = 1000  # of a job on a server that are shown
 _ABANDONED = "no process runs this job; resume it"
+
+
+async def _jobs_on_server(client: Client, job: str | None, *, limit: int) -> None:
+    if job is None:
+        listed = client.each(client.list_jobs, limit=page_size(limit))
+        rows = [_remote_job_row(one) for one in await first(listed, limit)]
+        print_result(rows, lambda: _print_jobs(rows))
+        return
+    found = await client.get_job(job)
+    events = client.each(client.list_events, job=found.id, types=_JOB_EVENTS)
+    shown = {
+        **_remote_job_row(found),
+        "settings": found.settings,
+        "statistics": found.statistics,
+        "tasks": [],
+        "events": [
+            {**one.model_dump(), "at": seconds_of(one.at)} for one in await first(events, _EVENTS)
+        ],
+    }
+    print_result(shown, lambda: _print_job(shown))
+
+
+def _remote_job_row(job: models.Job) -> dict[str, Any]:
+    """Return a job of a server as `_job_row` does; whether it is abandoned is not known."""
+    return {
+        "job": job.id,
+        "source": job.source,
+        "state": job.state.value,
+        "is_abandoned": None,
+        "created_at": iso_text(job.created_at),
+        "discovered": sum(job.items.values()),
+        **{state.value: job.items.get(state, 0) for state in ItemState},
+        "reason": job.reason,
+    }
 
 
 @click.command("jobs")
 @click.argument("job", type=JOB, required=False)
 @click.option("--limit", type=COUNT, default=20, help="Maximum number of jobs.")
-@common_options
+@home_or_server_options
+@or_on_server(_jobs_on_server)
 @uses_store
 async def jobs_command(store: Store, job: str | None, *, limit: int) -> None:
     """List jobs, or show one with its settings, counts and events.

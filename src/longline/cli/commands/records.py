@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.table import Table as Grid
@@ -19,7 +19,13 @@ from longline.analysis.statistics import (
     quality_statistics,
 )
 from longline.cli.commands.enrich import print_enrichments
-from longline.cli.options import COUNT, common_options, key_options, wants_json
+from longline.cli.options import (
+    COUNT,
+    common_options,
+    home_or_server_options,
+    key_options,
+    wants_json,
+)
 from longline.cli.output import (
     MISSING,
     SafeConsole,
@@ -41,17 +47,23 @@ from longline.cli.queries import (
     checked_query,
     filter_options,
     find_record,
+    possible_names,
     query_options,
     time_option,
     uses_store,
 )
-from longline.core.errors import BadOption
-from longline.core.json import json_value_at
+from longline.cli.remote import first, or_on_server, page_size
+from longline.core.errors import BadOption, UnknownRecord
+from longline.core.json import as_text, json_value_at
 from longline.core.output import sanitize
 from longline.export.columns import export_row
-from longline.storage.query import OWN_FIELDS, RecordQuery, path_of
+from longline.storage.query import OWN_FIELDS, Condition, RecordQuery, path_of
 from longline.storage.records import FieldValue, VersionDiff
 from longline.storage.store import Store
+
+if TYPE_CHECKING:
+    from longline.client.client import Client
+    from longline.server import models
 
 _LISTED = 20  # records, unless --limit says otherwise
 _SHOWN_CHANGES = 20  # of each kind
@@ -78,10 +90,49 @@ _columns_option = click.option(
 )
 
 
+async def _list_on_server(
+    client: Client,
+    *,
+    columns: str | None,
+    limit: int | None,
+    where: tuple[Condition, ...],
+    since: float | None,
+    **filters: Any,
+) -> None:
+    most, names = limit or _LISTED, _parse_columns(columns)
+    for name in ("as_of", "order"):
+        if filters.pop(name):
+            raise BadOption(f"--{name.replace('_', '-')}", "cannot be used with --server")
+    listed = client.each(
+        client.list_records,
+        search=filters.pop("text"),
+        where=[_condition_text(one) for one in where],
+        since=iso_time(since),
+        state="any",  # as a home lists them
+        limit=page_size(most),
+        **filters,
+    )
+    _print_list([_row_of(one) for one in await first(listed, most)], names)
+
+
+def _condition_text(condition: Condition) -> str:
+    """Return a condition as `parse_condition` reads it."""
+    value = "" if condition.test == "?" else as_text(condition.value)
+    return f"{condition.field}{condition.test}{value}"
+
+
+def _row_of(record: models.Record) -> dict[str, Any]:
+    """Return a record of a server as the database has it."""
+    row = record.model_dump()
+    times = {name: at.timestamp() for name, at in row.items() if name.endswith("_at") and at}
+    return row | times
+
+
 @records_command.command("list")
 @_columns_option
 @query_options(_LISTED)
-@common_options
+@home_or_server_options
+@or_on_server(_list_on_server)
 @uses_store
 async def list_records(store: Store, *, columns: str | None, **filters: Any) -> None:
     """List records, optionally filtered."""
@@ -92,7 +143,8 @@ async def list_records(store: Store, *, columns: str | None, **filters: Any) -> 
 @click.argument("text")
 @_columns_option
 @filter_options(_LISTED)
-@common_options
+@home_or_server_options
+@or_on_server(_list_on_server)
 @uses_store
 async def search(store: Store, *, columns: str | None, **filters: Any) -> None:
     """List records that contain TEXT in their data, key or URL."""
@@ -102,7 +154,10 @@ async def search(store: Store, *, columns: str | None, **filters: Any) -> None:
 async def _list(store: Store, columns: str | None, filters: dict[str, Any]) -> None:
     query = RecordQuery(**{**filters, "limit": filters["limit"] or _LISTED})
     names = _parse_columns(columns)
-    rows = await store.records.list(await checked_query(store, query, names))
+    _print_list(await store.records.list(await checked_query(store, query, names)), names)
+
+
+def _print_list(rows: list[dict[str, Any]], names: tuple[str, ...]) -> None:
     if wants_json():
         for row in rows:
             own = {"source": row["source"], "key": row["key"]}
@@ -171,10 +226,25 @@ async def count(store: Store, **filters: Any) -> None:
 # ---------------- show, versions
 
 
+async def _show_on_server(
+    client: Client, key: str, *, source: str | None, as_of: float | None
+) -> None:
+    if as_of is not None:
+        raise BadOption("--as-of", "cannot be used with --server")
+    for of, wanted in possible_names(key, source):
+        named = [_condition_text(Condition("@key", "=", wanted))]
+        listed = client.each(client.list_records, source=of, where=named, state="any")
+        if found := await first(listed, 1):
+            _print_shown(_row_of(found[0]), {})
+            return
+    raise UnknownRecord(key)
+
+
 @records_command.command("show")
 @key_options
 @time_option("--as-of", "The record as it was at TIME")
-@common_options
+@home_or_server_options
+@or_on_server(_show_on_server)
 @uses_store
 async def show_record(store: Store, key: str, *, source: str | None, as_of: float | None) -> None:
     """Show a record with its quality and enrichments."""
@@ -182,8 +252,12 @@ async def show_record(store: Store, key: str, *, source: str | None, as_of: floa
     enrichments = (await store.questions.of_records([row["id"]])).get(row["id"], [])
     for one in enrichments:  # current is what belongs to the version shown, maybe an old one
         one["is_current"] = one["record_version"] == row["version"]
-    added = {"quality": row["about"].get("quality"), "enrichments": enrichments}
-    shown = export_row(row) | {"gone_at": iso_time(row["gone_at"])} | added
+    _print_shown(row, {"enrichments": enrichments})
+
+
+def _print_shown(row: Mapping[str, Any], added: Mapping[str, Any]) -> None:
+    own = {"gone_at": iso_time(row["gone_at"]), "quality": row["about"].get("quality")}
+    shown = {**export_row(row), **own, **added}
     print_result(shown, lambda: _print_record(shown))
 
 
@@ -214,7 +288,7 @@ def _print_record(shown: dict[str, Any]) -> None:
         print_line(f"  {origin}: {', '.join(fields)}")
     for note in shown["notes"]:
         print_line(f"  note on {note['field']}: {note['text']}")
-    print_enrichments(shown["enrichments"])
+    print_enrichments(shown.get("enrichments", []))
 
 
 @records_command.command("versions")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from longline.cli.exit_codes import ExitCode, worst_exit_code
+from longline.cli.following import follow_launch
 from longline.cli.log_options import log_options
 from longline.cli.options import (
     COUNT,
@@ -20,6 +21,7 @@ from longline.cli.options import (
     engine_option,
     failure_options,
     given_values,
+    home_or_server_options,
     ignore_robots_option,
     job_ignore_robots_option,
     number,
@@ -38,13 +40,54 @@ from longline.cli.progress import (
     sites_table,
     with_source,
 )
+from longline.cli.remote import or_on_server
 from longline.core.clock import SystemClock
-from longline.core.errors import BadOption, LonglineError, Unexpected
-from longline.core.model import ItemState, Job
+from longline.core.errors import BadOption, FailureKind, LonglineError, Unexpected
+from longline.core.model import ItemState, Job, JobState
 from longline.devtools.plan import MAX_SAMPLES, REQUESTS, Certainty, Plan, make_plan
 from longline.devtools.session import open_session, session_spec
 from longline.orchestrator import EngineName, NotStarted, Orchestrator, SiteEnd
 from longline.sources.loader import nothing_in
+
+if TYPE_CHECKING:
+    from longline.client.client import Client
+    from longline.server import models
+
+_SENT = frozenset({"limit", "rate", "concurrency"})  # options of a run on a server
+
+
+# ---------------- run, on a server
+
+
+async def _run_on_server(
+    client: Client,
+    sources: tuple[str, ...],
+    *,
+    is_all: bool,
+    detach: bool,
+    options: tuple[tuple[str, str], ...],
+    params: tuple[tuple[str, str], ...],
+    **given: Any,
+) -> int:
+    from longline.server.models import JobCreate  # noqa: PLC0415  # only for a server
+
+    if is_all or not sources:
+        raise click.UsageError("Name at least one SOURCE of the server.")
+    values = given_values(given | {"fresh": given["fresh"] or None})
+    _refuse({name: one for name, one in values.items() if name not in _SENT})
+    if isinstance(values.get("rate"), str):
+        raise BadOption("--rate", "must be a number with --server")
+    values |= {"set": dict(options), "params": typed_values(params)}
+    launches = [await client.create_job(JobCreate(source=one, **values)) for one in sources]
+    if detach:
+        rows = [{"launch": one.id, "source": one.name, "state": one.state} for one in launches]
+        text = "\n".join(f"submitted launch {one.id}" for one in launches)
+        print_result(rows[0] if len(rows) == 1 else {"sites": rows}, lambda: click.echo(text))
+        return ExitCode.OK
+    return worst_exit_code([await follow_launch(client, one, SystemClock()) for one in launches])
+
+
+# ---------------- run
 
 
 @click.command("run")
@@ -97,7 +140,8 @@ from longline.sources.loader import nothing_in
 @job_ignore_robots_option
 @click.option("--fresh", is_flag=True, help="Start a new job even if an unfinished one exists.")
 @log_options
-@common_options
+@home_or_server_options
+@or_on_server(_run_on_server)
 def run_command(
     sources: tuple[str, ...],
     *,
@@ -314,6 +358,46 @@ def _print_plan(plan: Plan) -> None:
 # ---------------- resume, retry, pause, cancel
 
 
+async def _resume_on_server(client: Client, job: str | None, **given: Any) -> None:
+    _refuse(given)
+    if job is None:
+        raise click.UsageError("Name the JOB to resume on the server.")
+    _print_launched(await client.resume_job(job))
+
+
+async def _retry_on_server(
+    client: Client,
+    job: str,
+    *,
+    kind: FailureKind | None,
+    state: ItemState | None,
+    key: str | None,
+    **given: Any,
+) -> None:
+    from longline.server.models import JobRetry  # noqa: PLC0415  # only for a server
+
+    _refuse(given)
+    body = JobRetry.model_validate({"kind": kind, "state": state, "key": key})
+    _print_launched(await client.retry_job(job, body))
+
+
+def _refuse(given: Mapping[str, Any]) -> None:
+    """Refuse the options that a server does not take."""
+    for name in given_values(dict(given)):
+        raise BadOption(f"--{name.replace('_', '-')}", "cannot be used with --server")
+
+
+def _print_launched(found: models.JobLaunch) -> None:
+    job, launch = found.job, found.launch
+    text = (
+        f"{job.id}: the process that runs it takes the items"
+        if launch is None
+        else f"{job.id}: launch {launch.id} is queued"
+    )
+    row = {"job": job.id, "state": job.state.value, "reason": job.reason}
+    print_result(row | {"launch": launch and launch.id}, lambda: print_line(text))
+
+
 @click.command("resume")
 @click.argument("job", type=JOB, required=False)
 @click.option(
@@ -323,7 +407,8 @@ def _print_plan(plan: Plan) -> None:
 @engine_option("as in its last run")
 @job_ignore_robots_option
 @log_options
-@common_options
+@home_or_server_options
+@or_on_server(_resume_on_server)
 def resume_command(job: str | None, **given: Any) -> None:
     """Resume an unfinished job.
 
@@ -340,7 +425,8 @@ def resume_command(job: str | None, **given: Any) -> None:
 @engine_option("as in its last run")
 @job_ignore_robots_option
 @log_options
-@common_options
+@home_or_server_options
+@or_on_server(_retry_on_server)
 def retry_command(job: str, **given: Any) -> None:
     """Requeue failed items of JOB and run it.
 
@@ -352,9 +438,28 @@ def retry_command(job: str, **given: Any) -> None:
     sys.exit(asyncio.run(running))
 
 
+async def _pause_on_server(client: Client, job: str) -> None:
+    before = await client.get_job(job)
+    _print_stopped(before.state, (await client.pause_job(before.id)).job)
+
+
+async def _cancel_on_server(client: Client, job: str) -> None:
+    before = await client.get_job(job)
+    _print_stopped(before.state, (await client.cancel_job(before.id)).job)
+
+
+def _print_stopped(before: JobState, job: Job | models.Job) -> None:
+    already = "already " if job.state is before else ""
+    print_result(
+        {"job": job.id, "state": job.state.value, "reason": job.reason},
+        lambda: click.echo(f"{job.id} is {already}{job.state.value}"),
+    )
+
+
 @click.command("pause")
 @click.argument("job", type=JOB)
-@common_options
+@home_or_server_options
+@or_on_server(_pause_on_server)
 def pause_command(job: str) -> None:
     """Pause JOB on all workers.
 
@@ -372,16 +477,13 @@ def stop_job(stop: Callable[[Orchestrator, str], Awaitable[Job]], name: str) -> 
             return await orchestrator.store.jobs.get(name), await stop(orchestrator, name)
 
     before, job = asyncio.run(stopped())
-    already = "already " if job.state is before.state else ""
-    print_result(
-        {"job": job.id, "state": job.state.value, "reason": job.reason},
-        lambda: click.echo(f"{job.id} is {already}{job.state.value}"),
-    )
+    _print_stopped(before.state, job)
 
 
 @click.command("cancel")
 @click.argument("job", type=JOB)
-@common_options
+@home_or_server_options
+@or_on_server(_cancel_on_server)
 def cancel_command(job: str) -> None:
     """Cancel JOB on all workers.
 

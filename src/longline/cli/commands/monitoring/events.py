@@ -13,7 +13,15 @@ import click
 import orjson
 
 from longline.cli.exit_codes import ExitCode
-from longline.cli.options import COUNT, JOB, common_options, number, settings_of, wants_json
+from longline.cli.options import (
+    COUNT,
+    JOB,
+    common_options,
+    home_or_server_options,
+    number,
+    settings_of,
+    wants_json,
+)
 from longline.cli.output import (
     TextTable,
     duration_text,
@@ -25,19 +33,21 @@ from longline.cli.output import (
     time_text,
 )
 from longline.cli.queries import TIME, time_option, uses_store
+from longline.cli.remote import or_on_server
 from longline.core.clock import SharedClock, SystemClock
 from longline.core.errors import BadOption
 from longline.core.event_types import EVENT_TYPES, EventType, event_type
 from longline.core.json import as_text
 from longline.core.model import Event
 from longline.core.output import count_text
-from longline.engine.subscribers import DeliveryResult, read_events
+from longline.engine.subscribers import DeliveryResult, complete_job, read_events
 from longline.storage.events.events import EventFilter, ProjectionStatus
 from longline.storage.events.projections import PROJECTIONS
 from longline.storage.events.subscribers import WEBHOOK, Subscriber
 from longline.storage.store import Store
 
 if TYPE_CHECKING:  # needs the transport, which the other commands do not
+    from longline.client.client import Client
     from longline.engine.deliveries import EventDeliveries
 
 _CURSOR = number(int, 0)
@@ -88,7 +98,7 @@ async def list_events(
     """
     if after is not None and since is not None:
         raise BadOption("--after", "cannot be combined with --since")
-    wanted = await _complete_job(store, wanted)
+    wanted = await complete_job(store, wanted)
     if since is not None:
         after = await store.events.before(since)
     if after is None:
@@ -99,6 +109,18 @@ async def list_events(
     print_result(rows, lambda: _print_events(found))
 
 
+async def _follow_on_server(client: Client, *, wanted: EventFilter, after: int | None) -> None:
+    events = client.events(
+        after=after,
+        types=wanted.types,
+        job=wanted.job,
+        source=wanted.source,
+        subject=wanted.subject,
+    )
+    async for one in events:
+        _print_followed(Event(**{**one.model_dump(), "at": one.at.timestamp()}))
+
+
 @events_command.command("follow")
 @_filter_options
 @click.option(
@@ -107,21 +129,25 @@ async def list_events(
     show_default="now",
     help="Start after the event with this id.",
 )
-@common_options
+@home_or_server_options
+@or_on_server(_follow_on_server)
 @uses_store
 async def follow_events(store: Store, *, wanted: EventFilter, after: int | None) -> None:
     """Print events as they are committed.
 
     Runs until interrupted. With --json, prints one object per line.
     """
-    wanted = await _complete_job(store, wanted)
+    wanted = await complete_job(store, wanted)
     start = await store.events.newest() if after is None else after
-    is_json = wants_json()
     async for event in read_events(store, SystemClock(), wanted, start):
-        if is_json:
-            print_json(event_json(event))
-        else:
-            print_line(_line(event))
+        _print_followed(event)
+
+
+def _print_followed(event: Event) -> None:
+    if wants_json():
+        print_json(event_json(event))
+    else:
+        print_line(_line(event))
 
 
 @events_command.command("deliver")
@@ -317,14 +343,6 @@ async def remove_subscriber(store: Store, name: str) -> None:
     """Remove a subscriber and its cursor."""
     await store.subscribers.remove(name)
     print_result({"removed": name}, lambda: print_line(f"removed {name}"))
-
-
-async def _complete_job(store: Store, wanted: EventFilter) -> EventFilter:
-    """Return the filter with the whole id of its job, of which users may write the beginning."""
-    if wanted.job is None:
-        return wanted
-    job = await store.jobs.get(wanted.job)
-    return EventFilter(wanted.types, job.id, wanted.source, wanted.subject)
 
 
 def event_json(event: Event) -> dict[str, Any]:

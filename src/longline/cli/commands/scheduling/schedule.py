@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from pydantic import ValidationError
@@ -15,6 +15,7 @@ from longline.cli.options import (
     COUNT,
     PAIR,
     common_options,
+    home_or_server_options,
     number,
     settings_of,
     typed_values,
@@ -32,6 +33,7 @@ from longline.cli.output import (
     time_text,
 )
 from longline.cli.queries import uses_store
+from longline.cli.remote import iso_text, or_on_server
 from longline.config.validation import describe_error
 from longline.core.clock import utc_datetime
 from longline.core.errors import BadOption, ConfigError
@@ -55,6 +57,10 @@ from longline.scheduling.upcoming import CLOCK_CHANGES, upcoming_runs, why_pause
 from longline.storage.scheduling.schedules import COMMAND, StoredOccurrence, StoredSchedule
 from longline.storage.store import Store
 
+if TYPE_CHECKING:
+    from longline.client.client import Client
+    from longline.server import models
+
 _MOST_BACKFILLED = 1000
 
 
@@ -70,8 +76,14 @@ def schedule_command() -> None:
 # ---------------- What is defined
 
 
+async def _list_on_server(client: Client) -> None:
+    rows = [_remote_schedule_json(one) async for one in client.each(client.list_schedules)]
+    print_result(rows, lambda: _print_schedules(rows))
+
+
 @schedule_command.command("list")
-@common_options
+@home_or_server_options
+@or_on_server(_list_on_server)
 @uses_store
 async def list_schedules(store: Store) -> None:
     """List schedules, when each is due next, and where it is defined."""
@@ -221,10 +233,18 @@ async def remove_schedule(store: Store, name: str) -> None:
     print_result({"removed": name}, lambda: print_line(f"removed {name}"))
 
 
+async def _pause_on_server(client: Client, name: str, *, reason: str) -> None:
+    from longline.server.models import SchedulePause  # noqa: PLC0415  # only for a server
+
+    row = _remote_schedule_json(await client.pause_schedule(name, SchedulePause(reason=reason)))
+    print_result(row, lambda: print_line(f"{name} is paused"))
+
+
 @schedule_command.command("pause")
 @click.argument("name")
 @click.option("--reason", default="paused by the user", help="Reason, shown in the history.")
-@common_options
+@home_or_server_options
+@or_on_server(_pause_on_server)
 @uses_store
 async def pause_schedule(store: Store, name: str, *, reason: str) -> None:
     """Pause the schedule NAME: its occurrences are skipped."""
@@ -234,9 +254,17 @@ async def pause_schedule(store: Store, name: str, *, reason: str) -> None:
     print_result(row, lambda: print_line(f"{name} is paused"))
 
 
+async def _resume_on_server(client: Client, name: str) -> None:
+    found = await client.resume_schedule(name)
+    row = _remote_schedule_json(found)
+    text = _next_text(row, make_schedule(found.definition))
+    print_result(row, lambda: print_line(f"{name}: {text}"))
+
+
 @schedule_command.command("resume")
 @click.argument("name")
-@common_options
+@home_or_server_options
+@or_on_server(_resume_on_server)
 @uses_store
 async def resume_schedule(store: Store, name: str) -> None:
     """Resume the schedule NAME."""
@@ -251,9 +279,16 @@ async def resume_schedule(store: Store, name: str) -> None:
 # ---------------- What runs
 
 
+async def _run_on_server(client: Client, name: str) -> None:
+    started = await client.run_schedule(name)
+    row = _occurrence_values(started, iso_text(started.nominal_at), iso_text(started.decided_at))
+    print_result(row, lambda: print_line(f"{name}: launch {started.launch_id} is queued"))
+
+
 @schedule_command.command("run")
 @click.argument("name")
-@common_options
+@home_or_server_options
+@or_on_server(_run_on_server)
 @uses_store
 async def run_schedule(store: Store, name: str) -> None:
     """Run the schedule NAME now, in addition to its times.
@@ -462,16 +497,39 @@ def _schedule_json(stored: StoredSchedule, now: float) -> dict[str, Any]:
     try:
         schedule = make_schedule(stored.definition)
     except ConfigError as error:  # of another version of longline
-        return {**row, "target": None, "trigger": None, "next": None, "problem": str(error)}
+        return {**row, **_invalid_values(str(error))}
     planned = next(plan_next(schedule, utc_datetime(now), 3660), None)
     starts = planned.starts_at.timestamp() if planned and schedule.enabled else None
+    return {**row, **_definition_values(schedule, iso_time(starts))}
+
+
+def _remote_schedule_json(found: models.Schedule) -> dict[str, Any]:
+    """Return a schedule of a server as `_schedule_json` does."""
+    row: dict[str, Any] = {
+        "name": found.name,
+        "origin": found.origin,
+        "paused": None if found.paused_at is None else found.pause_reason or "no reason given",
+        "paused_at": iso_text(found.paused_at),
+        "failures": found.failures,
+    }
+    try:
+        schedule = make_schedule(found.definition)
+    except ConfigError as error:  # of another version of longline
+        return {**row, **_invalid_values(found.problem or str(error))}
+    return {**row, **_definition_values(schedule, iso_text(found.next_at))}
+
+
+def _invalid_values(problem: str) -> dict[str, Any]:
+    return {"target": None, "trigger": None, "next": None, "problem": problem}
+
+
+def _definition_values(schedule: Schedule, starts: str | None) -> dict[str, Any]:
     return {
-        **row,
         "enabled": schedule.enabled,
         "target": target_text(schedule),
         "trigger": trigger_text(schedule, duration_text),
         "timezone": schedule.timezone,
-        "next": iso_time(starts),
+        "next": starts,
         "problem": None,
     }
 
@@ -572,13 +630,19 @@ def _print_backfill(rows: Sequence[dict[str, Any]], *, is_dry: bool) -> None:
 
 
 def _occurrence_json(one: StoredOccurrence) -> dict[str, Any]:
+    return _occurrence_values(one, iso_time(one.nominal_at), iso_time(one.decided_at))
+
+
+def _occurrence_values(
+    one: StoredOccurrence | models.Occurrence, nominal_at: str | None, decided_at: str | None
+) -> dict[str, Any]:
     return {
         "schedule": one.schedule,
-        "nominal_at": iso_time(one.nominal_at),
+        "nominal_at": nominal_at,
         "kind": one.kind,
         "fate": one.fate,
         "reason": one.reason,
-        "decided_at": iso_time(one.decided_at),
+        "decided_at": decided_at,
         "launch": one.launch_id,
         "target": one.target,
         "result": one.result or one.state,
