@@ -297,13 +297,14 @@ def validate_home(
     settings: Settings,
     *,
     with_secrets: bool = True,
+    source_checks: Sequence[Callable[[Document], object]] = (),
     settings_checks: Sequence[Callable[[Document], object]] = (),
 ) -> tuple[int, list[ConfigError]]:
     """Return the number of files, and the first problem of each invalid one.
 
     Without `files`, all manifests, job files and flows of the settings are validated, and the
-    settings file with the targets of all schedules. `settings_checks` raise `ConfigError`; they
-    are those of packages that this one does not know.
+    settings file with the targets of all schedules. `source_checks` of manifests and job files, and
+    `settings_checks` raise `ConfigError`; they are those of packages that this one does not know.
     """
     from longline.scheduling.flow import read_flow  # noqa: PLC0415  # has many parts
 
@@ -323,7 +324,7 @@ def validate_home(
     count, problems = 0, list[ConfigError]()
     if entries or not files:
         count, problems = validate_files(
-            entries, settings, with_secrets=with_secrets, checks=(definitions_in,)
+            entries, settings, with_secrets=with_secrets, checks=(definitions_in, *source_checks)
         )
     for path in (*flows, *others):
         try:

@@ -70,7 +70,7 @@ def make_scheduling(store: Store, clock: Clock, settings: Settings) -> Mapping[s
     return {
         "scheduler": Scheduler(store, clock, settings),
         "flows": FlowPart(store, clock, settings),
-        "alerts": make_alerting(store, clock, settings.home),
+        "alerts": make_alerting(store, clock, settings),
         "reports": ReportMaker(store, clock, ReportFile()),
     }
 

@@ -48,7 +48,7 @@ Transport = Literal["http", "browser", "auto"]
 Discovered = AsyncGenerator[Item | Cursor, None]
 
 _SCHEMES = ("http://", "https://")
-_NOT_OF_RUNS = ("schedule", "fresh")  # keys that say when it is run, and not what it collects
+_NOT_OF_RUNS = ("schedule", "fresh", "alerts")  # keys that do not change what a run collects
 _SAMPLE_VALUE = "1"  # valid as a host name and as a port
 _PATH_SETTINGS = ("ca_file", "folder")  # relative to the folder of the manifest
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -137,6 +137,8 @@ class Manifest(StrictModel):
     """When to run it automatically: one schedule or a list; see `longline schedule`."""
     fresh: Seconds | None = Field(default=None, gt=0)
     """Maximum age of the data; when it is older, the event `source.late` is appended."""
+    alerts: dict[str, Any] | None = None
+    """Rules of alerts that are changed for this source, by name: limits, `enabled`, `severity`."""
 
     @field_validator("rate")
     @classmethod

@@ -28,6 +28,7 @@ from longline.config.settings import Settings, explain_settings
 from longline.core.errors import BadFile, BadOption, ConfigError, StoreError, UnknownJob
 from longline.core.output import count_text
 from longline.monitoring.alerts.configuration import alert_settings_in, check_alert_settings
+from longline.monitoring.alerts.manifest_rules import source_rules_in
 from longline.monitoring.reports.definitions import report_definitions_in, webhooks_in
 from longline.scheduling.definitions import definitions_in, validate_home
 from longline.services.doctor.findings import CheckContext
@@ -113,6 +114,7 @@ def validate_all(files: tuple[Path, ...], *, no_secrets: bool) -> None:
         files,
         settings,
         with_secrets=not no_secrets,
+        source_checks=(source_rules_in,),
         settings_checks=(check_token, check_alerts, check_webhooks),
     )
     if wants_json():
@@ -152,7 +154,7 @@ def set_field(name: str, key: str, value: str) -> None:
     or `fields.price.type`. The file is not changed if the result would be invalid.
     """
     document = find_entry(name, settings_of()).document
-    edited = set_value(document, parse_location(key), value, definitions_in)
+    edited = set_value(document, parse_location(key), value, _check_edited)
     write_document(edited)
     changed = diff_settings(document.values, edited.values)
     lines = [
@@ -160,6 +162,11 @@ def set_field(name: str, key: str, value: str) -> None:
         for one in changed
     ]
     print_result(changed, lambda: click.echo("\n".join(lines) or "no change"))
+
+
+def _check_edited(document: Document) -> None:
+    definitions_in(document)
+    source_rules_in(document)
 
 
 @config_command.command("diff")

@@ -6,13 +6,14 @@ transactions that lock them, so that two servers never open, fire or notify one 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
+from longline.config.settings import Settings
 from longline.core.clock import Clock
 from longline.core.errors import LonglineError, StoreError, error_text
 from longline.core.redaction import KNOWN_SECRETS
@@ -22,6 +23,7 @@ from longline.monitoring.alerts.conditions import AlertCondition
 from longline.monitoring.alerts.configuration import AlertFile, AlertSettings
 from longline.monitoring.alerts.evaluation import EvaluationCache, evaluate
 from longline.monitoring.alerts.life import decide_changes
+from longline.monitoring.alerts.manifest_rules import ManifestRules, apply_source_rules
 from longline.monitoring.alerts.notifications import decide_notifications
 from longline.monitoring.alerts.rules import make_rules
 from longline.storage.events.events import EventFilter
@@ -68,13 +70,14 @@ async def read_evaluation(store: Store, clock: Clock) -> EvaluationState:
     return found or EvaluationState()
 
 
-def make_alerting(store: Store, clock: Clock, home: Path) -> Alerting:
-    """Return the part that evaluates the rules of the settings file for a home."""
-    cache = EvaluationCache()
+def make_alerting(store: Store, clock: Clock, home: Settings) -> Alerting:
+    """Return the part that evaluates the rules of the settings file and of the manifests."""
+    cache, manifests = EvaluationCache(), ManifestRules(home)
 
     async def find(settings: AlertSettings, now: float) -> Findings:
-        rules = make_rules(settings.rules)
-        found = await evaluate(store, rules, now, home=home, cache=cache)
+        changed = await asyncio.to_thread(manifests.read)
+        rules = [*apply_source_rules(make_rules(settings.rules), changed)]
+        found = await evaluate(store, rules, now, home=home.home, cache=cache)
         return Findings(found, {rule.name: rule.for_seconds for rule in rules})
 
     return Alerting(store, clock, AlertFile(), find)

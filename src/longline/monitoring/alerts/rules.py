@@ -314,21 +314,26 @@ Amount = float | str
 _Patterns = Annotated[tuple[str, ...], BeforeValidator(one_or_several)]
 
 
-class RuleValues(StrictModel):
-    """What a file says about a rule; what it leaves out is that of the default rule."""
+class RuleLimits(StrictModel):
+    """What a manifest says about a rule; what it leaves out is not changed."""
 
-    kind: str | None = None
     enabled: bool | None = None
     severity: Severity | None = None
-    for_seconds: Seconds | None = Field(default=None, alias="for")
-    only: _Patterns | None = None
-    excluded: _Patterns | None = Field(default=None, alias="except")
     min: Amount | None = None
     max: Amount | None = None
     learned: bool | None = None
     tolerance: Amount | None = None
     fields: dict[str, Amount] | None = None
     statuses: tuple[Annotated[int, Field(ge=100, le=599)], ...] | None = None
+
+
+class RuleValues(RuleLimits):
+    """What the settings file says about a rule; what it leaves out is that of the default rule."""
+
+    kind: str | None = None
+    for_seconds: Seconds | None = Field(default=None, alias="for")
+    only: _Patterns | None = None
+    excluded: _Patterns | None = Field(default=None, alias="except")
 
 
 def default_rules() -> list[Rule]:
@@ -385,13 +390,22 @@ def _make_rule(name: str, values: RuleValues) -> Rule:
     if not _NAME.fullmatch(name):
         raise invalid(f"{name}: a name has up to 100 letters, digits, dots, underscores, hyphens")
     kind = _kind_of(name, values)
+    return change_rule(replace(_default_rule(kind), name=name), values)
+
+
+def change_rule(rule: Rule, values: RuleLimits) -> Rule:
+    """Return a rule as a file changes it.
+
+    Raises:
+        PydanticCustomError: the values do not fit its kind; the message begins with its name.
+    """
+    name, kind = rule.name, RULE_KINDS[rule.kind]
     stated = values.model_fields_set
     for option in ("min", "max", "learned", "tolerance", "fields", "statuses"):
         if option in stated and option not in kind.options:
             allowed = ", ".join(sorted(kind.options))
             known = f"it has {allowed}" if allowed else "it has no limits"
             raise invalid(f"{name}: rules of the kind {kind.name} have no {option}; {known}")
-    rule = replace(_default_rule(kind), name=name)
     changed: dict[str, Any] = {
         own: value
         for given, own in _COMMON.items()
