@@ -228,6 +228,24 @@ def test_rules_are_listed_as_the_file_changes_them(longline: Terminal) -> None:
     assert "few-records" in answer.out
 
 
+def test_rules_of_a_manifest_are_validated_and_listed(longline: Terminal, tmp_path: Path) -> None:
+    manifest = tmp_path / "shop.yaml"
+    text = "manifest: html\nname: shop\nstart: {url: 'http://a.test/'}\nitems: {links: a}\n"
+    manifest.write_text(text + "fields: {title: h1}\nalerts: {few-records: {min: 500}}\n")
+    Path("longline.yaml").write_text(f"sources: ['{manifest}']\n")
+
+    fine = longline("config", "validate")
+    rows = longline("alerts", "rules", "--json").last
+    bad = longline("config", "set", "shop", "alerts.few-records.min", "-5")
+
+    mins = [(one["only"], one["min"]) for one in rows if one["name"] == "few-records"]
+    assert (fine.code, bad.code) == (0, 2)
+    assert mins == [([], None), (["shop"], 500)]
+    assert "(shop)" in longline("alerts", "rules").out
+    manifest.write_text(text + "fields: {title: h1}\nalerts: {ban: {enabled: false}}\n")
+    assert longline("config", "validate", "--json").last["problems"][0]["line"] == 6
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [

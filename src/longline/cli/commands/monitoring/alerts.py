@@ -5,12 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from longline.cli.exit_codes import ExitCode
-from longline.cli.options import COUNT, DURATION, common_options, settings_of
+from longline.cli.options import (
+    COUNT,
+    DURATION,
+    common_options,
+    home_or_server_options,
+    settings_of,
+)
 from longline.cli.output import (
     TextTable,
     duration_text,
@@ -25,18 +32,24 @@ from longline.cli.output import (
     value_text,
 )
 from longline.cli.queries import uses_store
+from longline.cli.remote import first, iso_text, or_on_server, page_size
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
 from longline.monitoring.alerts.alerting import EvaluationState, read_evaluation
-from longline.monitoring.alerts.configuration import check_silence, read_alert_settings
+from longline.monitoring.alerts.configuration import read_alert_settings
 from longline.monitoring.alerts.learning import MIN_RUNS
-from longline.monitoring.alerts.notifications import is_silenced
-from longline.monitoring.alerts.rules import RULE_KINDS, Rule, make_rules
+from longline.monitoring.alerts.manifest_rules import read_rules
+from longline.monitoring.alerts.notifications import is_silenced, silence_alerts
+from longline.monitoring.alerts.rules import RULE_KINDS, Rule
 from longline.storage.events.subscribers import Subscriber
 from longline.storage.events.webhooks import WebhookDelivery
 from longline.storage.monitoring.alerts import ALERT_CHANNEL, Alert, SentNotification, Silence
 from longline.storage.store import Store
 from longline.wiring import open_channels
+
+if TYPE_CHECKING:
+    from longline.client.client import Client
+    from longline.server import models
 
 _STALE = 120.0  # seconds after which the last evaluation is old
 
@@ -50,10 +63,21 @@ def alerts_command() -> None:
     """
 
 
+async def _list_on_server(client: Client, *, with_all: bool, limit: int) -> None:
+    found: list[models.Alert] = []
+    for state in ("firing", "pending", *(["resolved"] if with_all else [])):
+        listed = client.each(client.list_alerts, state=state, limit=page_size(limit + 1))
+        found += await first(listed, limit + 1)
+    rows = [_remote_alert_json(one) for one in found[:limit]]
+    print_result({"alerts": rows}, lambda: _print_alerts(rows, SystemClock().now()))
+    _note_more(len(found), limit)
+
+
 @alerts_command.command("list")
 @click.option("--all", "with_all", is_flag=True, help="Include resolved alerts.")
 @click.option("--limit", type=COUNT, default=100, help="Maximum number of alerts.")
-@common_options
+@home_or_server_options
+@or_on_server(_list_on_server)
 @uses_store
 async def list_alerts(store: Store, *, with_all: bool, limit: int) -> None:
     """List open alerts, firing ones first.
@@ -72,11 +96,15 @@ async def list_alerts(store: Store, *, with_all: bool, limit: int) -> None:
         "failing_channels": {one.name.removeprefix(ALERT_CHANNEL): one.error for one in failing},
         "alerts": rows,
     }
-    print_result(result, lambda: _print_alerts(rows, found, now))
+    print_result(result, lambda: _print_alerts(rows, now))
     _note_evaluation(state, now)
     for one in failing:
         print_note(f"the channel {one.name.removeprefix(ALERT_CHANNEL)} is failing: {one.error}")
-    if len(found) > limit:
+    _note_more(len(found), limit)
+
+
+def _note_more(count: int, limit: int) -> None:
+    if count > limit:
         print_note(f"only {limit} are listed; use --limit for more")
 
 
@@ -146,7 +174,7 @@ async def list_rules(store: Store) -> None:
     A learned limit needs 5 earlier runs of a source; until then, it finds nothing. The column
     `history` counts the sources that have enough runs.
     """
-    rules = make_rules(read_alert_settings().rules)
+    rules = read_rules(settings_of())
     runs = await store.alerts.run_counts()
     rows = [_rule_json(one, runs) for one in rules]
     print_result(rows, lambda: _print_rules(rows))
@@ -181,17 +209,13 @@ async def add_silence(
     """
     if alert is not None and (rule is not None or subject is not None):
         raise BadOption("ALERT", "give either the number of an alert, or --rule and --subject")
-    if alert is not None:
-        found = await store.alerts.get(alert)
-        rule, subject = found.rule, found.subject
-    elif rule or subject:
-        check_silence(rule, subject)
-    else:
+    if alert is None and not (rule or subject):
         raise BadOption("ALERT", "give the number of an alert, --rule or --subject")
     now = await store.now()
-    silence = Silence(rule or None, subject or None, now + seconds, reason, now)
-    row = _silence_json(await store.alerts.silence(silence))
-    until = time_text(now + seconds)
+    chosen = (rule, subject) if alert is None else alert
+    silence = await silence_alerts(store, chosen, seconds=seconds, reason=reason, at=now)
+    row = _silence_json(silence)
+    until = time_text(silence.until)
     print_result(row, lambda: print_line(f"silence {row['id']}: until {until} UTC"))
 
 
@@ -250,12 +274,21 @@ def _alert_json(one: Alert, silences: Sequence[Silence]) -> dict[str, Any]:
     }
 
 
-def _print_alerts(rows: Sequence[Mapping[str, Any]], found: Sequence[Alert], now: float) -> None:
+def _remote_alert_json(one: models.Alert) -> dict[str, Any]:
+    """Return an alert of a server as `_alert_json` does, without when it was notified."""
+    row = one.model_dump()
+    times = ("since", "seen_at", "fired_at", "resolved_at")
+    return {**row, **{name: iso_text(row[name]) for name in times}}
+
+
+def _print_alerts(rows: Sequence[Mapping[str, Any]], now: float) -> None:
     table = TextTable("alert", "state", "severity", "since", "subject", "rule", "summary")
-    for row, one in zip(rows, found, strict=False):
-        state = f"{one.state.value} (silenced)" if row["is_silenced"] else one.state.value
-        since = duration_text(max(0.0, (one.resolved_at or now) - one.since))
-        table.add(one.id, state, one.severity, since, one.subject, one.rule, one.summary)
+    for row in rows:
+        state = f"{row['state']} (silenced)" if row["is_silenced"] else row["state"]
+        since = datetime.fromisoformat(row["since"]).timestamp()
+        end = datetime.fromisoformat(row["resolved_at"]).timestamp() if row["resolved_at"] else now
+        cells = (row["severity"], duration_text(max(0.0, end - since)))
+        table.add(row["id"], state, *cells, row["subject"], row["rule"], row["summary"])
     table.print()
     if not rows:
         print_line("no alerts")
@@ -329,7 +362,8 @@ def _print_rules(rows: Sequence[Mapping[str, Any]]) -> None:
             history = f"{row['sources_with_history']} of {row['sources']} sources"
         wait = duration_text(row["for"]) if row["for"] else ""
         severity = row["severity"] if row["enabled"] else "off"
-        table.add(row["name"], severity, wait, _limit_text(row), history, row["about"])
+        of = f" ({', '.join(row['only'])})" if row["only"] else ""
+        table.add(f"{row['name']}{of}", severity, wait, _limit_text(row), history, row["about"])
     table.print()
 
 
