@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -65,6 +65,7 @@ _LEVELS = {
     "critical": "bad",
     "gone": "bad",
     "fired": "ok",
+    "ok": "ok",
     "degraded": "warn",
     "valid": "ok",
     "expired": "dim",
@@ -127,6 +128,7 @@ def environment() -> Environment:
         "percent": percent,
         "size": size,
         "line": line,
+        "code": code,
         "lines": sanitize,
         "level": level,
         "shape": shape,
@@ -209,6 +211,18 @@ def line(value: Any, most: int = _MOST_CELL) -> str:
         return ""
     text = value if isinstance(value, str) else json_text(value)
     return plain_line(text, most)
+
+
+def code(text: str) -> Markup:
+    """Return a text whose parts in backticks, such as commands, are code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # one of them is not closed
+        return escape(text)
+    pieces = (
+        Markup("<code>{}</code>").format(part) if place % 2 else escape(part)
+        for place, part in enumerate(parts)
+    )
+    return Markup("").join(pieces)
 
 
 def level(state: Any) -> str:

@@ -17,11 +17,13 @@ from longline.core.model import OPEN_STATES, Job
 from longline.devtools.check import Checks, check_source
 from longline.devtools.session import open_session, session_spec
 from longline.drift.monitor import accept_profile, drift_of
+from longline.scheduling.schedule import trigger_text
+from longline.scheduling.upcoming import stored_schedule
 from longline.server.web.context import Home, Web
 from longline.server.web.forms import read_form, redirect
 from longline.server.web.live import LivePart
 from longline.server.web.off_loop import off_loop_of
-from longline.server.web.rendering import render
+from longline.server.web.rendering import duration, render
 from longline.server.web.source_files import (
     KnownSource,
     known_source,
@@ -45,7 +47,6 @@ _COVERED = 6  # fields in the chart of coverage
 _LISTED_CHANGES = 8  # records of each kind
 _COUNTED_CHANGES = 10_000
 _RANKS = {"failed": 0, "paused": 1, "partial": 2, "running": 4, "pending": 4}
-_TRIGGERS = ("cron", "every", "calendar", "at", "after", "on", "fresh")
 
 
 # ---------------- The list
@@ -352,20 +353,20 @@ async def _schedule_lines(web: Web, name: str) -> list[dict[str, Any]]:
     return [
         {
             "name": one.name,
-            "trigger": next(
-                (
-                    f"{trigger} {one.definition[trigger]}"
-                    for trigger in _TRIGGERS
-                    if one.definition.get(trigger) is not None
-                ),
-                "",
-            ),
+            "trigger": _trigger_of(one),
             "paused": one.pause_reason if one.paused_at is not None else None,
             "is_paused": one.paused_at is not None,
         }
         for one in await web.store.schedules.list()
         if _target_of(one) == name
     ]
+
+
+def _trigger_of(stored: StoredSchedule) -> str:
+    try:
+        return trigger_text(stored_schedule(stored), duration)
+    except ConfigError:  # of another version of longline
+        return ""
 
 
 # ---------------- Run, check, accept

@@ -63,7 +63,10 @@ function charts(root) {
         })),
       ],
     };
-    new uPlot(options, [data.x, ...data.series.map((one) => one.values)], figure);
+    // While no pointer is on the chart, the legend shows the last values.
+    const last = data.x.length - 1;
+    options.hooks = { setLegend: [(u) => { if (u.legend.idx == null) u.setLegend({ idx: last }, false); }] };
+    new uPlot(options, [data.x, ...data.series.map((one) => one.values)], figure).setLegend({ idx: last });
   }
 }
 
@@ -79,7 +82,12 @@ document.addEventListener("submit", (event) => {
 for (const name of ["htmx:after:swap", "htmx:sse:after:message"]) {
   document.addEventListener(name, () => refresh(document));
 }
-document.addEventListener("DOMContentLoaded", () => refresh(document));
+document.addEventListener("DOMContentLoaded", () => {
+  refresh(document);
+  const nav = document.querySelector("nav"); // on a phone it is one line, which scrolls
+  const here = nav?.querySelector("[aria-current]");
+  if (here) nav.scrollLeft = here.offsetLeft - nav.clientWidth / 2;
+});
 // Keyboard: "/" goes to the search of a page.
 document.addEventListener("keydown", (event) => {
   const search = document.querySelector("input[type=search]");
