@@ -240,8 +240,8 @@ async def _choose_jobs(
     later: tuple[str, ...] = ()
     named = [job for job in (newer, older) if job]
     name = source or (named[0].source if named else None)
-    jobs = await store.jobs.list(limit=None)
-    finished = [job for job in jobs if job.state in _FINISHED and name in (None, job.source)]
+    jobs = await store.jobs.list(limit=None, source=name)
+    finished = [job for job in jobs if job.state in _FINISHED]
     if newer is None:
         newer = next((job for job in finished if job != older), None)
         if newer is None:

@@ -122,11 +122,13 @@ async def is_abandoned(store: Store, job: Job, at: float) -> bool:
     """
     if job.state is not JobState.RUNNING or job.engine != "local":
         return False
-    due = await store.queue.next_due(job.id)
-    if due is not None and due > at:
-        return False
     owners = await store.queue.owners(job.id, at)
-    return len(dead_among(owners)) == len(owners)
+    if len(dead_among(owners)) < len(owners):
+        return False
+    # Only now, since the time of the next item is a question about all that are queued.
+    if await store.queue.is_due(job.id, at):
+        return True
+    return await store.queue.next_due(job.id) is None
 
 
 def _is_dead(owner: str) -> bool:

@@ -6,15 +6,19 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
+
+import orjson
 
 from longline.core.clock import utc_datetime
 from longline.core.errors import ConfigError
 from longline.scheduling.planning import Planned, next_start, plan_next
-from longline.scheduling.schedule import make_schedule
+from longline.scheduling.schedule import Schedule, make_schedule
 from longline.scheduling.triggers import ClockChange
 from longline.storage.scheduling.schedules import StoredSchedule
 
 _TICK = timedelta(microseconds=1)
+_MOST_SCHEDULES = 2000  # whose definitions are kept in memory
 CLOCK_CHANGES = {
     ClockChange.SHIFTED: "clock change: its time is skipped",
     ClockChange.FIRST: "clock change: first of two",
@@ -47,7 +51,7 @@ def upcoming_runs(
 
     def of(one: StoredSchedule) -> Iterator[UpcomingRun]:
         try:
-            schedule = make_schedule(one.definition)
+            schedule = stored_schedule(one)
         except ConfigError:  # of another version of longline
             return
         if not schedule.enabled:
@@ -68,7 +72,7 @@ def due_since(one: StoredSchedule) -> float | None:
     if one.paused_at is not None:
         return None
     try:
-        found = next_start(make_schedule(one.definition), utc_datetime(one.decided_until))
+        found = next_start(stored_schedule(one), utc_datetime(one.decided_until))
     except ConfigError:  # of another version of longline
         return None
     return None if found is None else found.timestamp()
@@ -77,3 +81,17 @@ def due_since(one: StoredSchedule) -> float | None:
 def why_paused(one: StoredSchedule) -> str | None:
     """Return why a schedule is paused; None: it is not."""
     return None if one.paused_at is None else one.pause_reason or "no reason given"
+
+
+def stored_schedule(one: StoredSchedule) -> Schedule:
+    """Return what a definition says; that of the same definition is validated once.
+
+    Raises:
+        BadOption: this version of longline does not know it.
+    """
+    return _schedule_of(orjson.dumps(one.definition))
+
+
+@lru_cache(_MOST_SCHEDULES)
+def _schedule_of(definition: bytes) -> Schedule:
+    return make_schedule(orjson.loads(definition))

@@ -37,6 +37,7 @@ _MAX_HOURS = 49  # a longer period is divided into days
 _MAX_BUCKETS = 62  # days; a longer period is divided into parts of several days
 _MAX_NEXT = 30  # schedules whose next run is listed
 _MAX_COMING = 20_000  # runs to come that are counted
+_MOST_NEAR = 500  # runs to come that are searched for the next schedules
 _ENDS = ("complete", "partial", "failed", "cancelled")
 _RANKS = {Level.BAD: 0, Level.WARNING: 1, Level.GOOD: 2, Level.NEUTRAL: 3}
 
@@ -566,6 +567,19 @@ def _next_runs(schedules: Sequence[StoredSchedule], now: float, days: int | None
         )
         for name, one in itertools.islice(first.items(), _MAX_NEXT)
     ]
+
+
+def next_schedules(
+    schedules: Sequence[StoredSchedule], now: float, limit: int
+) -> list[UpcomingRun]:
+    """Return the first occurrence within a day of the schedules that are due next."""
+    first: dict[str, UpcomingRun] = {}
+    for one in itertools.islice(upcoming_runs(schedules, utc_datetime(now), 1), _MOST_NEAR):
+        if one.planned.exclusion is None:
+            first.setdefault(one.name, one)
+        if len(first) == limit:
+            break
+    return [*first.values()]
 
 
 def _target_of(stored: StoredSchedule) -> str:

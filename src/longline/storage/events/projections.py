@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, insert, literal, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, insert, literal, select, update
 
 from longline.core.event_types import match_types
 from longline.core.model import Event, JobState
@@ -484,21 +484,25 @@ def read_rows(
     *,
     keys: Collection[str] | None = None,
     since: float | None = None,
+    where: ColumnElement[bool] | None = None,
     limit: int | None = None,
 ) -> list[ProjectionRow]:
-    """Return rows of a projection, the newest first; by `keys`, or from a time on."""
+    """Return rows of a projection, the newest first; by `keys`, from a time on, or a condition."""
     columns = projection_rows.c
-    query = (
-        select(columns.data)
-        .where(columns.stage == Stage.LIVE, columns.projection == name)
-        .order_by(columns.sort.desc(), columns.key)
-        .limit(limit)
+    query = select(columns.data, columns.sort, columns.key).where(
+        columns.stage == Stage.LIVE, columns.projection == name
     )
-    if keys is not None:
-        query = query.where(columns.key.in_([sanitize_key(key) for key in keys]))
     if since is not None:
         query = query.where(columns.sort >= since)
-    return list(connection.scalars(query))
+    if where is not None:
+        query = query.where(where)
+    if keys is None:
+        query = query.order_by(columns.sort.desc(), columns.key).limit(limit)
+        return list(connection.scalars(query))
+    # Sorted here: for the order, SQLite would read all rows by the index on it.
+    query = query.where(columns.key.in_([sanitize_key(key) for key in keys]))
+    rows = sorted(connection.execute(query), key=lambda row: (-row.sort, row.key))
+    return [row.data for row in rows[:limit]]
 
 
 def copy_stage(connection: Connection, name: str, *, source: Stage, target: Stage) -> None:

@@ -264,7 +264,10 @@ class Alerts(Repository):
     @reads
     def notifications(self, connection: Connection, alert: Alert) -> Sequence[SentNotification]:
         """Return what was sent about an alert, oldest first, of the last 1,000 notifications."""
-        query = select(events.c.id, events.c.at, events.c.data).where(events.c.type == NOTIFIED)
+        # They are about no job; with that condition, the database finds them by an index.
+        query = select(events.c.id, events.c.at, events.c.data).where(
+            events.c.job_id.is_(None), events.c.type == NOTIFIED
+        )
         rows = connection.execute(query.order_by(events.c.id.desc()).limit(_SEARCHED)).all()
         return [
             SentNotification(row.id, row.at, row.data["reason"], tuple(row.data["channels"]))

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, select
 
 from longline.storage.database import Repository, reads
 from longline.storage.events.projections import ProjectionRow, read_rows
 from longline.storage.scheduling.flows import OPEN_FLOWS, StepState
 from longline.storage.scheduling.schedules import late_sources
-from longline.storage.schema import flow_runs, flow_steps, occurrences
+from longline.storage.schema import flow_runs, flow_steps, occurrences, projection_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,9 @@ class MissedRuns:
 class LatestStates:
     """Rows of the projections `sources` and `domains`, and what else has a state.
 
-    `items` counts the items of the newest job of each source by state. `late` has the sources whose
-    data is older than its limit.
+    `domains` are those that do not work, or have refused requests since a time. `items` counts the
+    items of the newest job of each source by state. `late` has the sources whose data is older than
+    its limit.
     """
 
     sources: Sequence[ProjectionRow]
@@ -55,8 +56,14 @@ class Attention(Repository):
     """Reads the latest states of a home."""
 
     @reads
-    def latest(self, connection: Connection) -> LatestStates:
-        """Return the latest states, on one snapshot."""
+    def latest(
+        self, connection: Connection, *, since: float, domains: int | None = None
+    ) -> LatestStates:
+        """Return the latest states, on one snapshot.
+
+        Of the domains that are in trouble now, or were since a time, at most `domains`: those that
+        changed last.
+        """
         sources = read_rows(connection, "sources")
         runs: list[ProjectionRow] = []
         jobs = [row["job"] for row in sources if row["job"] is not None]
@@ -65,7 +72,7 @@ class Attention(Repository):
         return LatestStates(
             sources=sources,
             items={row["job"]: row["items"] for row in runs},
-            domains=read_rows(connection, "domains"),
+            domains=read_rows(connection, "domains", where=_is_in_trouble(since), limit=domains),
             late=late_sources(connection),
             flows=_latest_flow_runs(connection),
         )
@@ -89,6 +96,17 @@ class Attention(Repository):
             count = found[name].count if name in found else 0
             found[name] = MissedRuns(name, count + 1, reason)
         return sorted(found.values(), key=lambda one: one.schedule)
+
+
+def _is_in_trouble(since: float) -> ColumnElement[bool]:
+    row = projection_rows.c.data
+    return or_(
+        row["breaker"].as_string() == "open",
+        row["banned_at"].as_float() >= since,
+        row["refused_at"].as_float() >= since,
+        row["auth_problem"].as_string().is_not(None),
+        row["robots_problem"].as_string().is_not(None),
+    )
 
 
 def _latest_flow_runs(connection: Connection) -> list[LatestFlowRun]:

@@ -11,10 +11,11 @@ from sqlalchemy import Connection, Select, and_, func, or_, select
 
 from longline.core.model import OPEN_STATES, Job
 from longline.storage.database import Repository, reads
-from longline.storage.events.projections import read_rows
+from longline.storage.events.projections import Stage, read_rows
 from longline.storage.job_changes import RECORD_CHANGES
-from longline.storage.schema import events, jobs, projections, statistics
+from longline.storage.schema import events, jobs, projection_rows, projections, statistics
 
+_HOUR = 3600
 _ITEMS = ("open", "stored", "unchanged", "skipped", "failed", "quarantined")
 
 
@@ -96,6 +97,18 @@ class RunHistory(Repository):
         chosen = select(jobs.c.id).where(jobs.c.finished_at >= start, jobs.c.finished_at < end)
         found = _runs(connection, chosen)
         return sorted(found, key=lambda run: (run.ended_at, run.job))
+
+    @reads
+    def changes_since(self, connection: Connection, at: float) -> int:
+        """Return how many records became new or changed, from the hour of a time on."""
+        counts = projection_rows.c.data["records"]
+        found = (counts[one].as_integer() for one in ("created", "changed", "returned"))
+        query = select(*(func.coalesce(func.sum(one), 0) for one in found)).where(
+            projection_rows.c.stage == Stage.LIVE,
+            projection_rows.c.projection == "hours",
+            projection_rows.c.sort >= at // _HOUR * _HOUR,
+        )
+        return sum(map(int, connection.execute(query).one()))
 
     @reads
     def before(self, connection: Connection, job: Job, *, limit: int) -> list[EndedRun]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
-from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from longline.core.model import Job, JobState
-from longline.engine.owner import is_abandoned
-from longline.monitoring.reports.digest import Digest, Need, Period, read_digest
+from longline.monitoring.reports.digest import (
+    DigestInputs,
+    Need,
+    find_needs,
+    find_troubled_domains,
+    next_schedules,
+    read_latest,
+)
 from longline.server.web.context import Home, Web
 from longline.server.web.live import LivePart
 from longline.server.web.machines import read_summary
@@ -22,6 +28,7 @@ from longline.server.web.pages.schedules import schedule_url
 from longline.server.web.rendering import render
 from longline.server.web.source_files import source_url
 from longline.storage.events.projections import ProjectionRow
+from longline.storage.scheduling.launches import Launch
 
 router = APIRouter(include_in_schema=False)
 
@@ -31,6 +38,10 @@ _MOST_SOURCES = 60  # rows of the grid
 _MOST_NEXT = 8
 _MOST_NEEDS = 50
 _MOST_RUNNING = 30
+_MOST_DOMAINS = 20
+_MOST_LAUNCHES = 500  # open ones
+_MOST_DETAILS = 3  # of a need
+_WORDS = ("failed", "abandoned", "drifted", "quarantined", "partial", "paused", "late")
 _TRIED_AGAIN = ("failed", "partial", "needs_attention")
 
 
@@ -53,30 +64,42 @@ async def show_home(request: Request, web: Home) -> Response:
 
 async def read_home(web: Web, _arguments: Mapping[str, str]) -> dict[str, Any]:
     """Return the values of the home page."""
-    now = web.clock.now()
-    store = web.store
-    digest = await read_digest(
-        store, Period(now - _DAY, now), days=1, zone=ZoneInfo("UTC"), now=now
-    )
-    open_jobs = await store.jobs.list(limit=None, is_open=True)
-    sources = {row["source"]: row for row in await store.projections.rows("sources")}
-    grid = await store.run_history.strips(runs=_RUNS, sources=_MOST_SOURCES)
-    shown = digest.needs[:_MOST_NEEDS]
-    jobs = [row["job"] for one in shown if (row := _source_row(one, sources)) and row["job"]]
-    runs = {row["job"]: row for row in await store.projections.rows("runs", keys=jobs)}
-    running = sorted(open_jobs, key=lambda job: job.state is not JobState.RUNNING)
+    now, store = web.clock.now(), web.store
+    latest = await read_latest(store, since=now - _DAY, now=now, domains=_MOST_DOMAINS + 1)
+    needs = find_needs(latest, now)
+    sources = {row["source"]: row for row in latest.latest.sources}
+    shown = needs[:_MOST_NEEDS]
+    launches = {
+        one.target: one for one in await store.launches.list(is_open=True, limit=_MOST_LAUNCHES)
+    }
+    # A paused job is among the needs, unless it is about to continue.
+    jobs = [
+        one for one in latest.open_jobs if one.state is not JobState.PAUSED or one.id in launches
+    ]
+    jobs.sort(key=lambda job: job.state is not JobState.RUNNING)
+    listed = jobs[:_MOST_RUNNING]
+    keys = [row["job"] for one in shown if (row := _source_row(one, sources)) and row["job"]]
+    keys += [job.id for job in listed]
+    runs = {row["job"]: row for row in await store.projections.rows("runs", keys=keys)}
+    domains = [*find_troubled_domains(latest.latest.domains, now - _DAY)]
     return {
         "needs": [_need(one, _source_row(one, sources), runs) for one in shown],
-        "need_count": len(digest.needs),
-        "running": [await _running(web, job, now) for job in running[:_MOST_RUNNING]],
-        "running_count": len(digest.running),
-        "more_running": max(0, len(running) - _MOST_RUNNING),
-        "grid": grid,
+        "need_count": len(needs),
+        "running": [
+            await _running(web, job, runs.get(job.id), launches.get(job.id), latest, now)
+            for job in listed
+        ],
+        "running_count": sum(
+            job.state is JobState.RUNNING and job.id not in latest.abandoned for job in jobs
+        ),
+        "more_running": max(0, len(jobs) - _MOST_RUNNING),
+        "grid": await store.run_history.strips(runs=_RUNS, sources=_MOST_SOURCES),
         "source_count": len(sources),
-        "fresh_count": len(sources) - _late(digest),
-        "changed": _changed(digest),
-        "next_runs": digest.next_runs[:_MOST_NEXT],
-        "domains": digest.domains,
+        "fresh_count": len(sources) - _late(needs),
+        "changed": await store.run_history.changes_since(now - _DAY),
+        "next_runs": await asyncio.to_thread(next_schedules, latest.schedules, now, _MOST_NEXT),
+        "domains": domains[:_MOST_DOMAINS],
+        "has_more_domains": len(domains) > _MOST_DOMAINS,
         "machines": await read_summary(web),
     }
 
@@ -94,16 +117,30 @@ def _need(
 ) -> dict[str, Any]:
     kind, _, name = need.subject.partition("/")
     actions = _actions_of_source(need, row, runs) if row is not None else _other_actions(need)
+    word, details = _worded(need)
     return {
-        "kind": need.kind.replace("_", " "),
+        "kind": word.replace("_", " "),
         "level": need.level.value,
         "name": name or "this home",
         "url": _page_of(kind, name),
         "summary": need.summary,
-        "details": need.details,
+        "details": details,
         "since": need.since,
         "actions": [*actions, Action("See why", _why(need, kind, name), is_link=True)],
     }
+
+
+def _worded(need: Need) -> tuple[str, list[str]]:
+    """Return the word for a need, and its details without those that repeat the summary."""
+    others = [one.partition(": ") for one in need.details]
+    kinds = {need.kind, *(kind for kind, _, _ in others)}
+    word = next((one for one in _WORDS if one in kinds), need.kind)
+    details = [
+        f"{kind}: {text}"
+        for kind, _, text in others
+        if text.removeprefix("drift: ") not in need.summary and need.summary not in text
+    ]
+    return word, details[:_MOST_DETAILS]
 
 
 def _page_of(kind: str, name: str) -> str:
@@ -161,36 +198,35 @@ def _other_actions(need: Need) -> Iterator[Action]:
         yield Action("Resume", f"{schedule_url(name)}/resume")
 
 
-def _late(digest: Digest) -> int:
-    return sum(one.kind == "late" or _is_also_late(one.details) for one in digest.needs)
+def _late(needs: Sequence[Need]) -> int:
+    return sum(one.kind == "late" or _is_also_late(one.details) for one in needs)
 
 
 def _is_also_late(details: Sequence[str]) -> bool:
     return any(one.startswith("late: ") for one in details)
 
 
-def _changed(digest: Digest) -> int | None:
-    new, changed = digest.totals.new, digest.totals.changed
-    return None if new is None or changed is None else new + changed
-
-
 # ---------------- What runs
 
 
-async def _running(web: Web, job: Job, now: float) -> dict[str, Any]:
-    row = next(iter(await web.store.projections.rows("runs", keys=[job.id])), None)
+async def _running(  # noqa: PLR0917  # what was read of all jobs
+    web: Web,
+    job: Job,
+    row: ProjectionRow | None,
+    launch: Launch | None,
+    latest: DigestInputs,
+    now: float,
+) -> dict[str, Any]:
     items: Mapping[str, int] = row["items"] if row else {}
     total = sum(items.values())
     done = total - items.get("open", 0)
     seconds = now - (job.started_at or job.created_at)
     speed = done / seconds if seconds > 0 else 0.0
-    is_lost = job.state is JobState.RUNNING and await is_abandoned(web.store, job, now)
-    state = "abandoned" if is_lost else job.state.value
-    launches = await web.store.launches.of_target(job.id, limit=1)
+    state = "abandoned" if job.id in latest.abandoned else job.state.value
     return {
         "job": job,
         "state": state,
-        "waits": await waits_of(web, job, state, launches, now),
+        "waits": await waits_of(web, job, state, [launch] if launch else [], now),
         "total": total,
         "done": done,
         "ok": items.get("stored", 0) + items.get("unchanged", 0),

@@ -270,6 +270,8 @@ async def waits_of(
     elif state == "paused":
         text = f"Paused: {job.reason or 'no reason is stored'}"
         found.append({"text": text, "since": None, "until": None})
+    if state in ("abandoned", "paused"):
+        return found
     waits = [one for one in await web.store.job_items.domain_waits(job.id) if one.due > now]
     if not waits:
         return found

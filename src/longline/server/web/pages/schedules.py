@@ -19,7 +19,7 @@ from longline.core.errors import BadOption, ConfigError
 from longline.scheduling.changes import add_schedule, run_now
 from longline.scheduling.planning import Planned, next_planned, plan_next
 from longline.scheduling.schedule import Schedule, make_schedule, target_text, trigger_text
-from longline.scheduling.upcoming import CLOCK_CHANGES, why_paused
+from longline.scheduling.upcoming import CLOCK_CHANGES, stored_schedule, why_paused
 from longline.server.web.access import AnyCaller
 from longline.server.web.context import Home
 from longline.server.web.definitions import read_schedule_files
@@ -277,7 +277,7 @@ def _lines_of(stored: Sequence[StoredSchedule], now: datetime, days: float) -> l
 
 def _line_of(stored: StoredSchedule, now: datetime, days: float) -> ScheduleLine:
     try:
-        schedule = make_schedule(stored.definition)
+        schedule = stored_schedule(stored)
     except ConfigError as error:  # of another version of longline
         return ScheduleLine(stored, problem=str(error))
     line = ScheduleLine(stored, schedule)
