@@ -18,6 +18,7 @@ from longline.storage.query import parse_timestamp
 router = APIRouter(include_in_schema=False)
 
 _PAGE = 100
+_SEARCHED = 25_000  # lines, of one page
 _LEVELS = {"warning": logging.WARNING, "error": logging.ERROR}
 _TEXTS = ("job", "source", "domain", "text", "item")
 _TIMES = ("since", "until")
@@ -33,7 +34,9 @@ async def show_logs(request: Request, web: Home) -> Response:
         if text.strip() and name in ("level", *_TEXTS, *_TIMES)
     }
     before = number_of(request.query_params.get("before", ""))
-    lines, after = await web.store.logs.page(_filter(web, given), before=before, limit=_PAGE)
+    lines, after = await web.store.logs.page(
+        _filter(web, given), before=before, limit=_PAGE, span=_SEARCHED
+    )
     older = None if after is None else f"/logs?{urlencode({**given, 'before': after})}"
     return render(
         request,

@@ -27,7 +27,7 @@ from longline.storage.records import RecordCursor
 router = APIRouter(include_in_schema=False)
 
 _PAGE = 50  # records
-_SECONDS = 0.07  # of a search, before it offers to continue
+_SECONDS = 0.05  # of a search, before it offers to continue
 _LONG_SECONDS = 2.0  # of a search that someone has continued
 _MOST_COLUMNS = 5  # that are chosen from the records
 _MOST_CHOSEN = 20  # that a person may choose
