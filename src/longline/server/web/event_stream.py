@@ -79,8 +79,9 @@ class EventStreams:
         if polling is None or polling.done():
             self._lines, self._ids = [], []
             self._floor = self._position = newest
+            self._changed = asyncio.Event()
             self._polling = polling = asyncio.create_task(self._poll())
-            polling.add_done_callback(lambda _: self._changed.set())
+            polling.add_done_callback(self._end_streams_of)
         try:
             # The client has a cursor from the beginning, even if no event comes.
             yield f"retry: {_RETRY}\n".encode() + _cursor_message(cursor)
@@ -99,6 +100,10 @@ class EventStreams:
             if not self._streams:
                 polling.cancel()
                 self._polling = None
+
+    def _end_streams_of(self, polling: asyncio.Task[None]) -> None:
+        if polling is self._polling:  # it has failed; clients connect again
+            self._changed.set()
 
     async def _read(self, wanted: EventFilter, cursor: int) -> tuple[Sequence[bytes], int]:
         """Return the next messages from the database, and the cursor after them."""

@@ -47,10 +47,11 @@ _METRICS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The metrics, in the text format of Prometheus or OpenMetrics.",
         "content": {
-            "text/plain": {
+            media_type: {
                 "schema": {"type": "string"},
                 "example": 'longline_build_info{version="1.0.0"} 1.0\n',
             }
+            for media_type in ("text/plain", "application/openmetrics-text")
         },
     }
 }

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from longline.server import models
 from longline.server.models import Problem
 from longline.server.web.access import openapi_security
 from longline.server.web.api.requests import IDEMPOTENCY_KEY, NOT_REPEATABLE
@@ -64,6 +65,7 @@ def _finish(document: dict[str, Any]) -> None:
     schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
+    _restore_examples(schemas)
     components["securitySchemes"] = openapi_security()
     document["security"] = [{"token": []}]
     problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
@@ -81,12 +83,22 @@ def _finish(document: dict[str, Any]) -> None:
                 content.setdefault("example", example_of(content["schema"], schemas))
 
 
+def _restore_examples(schemas: dict[str, Any]) -> None:
+    """Give the schemas the examples of their models again: FastAPI drops what is null in them."""
+    for name, schema in schemas.items():
+        model = getattr(models, name, None)
+        if model is not None and "examples" in schema:
+            schema["examples"] = model.model_config["json_schema_extra"]["examples"]
+
+
 def example_of(schema: dict[str, Any], schemas: dict[str, Any]) -> Any:
     """Return an example of a schema, made of those of its models."""
     if "$ref" in schema:
         return example_of(schemas[schema["$ref"].rpartition("/")[2]], schemas)
     if "examples" in schema:
         return schema["examples"][0]
+    if "anyOf" in schema:  # the first one, or null
+        return example_of(schema["anyOf"][0], schemas)
     if schema.get("type") == "array":
         return [example_of(schema["items"], schemas)]
     if schema.get("type") == "object":

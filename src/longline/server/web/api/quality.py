@@ -155,13 +155,13 @@ async def list_drift(web: Home, limit: Limit = 100, cursor: CursorText = None) -
     return Page(items=[Drift.model_validate(_drift_row(one)) for one in rows], next=page.next)
 
 
-@router.get("/drift/{source}")
+@router.get("/drift/{source:path}")
 async def get_drift(web: Home, source: str) -> DriftDetails:
     """Return the fields of a source in its last run, next to those of earlier runs."""
     return DriftDetails.model_validate(_drift_row(await drift_of(web.store, source)))
 
 
-@router.post("/drift/{source}/accept")
+@router.post("/drift/{source:path}/accept")
 async def accept_drift(web: Home, source: str) -> DriftAccepted:
     """Use the records of the last run of a source as the baseline of later runs."""
     last = await last_profile(web.store, source)
