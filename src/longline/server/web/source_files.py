@@ -153,7 +153,7 @@ async def find_source(web: Web, name: str) -> KnownSource | None:
     if name in other_sources():
         return KnownSource(name, None, None, name, options)
     if jobs:
-        return KnownSource(name, None, None, str(settings["source"]), options)
+        return KnownSource(name, None, None, settings.get("source"), options)
     is_known = await web.store.projections.rows("sources", keys=[name])
     return KnownSource(name, None, None, None) if is_known else None
 
