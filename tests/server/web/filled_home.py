@@ -58,8 +58,8 @@ async def run_job(
     await store.queue.enqueue(Discovered(job.id, items, now - 98, is_last=True))
     if outcomes:
         leases = await store.queue.lease(Claim(job.id, "me", len(items), now - 97, now + 60))
-        by_key = {item.key: one for item, one in zip(items, outcomes, strict=True)}
-        await store.queue.complete_all([(one, by_key[one.item.key]) for one in leases])
+        by_url = {item.url: one for item, one in zip(items, outcomes, strict=True)}
+        await store.queue.complete_all([(one, by_url[one.item.url]) for one in leases])
         await store.jobs.finish(job.id, now - 40)
     return job.id
 
