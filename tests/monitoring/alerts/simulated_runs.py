@@ -7,7 +7,7 @@ import logging
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from longline.core.errors import FailureKind
@@ -45,6 +45,30 @@ class Numbers:
     warnings: tuple[str, ...] = ()
     logged: Mapping[int, int] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+USUAL = Numbers(
+    records=40, changed=4, requests=100, coverage={"title": 1.0, "price": 0.9}, examined=200
+)
+BAD = {  # of each rule about the last run, a run that it finds; all else is as usual
+    "few-records": replace(USUAL, records=2, changed=0),
+    "log-critical": replace(USUAL, logged={logging.CRITICAL: 1}),
+    "log-errors": replace(USUAL, logged={logging.ERROR: 30}),
+    "log-warnings": replace(USUAL, logged={logging.WARNING: 90}),
+    "http-errors": replace(USUAL, requests=130, statuses={503: 20, 403: 10}),
+    "request-failures": replace(USUAL, requests=130, kinds={FailureKind.TIMEOUT: 30}),
+    "retries": replace(USUAL, requests=160, retries=60),
+    "few-successes": replace(USUAL, requests=160, statuses={404: 60}),
+    "many-requests": replace(USUAL, requests=900),
+    "failed-items": replace(USUAL, failed=20),
+    "quarantined-items": replace(USUAL, quarantined=15),
+    "field-coverage": replace(USUAL, coverage={"title": 1.0, "price": 0.4}),
+    "changed-share": replace(USUAL, changed=39),
+    "long-run": replace(USUAL, seconds=5000),
+    "run-partial": replace(USUAL, cut="the list ended at page 3"),
+    "run-warnings": replace(USUAL, warnings=("95% of 40 records have the same title",)),
+    "drift": replace(USUAL, drift=("price is present in 10 of 40 records",)),
+}
 
 
 async def start_run(store: Store, source: str, at: float, numbers: Numbers) -> Job:

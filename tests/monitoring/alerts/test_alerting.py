@@ -15,7 +15,6 @@ from longline.core.redaction import KNOWN_SECRETS
 from longline.monitoring.alerts.alerting import Alerting, Findings, read_evaluation
 from longline.monitoring.alerts.conditions import AlertCondition
 from longline.monitoring.alerts.configuration import AlertFile, AlertSettings
-from longline.monitoring.alerts.rules import default_rules
 from longline.storage.events.events import EventFilter, event_row
 from longline.storage.events.webhooks import Webhook
 from longline.storage.monitoring.alerts import Silence
@@ -134,28 +133,6 @@ async def test_an_alert_fires_is_grouped_notified_once_and_resolves(home: Home) 
         (pytest.approx(6 * MINUTE, abs=31), "new", 2),
     ]
     assert not await home.store.alerts.list()
-
-
-async def test_every_rule_fires_once_is_grouped_and_resolves(local: Home) -> None:
-    local.rules.conditions = [
-        replace(FAILED, rule=rule.name, severity=rule.severity) for rule in default_rules()
-    ]
-    local.rules.waits = {rule.name: rule.for_seconds for rule in default_rules()}
-
-    await local.run_for(20 * MINUTE)
-    local.rules.conditions = ()
-    await local.run_for(7 * MINUTE)
-
-    names = {rule.name for rule in default_rules()}
-    events = [(one.type, one.data["rule"]) for one in await local.events("alert.firing")]
-    ended = [(one.type, one.data["rule"]) for one in await local.events("alert.resolved")]
-    sent = await local.events("alert.notified")
-    assert sorted(events) == sorted(("alert.firing", name) for name in names)
-    assert sorted(ended) == sorted(("alert.resolved", name) for name in names)
-    # First those that fire immediately, then those that have to last, then the end of all.
-    counts = [len(one.data["alerts"]) + one.data["unlisted"] for one in sent]
-    assert counts[-1] == len(names)
-    assert len(counts) <= 5
 
 
 async def test_two_servers_fire_and_notify_once(home: Home, database: str) -> None:

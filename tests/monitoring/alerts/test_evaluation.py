@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import FailureKind
 from longline.monitoring.alerts.conditions import AlertCondition
 from longline.monitoring.alerts.evaluation import EvaluationCache, evaluate
 from longline.monitoring.alerts.rules import (
@@ -30,6 +29,8 @@ from longline.storage.scheduling.launches import SOURCE, NewLaunch
 from longline.storage.scheduling.schedules import DecidedOccurrence, Wanted
 from longline.storage.store import Store, open_store
 from tests.monitoring.alerts.simulated_runs import (
+    BAD,
+    USUAL,
     Numbers,
     close_breaker,
     finish_run,
@@ -41,28 +42,6 @@ from tests.virtual import EPOCH
 
 DAY, HOUR, MINUTE = 86_400.0, 3600.0, 60.0
 _DATABASES = count(1)
-USUAL = Numbers(
-    records=40, changed=4, requests=100, coverage={"title": 1.0, "price": 0.9}, examined=200
-)
-BAD = {  # of each rule about the last run, a run that it finds; all else is as usual
-    "few-records": replace(USUAL, records=2, changed=0),
-    "log-critical": replace(USUAL, logged={logging.CRITICAL: 1}),
-    "log-errors": replace(USUAL, logged={logging.ERROR: 30}),
-    "log-warnings": replace(USUAL, logged={logging.WARNING: 90}),
-    "http-errors": replace(USUAL, requests=130, statuses={503: 20, 403: 10}),
-    "request-failures": replace(USUAL, requests=130, kinds={FailureKind.TIMEOUT: 30}),
-    "retries": replace(USUAL, requests=160, retries=60),
-    "few-successes": replace(USUAL, requests=160, statuses={404: 60}),
-    "many-requests": replace(USUAL, requests=900),
-    "failed-items": replace(USUAL, failed=20),
-    "quarantined-items": replace(USUAL, quarantined=15),
-    "field-coverage": replace(USUAL, coverage={"title": 1.0, "price": 0.4}),
-    "changed-share": replace(USUAL, changed=39),
-    "long-run": replace(USUAL, seconds=5000),
-    "run-partial": replace(USUAL, cut="the list ended at page 3"),
-    "run-warnings": replace(USUAL, warnings=("95% of 40 records have the same title",)),
-    "drift": replace(USUAL, drift=("price is present in 10 of 40 records",)),
-}
 
 
 @pytest.fixture
