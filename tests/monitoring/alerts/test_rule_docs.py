@@ -44,7 +44,7 @@ def test_the_table_of_rules_equals_the_code() -> None:
 def test_each_of_the_monitors_has_a_rule_and_a_test() -> None:
     table = section("Compared with Spidermon").splitlines()
     rows = [one.split("|")[1:-1] for one in table if one.startswith("| ")][1:]
-    tests = "".join(path.read_text() for path in TESTS.glob("test_*.py"))
+    tests = "".join(path.read_text() for path in TESTS.glob("*.py"))
 
     assert len(rows) == 15
     for _, rules, test in rows:
