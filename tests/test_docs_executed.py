@@ -50,8 +50,11 @@ NOT_EXECUTED = {
     r"^longline (up|down|worker)\b|--engine celery|--detach": "needs servers: tests/services",
     r"^export LONGLINE_": "names servers that do not exist",
     r"^longline db copy |postgresql://|s3://": "needs a server: tests/export, tests/integration",
+    r"--server http|Client\(": "needs a server: tests/server/web",
+    r"^longline mcp": "serves until its client ends: tests/server/agents",
     r"^longline alerts test": "sends a mail: tests/monitoring/alerts",
     r"enrich_listings": "needs a language model: tests/enrichment",
+    r"^curl .*127.0.0.1:8400/": "needs a server: tests/server/web/api/test_api_page.py",
     r'engine="celery"|cluster_running': "needs servers: tests/services",
 }
 SMALLER = {"longline demo": "longline demo --items 10"}
