@@ -70,6 +70,8 @@ async def show_flow(request: Request, web: Home, run: str) -> Response:
         found = await web.store.flows.get(run)
     except UnknownFlowRun:
         return await _show_definition(request, web, run)
+    if found.flow == run != found.id:  # the ids of its runs begin with the name of a flow
+        return await _show_definition(request, web, run)
     return render(request, "flow.html", **await read_run(web, {"id": found.id}))
 
 
