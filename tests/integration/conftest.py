@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,12 @@ import pytest
 
 from longline.orchestrator import Orchestrator
 from longline.sandbox.web import PracticeWeb, WebOptions
+from tests.fork_server import ForkServer
+from tests.integration.senders import Receiver
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
+
+_DATABASES = count()
 
 Serve = Callable[..., contextlib.AbstractAsyncContextManager[PracticeWeb]]
 Collect = Callable[..., contextlib.AbstractAsyncContextManager[Orchestrator]]
@@ -72,3 +78,36 @@ async def orchestrator(
         site.says(f"/item/{number}", f"page {number}")
     async with make_orchestrator(rate="unlimited") as orchestrator:
         yield orchestrator
+
+
+# ---------------- Senders that are killed
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    """Start commands quickly, each in a process of its own."""
+    with ForkServer() as server:
+        yield server
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """Receive webhooks."""
+    with Receiver() as receiver:
+        thread = threading.Thread(target=receiver.serve_forever, args=(0.01,))
+        thread.start()
+        yield receiver
+        receiver.shutdown()
+        thread.join()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the address of a new database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'longline.sqlite'}"
+    postgres = request.getfixturevalue("postgres_server")
+    name = f"killed_{next(_DATABASES)}"
+    postgres.execute(f"CREATE DATABASE {name}")
+    url: str = postgres.url(name)
+    return url

@@ -18,11 +18,10 @@ from longline.storage.events.webhooks import Webhook
 from longline.storage.monitoring.alerts import Notification
 from longline.storage.store import Store, open_store
 from tests.fork_server import ForkServer
-from tests.integration.test_killed_deliveries import SECRET, Receiver, Sender, database, subscribers
+from tests.integration.senders import SECRET, Receiver, Sender, subscribers
 from tests.smtp_server import Mailbox, mail_server
 from tests.virtual import EPOCH
 
-__all__ = ["database"]  # the fixture
 NOTIFICATIONS = 20
 KILLED_AT = (1, 7, 8, 15)  # messages of each channel
 FILE = """
@@ -55,22 +54,6 @@ class Killer:
                 with contextlib.suppress(ValueError):  # the next one has not started yet
                     self._sender.kill()
                     self.kills += 1
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer() as server:
-        yield server
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as receiver:
-        thread = threading.Thread(target=receiver.serve_forever, args=(0.01,))
-        thread.start()
-        yield receiver
-        receiver.shutdown()
-        thread.join()
 
 
 @pytest.fixture

@@ -4,126 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from itertools import count
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from redis import Redis
-from standardwebhooks import Webhook as Verifier
 
 from longline.storage.events.events import EventFilter, event_row
-from longline.storage.events.subscribers import Subscriber
 from longline.storage.events.webhooks import Webhook
 from longline.storage.store import Store, open_store
 from tests.fork_server import ForkServer
+from tests.integration.senders import Act, Receiver, Sender, subscribers
 from tests.servers import RedisServer
 from tests.virtual import EPOCH
 
-SECRET = "whsec_" + "bmV3" * 8
 JOBS = 3
 EVENTS = 24
-_DATABASES = count()
-
-Act = Callable[[], None]
-
-
-class Sender:
-    """Runs `longline events deliver`, each time in a process of its own."""
-
-    def __init__(self, server: ForkServer, home: Path, **env: str) -> None:
-        self._server = server
-        self.env = {**os.environ, "LONGLINE_HOME": str(home), "HOOK": SECRET, **env}
-
-    def run(self, *words: str) -> int:
-        """Run until it ends; return its exit code, negative for a signal."""
-        result = self._server.run("events", "deliver", *words, env=self.env, timeout=50.0)
-        assert not result.is_hung
-        return result.code
-
-    def kill(self) -> None:
-        """Kill the process that runs now, and wait until it is gone."""
-        (process,) = psutil.Process(self._server.pid).children()
-        process.kill()
-        psutil.wait_procs([process])
-
-    def terminate(self) -> None:
-        (process,) = psutil.Process(self._server.pid).children()
-        process.send_signal(signal.SIGTERM)
-
-
-class Receiver(HTTPServer):
-    """Verifies each message as a receiver would, and acts at some requests before it responds."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.url = f"http://127.0.0.1:{self.server_port}/hook"
-        self.messages: list[tuple[str, Any]] = []
-        self.acts: dict[int, Act] = {}
-
-    @property
-    def numbers(self) -> list[int]:
-        """The numbers of the events in the order of their first arrival."""
-        return list(dict.fromkeys(int(body["id"]) for _, body in self.messages))
-
-    def subjects(self) -> dict[str, list[int]]:
-        """Return the numbers of the events of each subject as they arrived first."""
-        found: dict[str, list[int]] = {}
-        for _, body in self.messages:
-            numbers = found.setdefault(body["subject"], [])
-            if int(body["id"]) not in numbers:
-                numbers.append(int(body["id"]))
-        return found
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Receiver
-
-    def do_POST(self) -> None:  # the name that http.server calls
-        body = self.rfile.read(int(self.headers["content-length"]))
-        verified = Verifier(SECRET).verify(body, dict(self.headers.items()))
-        self.server.messages.append((self.headers["webhook-id"], verified))
-        self.server.acts.get(len(self.server.messages), lambda: None)()
-        with contextlib.suppress(OSError):  # the sender may be dead
-            self.send_response(204)
-            self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer() as server:
-        yield server
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as receiver:
-        thread = threading.Thread(target=receiver.serve_forever, args=(0.01,))
-        thread.start()
-        yield receiver
-        receiver.shutdown()
-        thread.join()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'longline.sqlite'}"
-    postgres = request.getfixturevalue("postgres_server")
-    name = f"killed_{next(_DATABASES)}"
-    postgres.execute(f"CREATE DATABASE {name}")
-    url: str = postgres.url(name)
-    return url
 
 
 def fill(database: str, url: str | None) -> None:
@@ -138,11 +38,6 @@ def fill(database: str, url: str | None) -> None:
 
     with open_store(database) as store:
         asyncio.run(append(store))
-
-
-def subscribers(database: str) -> Sequence[Subscriber]:
-    with open_store(database) as store:
-        return asyncio.run(store.subscribers.list())
 
 
 def test_a_killed_sender_of_webhooks_loses_nothing(
