@@ -271,6 +271,48 @@ def test_the_examples_query_only_metrics_that_exist() -> None:
     assert [one for one in used if one[1] not in NAMES] == []
 
 
+def test_the_examples_select_and_group_by_labels_that_exist() -> None:
+    known = {one.name: set(one.labels) for one in METRICS}
+    known |= {f"{RESPONSE_DURATION}_bucket": {"source", "le"}}
+    wrong = [
+        (where, name, label)
+        for where, expression in expressions()
+        for name, selected in re.findall(r"\b(longline_\w+)\{([^}]*)\}", expression)
+        for label in re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", selected)
+        if label not in known[name]
+    ]
+    wrong += [
+        (where, names[0], label)
+        for where, expression in expressions()
+        for group in re.findall(r"\bby \(([^)]*)\)", expression)
+        for label in re.findall(r"\w+", group)
+        if (names := re.findall(r"\blongline_\w+", expression))
+        and not any(label in known[name] for name in names)
+    ]
+
+    assert wrong == []
+
+
+def test_the_panels_of_the_dashboard_are_unique_and_do_not_overlap() -> None:
+    dashboard = orjson.loads((EXAMPLES / "grafana-dashboard.json").read_bytes())
+    panels = dashboard["panels"]
+    places = [one["gridPos"] for one in panels]
+    cells = [
+        (x, y)
+        for one in places
+        for x in range(one["x"], one["x"] + one["w"])
+        for y in range(one["y"], one["y"] + one["h"])
+    ]
+    targets = [(panel["id"], one["refId"]) for panel in panels for one in panel.get("targets", ())]
+    sources = {panel["datasource"]["uid"] for panel in panels if "datasource" in panel}
+
+    assert len({one["id"] for one in panels}) == len(panels)
+    assert len(set(cells)) == len(cells)
+    assert max(x for x, _ in cells) < 24  # the columns of Grafana
+    assert len(set(targets)) == len(targets)
+    assert sources == {"${datasource}"}
+
+
 def test_every_rule_of_the_examples_says_what_to_do() -> None:
     rules = yaml.safe_load((EXAMPLES / "prometheus-rules.yaml").read_text("utf-8"))
     alerts = [rule for group in rules["groups"] for rule in group["rules"]]
