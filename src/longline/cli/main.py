@@ -92,6 +92,7 @@ GROUPS = {  # of each command: its module in commands/, and the first sentence o
             "scheduling.serve",
             "Run the server: dashboard, API, schedules, alerts, reports and event delivery.",
         ),
+        "mcp": ("mcp", "Serve this home to an agent over MCP, on stdin and stdout."),
         "tokens": ("tokens", "Create, list and revoke the tokens of the dashboard and the API."),
         "worker": ("cluster", "Run a cluster worker."),
         "up": ("cluster", "Start Redis, workers and, with --postgres, PostgreSQL on this machine."),

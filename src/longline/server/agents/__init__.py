@@ -1,0 +1,1 @@
+"""`longline mcp`: tools with which agents read and, if allowed, change a home."""
