@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from longline.monitoring.alerts.rules import RULE_KINDS, RuleKind
+from tests.monitoring.alerts.simulated_week import TROUBLES
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "alerts.md").read_text()
@@ -53,3 +54,12 @@ def test_each_of_the_monitors_has_a_rule_and_a_test() -> None:
         name, _, case = test.strip(" `").partition("[")
         assert f"def {name}(" in tests
         assert f'"{case.rstrip("]`")}"' in tests
+
+
+def test_the_bounds_of_troubles_equal_the_simulation() -> None:
+    lines = section("Rules").partition("\n### How soon trouble is found\n")[2].splitlines()
+    rows = [[cell.strip(" `") for cell in one.split("|")[1:-1]] for one in lines if one[:2] == "| "]
+
+    assert {kind.partition(":")[0]: ({rule}, float(bound)) for kind, rule, bound in rows[1:7]} == (
+        TROUBLES
+    )
