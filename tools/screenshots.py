@@ -277,9 +277,7 @@ async def run_history(settings: Settings) -> None:
         left = RUNS - 1 - run
         for name, shop in SHOPS.items():
             shop.run = run
-            shop.trouble = (
-                TROUBLES.get(name, "") if not left or (name, run) == ("boats", 8) else ""
-            )
+            shop.trouble = TROUBLES.get(name, "") if not left or (name, run) == ("boats", 8) else ""
         clock = PastClock(left * HOURS * 3600 + 2400)
         chosen = [one for one in names if one in SHOPS or left % 4 == 0]
         async with Orchestrator(settings=settings, clock=clock, rate="unlimited") as orchestrator:
@@ -315,7 +313,7 @@ async def add_the_rest(settings: Settings, store: Store) -> None:
     await store.credentials.revoke("ci", clock.now())
     lines = [
         LogLine(
-            clock.now() - 60 * place,
+            clock.now() - 60 * (len(LINES) - place),
             logging.ERROR if place % 4 == 3 else logging.WARNING,  # noqa: PLR2004  # some
             "longline",
             message,

@@ -31,7 +31,7 @@ VALUES = (
     "data:text/html,<script>zq()</script>",
     "//evil.test/zq",
     "</title></td></table></main><zq-tag>",
-    "<!--<script>zq()",
+    "`<zq-tag>` <!--<script>zq()",
     "{{ 7 * 191 }}{% raw %}${zq}<%= zq %>",
     "zq\u202ertl\u2066\u200b\x1b[31m\x07\x7f\x9b",
     "zq\nSet-Cookie: zq=1\r\n\r\n\tline",

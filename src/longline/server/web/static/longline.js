@@ -78,6 +78,9 @@ function refresh(root) {
 document.addEventListener("submit", (event) => {
   const question = event.target.dataset?.confirm;
   if (question && !window.confirm(question)) event.preventDefault();
+  // What a site is read for takes some seconds.
+  const busy = event.target.dataset?.busy;
+  if (busy && event.submitter && !event.defaultPrevented) event.submitter.textContent = busy;
 });
 for (const name of ["htmx:after:swap", "htmx:sse:after:message"]) {
   document.addEventListener(name, () => refresh(document));
