@@ -24,6 +24,7 @@ _BATCH = 500  # events that are read, or sent, together
 _SPAN = 100_000  # ids that one query searches for a rare type
 _KEPT = 2000  # events in memory
 _SILENCE = 15.0  # seconds after which a stream without events sends its cursor
+_LONGEST = 3600.0  # seconds after which a client has to connect, and authenticate, again
 _RETRY = 2000  # milliseconds after which a client connects again
 
 IsWanted = Callable[[Event, str | None], bool]
@@ -39,10 +40,11 @@ class _Line:
 
 
 class EventStreams:
-    """All streams of events of a server."""
+    """All streams of events of a server; each ends after some time, in seconds."""
 
-    def __init__(self, web: Web) -> None:
+    def __init__(self, web: Web, *, longest: float = _LONGEST) -> None:
         self._web = web
+        self._longest = longest
         self._streams = 0
         self._polling: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -55,7 +57,8 @@ class EventStreams:
     async def open(self, wanted: EventFilter, after: int | None) -> AsyncIterator[bytes]:
         """Return the messages of the events after an id; None: after the newest.
 
-        They end only when `close` is called.
+        They end when `close` is called, and after an hour, so that a token that is revoked or has
+        expired is refused when the client connects again.
 
         Raises:
             BadOption: there is no such event type, or no event has this id yet.
@@ -75,6 +78,7 @@ class EventStreams:
         self, wanted: EventFilter, is_wanted: IsWanted, cursor: int, newest: int
     ) -> AsyncIterator[bytes]:
         self._streams += 1
+        end = asyncio.get_running_loop().time() + self._longest
         polling = self._polling
         if polling is None or polling.done():
             self._lines, self._ids = [], []
@@ -86,6 +90,8 @@ class EventStreams:
             # The client has a cursor from the beginning, even if no event comes.
             yield f"retry: {_RETRY}\n".encode() + _cursor_message(cursor)
             while not (self._is_closed or polling.done()):
+                if asyncio.get_running_loop().time() > end:
+                    return
                 before = cursor
                 if cursor < self._floor:
                     messages, cursor = await self._read(wanted, cursor)

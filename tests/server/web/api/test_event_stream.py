@@ -293,6 +293,15 @@ async def test_streams_end_when_the_server_stops(streams: EventStreams) -> None:
     assert await waiting is None
 
 
+async def test_a_stream_ends_so_that_its_token_is_checked(store: Store) -> None:
+    streams = EventStreams(cast("Web", SimpleNamespace(store=store)), longest=20.0)
+    stream = await streams.open(EventFilter(), None)
+
+    sent = [message async for message in stream]
+
+    assert sent == [b"retry: 2000\nid: 0\n\n", b"id: 0\n\n", b"id: 0\n\n"]
+
+
 @pytest.mark.parametrize(
     ("wanted", "count"),
     [
