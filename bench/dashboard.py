@@ -54,13 +54,13 @@ class Busy(Source):
     name = "busy-{number}"
 
     async def discover(self, visit):
-        for one in range(100_000):
+        for one in range(5_000):
             yield Item(str(one), f"{url}/generated/{{one}}/")
 
     @layer()
     async def page(self, visit):
         page = await visit.fetch(visit.item.url)
-        return {{"title": page.first_text("title"), "price": 1, "code": visit.item.key}}
+        return {{"title": page.first_text("title"), "price": {price}}}
 '''
 _MANIFEST = """\
 manifest: html
@@ -162,6 +162,8 @@ class Server:
 async def _served(
     home: Path, address: str, store: Store, amounts: Amounts, options: Options
 ) -> AsyncIterator[Server]:
+    begun = await store.now()
+    await _cancel_earlier(store, begun)
     _write_manifests(home / "sources", amounts.sources)
     variables = {
         **environment(),
@@ -183,10 +185,22 @@ async def _served(
         jar, connector = aiohttp.CookieJar(unsafe=True), aiohttp.TCPConnector(limit=1)
         async with aiohttp.ClientSession(cookie_jar=jar, connector=connector) as session:
             await _log_in(store, session, url)
-            yield Server(url, process, session, await _running(store))
+            yield Server(url, process, session, await _running(store, begun))
     finally:
         for child in reversed(children):
             child.end()
+
+
+async def _cancel_earlier(store: Store, at: float) -> None:
+    """Cancel what an earlier run of the benchmark has left: its practice web has gone."""
+    names, reason = [_BUSY.format(number=number) for number in (1, 2)], "an earlier benchmark"
+    for job in await store.jobs.list(limit=None, is_open=True):
+        if job.source in names:
+            await store.jobs.cancel(job.id, at, reason)
+    for one in await store.launches.list(is_open=True, limit=None):
+        if one.name in names and not await store.launches.cancel(one.id, at, reason):
+            result = {"result": JobState.CANCELLED.value, "reason": reason}
+            await store.launches.finish(one.id, one.owner or "", at, **result)
 
 
 def _write_manifests(folder: Path, count: int) -> None:
@@ -206,8 +220,12 @@ async def _submit(
     home: Path, number: int, port: int, variables: Mapping[str, str], rate: float
 ) -> None:
     file = home / f"busy_{number}.py"
-    file.write_text(_BUSY_SOURCE.format(number=number, url=f"http://127.0.0.1:{port}"), "utf-8")
-    words = ["run", str(file), "--detach", "--rate", str(rate)]
+    # Another price in each run, so that records change.
+    text = _BUSY_SOURCE.format(number=number, url=f"http://127.0.0.1:{port}", price=port)
+    file.write_text(text, "utf-8")
+    # With a limit of its own, it is a new job: the items of an earlier one have another port.
+    limit = str(10_000 + os.getpid())
+    words = ["run", str(file), "--detach", "--rate", str(rate), "--limit", limit]
     ended = await asyncio.to_thread(Child([LONGLINE, *words], variables, folder=home).wait, _START)
     if ended.code:
         raise RuntimeError(ended.errors)
@@ -226,13 +244,14 @@ async def _log_in(store: Store, session: aiohttp.ClientSession, url: str) -> Non
     raise TimeoutError
 
 
-async def _running(store: Store) -> tuple[str, ...]:
+async def _running(store: Store, since: float) -> tuple[str, ...]:
     """Return the running jobs of the benchmark, once both have stored some items."""
     until = time.monotonic() + _START
     names = [_BUSY.format(number=number) for number in (1, 2)]
     while time.monotonic() < until:
         found = [one for name in names for one in await store.jobs.list(source=name, limit=1)]
-        rows = await store.projections.rows("runs", keys=[one.id for one in found])
+        new = [one.id for one in found if one.created_at >= since]
+        rows = await store.projections.rows("runs", keys=new)
         started = [row["job"] for row in rows if row["items"]["stored"] > _BEGUN]
         if len(started) == len(names):
             return tuple(started)
@@ -253,7 +272,13 @@ async def _pages(server: Server, store: Store) -> list[str]:
     alert = (await store.alerts.resolved(limit=1))[0].id
     flow = (await store.flows.list(limit=1))[0].id
     of_record = urlencode({"source": source, "key": f"{source}-0"})
-    searches = ("q=Thing+5-50", "q=nowhere", "min_score=0.5", "state=gone", "grade=A")
+    searches: tuple[str, ...] = (
+        "q=Thing+5-50",
+        "q=nowhere",
+        "min_score=0.5",
+        "state=gone",
+        "grade=A",
+    )
     searches += ("where=price%3E100", f"source={source}&q=Thing", f"job={job}", "since=2d")
     lists = [
         *("/sources", "/jobs", "/records", "/schedules", "/flows", "/domains", "/quarantine"),
@@ -281,7 +306,9 @@ async def _pages(server: Server, store: Store) -> list[str]:
         *(f"/alerts/{alert}", f"/flows/{flow}", "/flows/flow-0", f"/schedules/{quote(source)}"),
     ]
     linked = [*_links(await _get(server, "/")), *_links(await _get(server, f"/sources/{source}"))]
-    further = [found for one in lists if (found := _next_page(one, await _get(server, one)))]
+    further = [
+        next_page for one in lists if (next_page := _next_page(one, await _get(server, one)))
+    ]
     found = [*single, *linked, *lists, *further, *await _api_lists(server, source, job, flow)]
     return list(dict.fromkeys(found))
 

@@ -120,15 +120,28 @@ async def is_abandoned(store: Store, job: Job, at: float) -> bool:
 
     Unknown while all items are deferred: then a process that waits for them holds no lease.
     """
-    if job.state is not JobState.RUNNING or job.engine != "local":
+    return bool(await abandoned_among(store, [job], at))
+
+
+async def abandoned_among(store: Store, jobs: Iterable[Job], at: float) -> frozenset[str]:
+    """Return the ids of the jobs that are abandoned (`is_abandoned`)."""
+    local = [one.id for one in jobs if one.state is JobState.RUNNING and one.engine == "local"]
+    owners = await store.queue.owners_of(local, at) if local else {}
+    # The time of the next item is a question about all that are queued, so it comes last.
+    return frozenset(
+        [
+            job
+            for job, several in owners.items()
+            if len(dead_among(several)) == len(several) and not await _is_deferred(store, job, at)
+        ]
+    )
+
+
+async def _is_deferred(store: Store, job: str, at: float) -> bool:
+    """Return whether a job has queued items, and none of them is due."""
+    if await store.queue.is_due(job, at):
         return False
-    owners = await store.queue.owners(job.id, at)
-    if len(dead_among(owners)) < len(owners):
-        return False
-    # Only now, since the time of the next item is a question about all that are queued.
-    if await store.queue.is_due(job.id, at):
-        return True
-    return await store.queue.next_due(job.id) is None
+    return await store.queue.next_due(job) is not None
 
 
 def _is_dead(owner: str) -> bool:

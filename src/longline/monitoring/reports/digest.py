@@ -18,7 +18,7 @@ from longline.core.clock import SystemClock, utc_datetime
 from longline.core.errors import ConfigError
 from longline.core.model import Job, JobState
 from longline.core.output import count_text
-from longline.engine.owner import is_abandoned
+from longline.engine.owner import abandoned_among
 from longline.monitoring.alerts.alerting import EvaluationState, read_evaluation
 from longline.monitoring.reports.page import Level, in_zone
 from longline.scheduling.triggers import resolve
@@ -271,11 +271,10 @@ async def read_latest(
 ) -> DigestInputs:
     """Return the latest states; of the domains that were in trouble since a time, the newest."""
     open_jobs = await store.jobs.list(limit=None, is_open=True)
-    abandoned = [job.id for job in open_jobs if await is_abandoned(store, job, now)]
     return DigestInputs(
         latest=await store.attention.latest(since=since, domains=domains),
         open_jobs=open_jobs,
-        abandoned=frozenset(abandoned),
+        abandoned=await abandoned_among(store, open_jobs, now),
         alerts=[one for one in await store.alerts.list() if one.state is AlertState.FIRING],
         evaluation=await read_evaluation(store, SystemClock()),
         schedules=await store.schedules.list(),

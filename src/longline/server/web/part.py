@@ -13,6 +13,7 @@ from longline.config.secrets import is_loopback
 from longline.config.settings import Settings
 from longline.core.clock import Clock
 from longline.core.errors import ConfigError
+from longline.engine.local import tuned_memory
 from longline.orchestrator import Orchestrator
 from longline.server.web.access import LINK_SECONDS
 from longline.server.web.app import create_app
@@ -116,7 +117,9 @@ class WebPart:
             # uvicorn closes the socket that it is given; a restarted part needs it again.
             serving = asyncio.create_task(server.serve(sockets=[self._listener.dup()]))
             try:
-                await asyncio.shield(serving)
+                # A full collection would stop every page for a fifth of a second.
+                with tuned_memory():
+                    await asyncio.shield(serving)
             finally:
                 # Cancelled in its middle, it would leave its socket and connections open.
                 server.should_exit = True

@@ -79,17 +79,18 @@ class RunHistory(Repository):
         newest = func.max(jobs.c.created_at).label("newest")
         used = select(jobs.c.source, newest).group_by(jobs.c.source)
         found = connection.execute(used.order_by(newest.desc(), jobs.c.source).limit(sources)).all()
-        strips = []
-        for source, at in found:
-            last = (
-                select(jobs.c.id, jobs.c.state)
-                .where(jobs.c.source == source)
-                .order_by(jobs.c.created_at.desc(), jobs.c.id.desc())
-                .limit(runs)
-            )
-            rows = [(row.id, row.state) for row in connection.execute(last)]
-            strips.append(SourceStrip(source, rows[::-1], at))
-        return strips
+        newest_first = (jobs.c.created_at.desc(), jobs.c.id.desc())
+        place = func.row_number().over(partition_by=jobs.c.source, order_by=newest_first)
+        numbered = (
+            select(jobs.c.source, jobs.c.id, jobs.c.state, place.label("place"))
+            .where(jobs.c.source.in_([source for source, _ in found]))
+            .subquery()
+        )
+        last = select(numbered).where(numbered.c.place <= runs).order_by(numbered.c.place.desc())
+        strips: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+        for row in connection.execute(last):
+            strips[row.source].append((row.id, row.state))
+        return [SourceStrip(source, strips[source], at) for source, at in found]
 
     @reads
     def ended(self, connection: Connection, start: float, end: float) -> list[EndedRun]:

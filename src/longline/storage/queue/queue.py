@@ -390,6 +390,26 @@ class Queue(Repository):
         return lease_owners(connection, job, at)
 
     @reads
+    def owners_of(
+        self, connection: Connection, ids: Sequence[str], at: float
+    ) -> dict[str, list[str]]:
+        """Return the owners of valid leases of several jobs, and of their discovery."""
+        leased = (
+            select(items.c.job_id, items.c.lease_owner)
+            .where(items.c.job_id.in_(ids), items.c.state == ItemState.LEASED)
+            .where(items.c.lease_until > at)
+            .distinct()
+        )
+        discovering = select(jobs.c.id, jobs.c.discovery_owner).where(
+            jobs.c.id.in_(ids), jobs.c.discovery_until > at
+        )
+        found: dict[str, list[str]] = {job: [] for job in ids}
+        for job, owner in connection.execute(leased.union(discovering)):
+            if owner is not None:
+                found[job].append(owner)
+        return found
+
+    @reads
     def counts(self, connection: Connection, job: str) -> dict[ItemState, int]:
         """Return how many items are in each state."""
         return _read_counts(connection, [job])[job]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -18,7 +18,7 @@ from longline.analysis.job_report import read_report
 from longline.core.errors import FailureKind
 from longline.core.logging import redact_text
 from longline.core.model import OPEN_STATES, Event, ItemState, Job, JobState
-from longline.engine.owner import is_abandoned
+from longline.engine.owner import abandoned_among, is_abandoned
 from longline.monitoring.reports.html import as_html
 from longline.monitoring.reports.job_page import job_page
 from longline.server.web.context import Home, Web
@@ -89,11 +89,12 @@ async def show_jobs(request: Request, web: Home) -> Response:
     rows = await web.store.projections.rows("runs", keys=[job.id for job in shown])
     runs = {row["job"]: row for row in rows}
     now = web.clock.now()
+    abandoned = await abandoned_among(web.store, shown, now)
     sources = await web.store.projections.rows("sources")
     return render(
         request,
         "jobs.html",
-        jobs=[await _job_row(web, job, runs.get(job.id), now) for job in shown],
+        jobs=[_job_row(job, runs.get(job.id), abandoned, now) for job in shown],
         sources=sorted(row["source"] for row in sources if row["source"]),
         states=["open", *(one.value for one in JobState)],
         given={"source": source, "state": state},
@@ -134,12 +135,14 @@ def _next_url(given: QueryParams, last: Job) -> str:
     return f"/jobs?{urlencode({**kept, 'before': f'{last.created_at!r}~{last.id}'})}"
 
 
-async def _job_row(web: Web, job: Job, run: ProjectionRow | None, now: float) -> dict[str, Any]:
+def _job_row(
+    job: Job, run: ProjectionRow | None, abandoned: Collection[str], now: float
+) -> dict[str, Any]:
     counts: Mapping[str, int] = run["items"] if run else {}
     failures: Mapping[str, int] = run["failures"] if run else {}
     return {
         "job": job,
-        "state": await _state_of(web, job, now),
+        "state": "abandoned" if job.id in abandoned else job.state.value,
         "seconds": _seconds_of(job, now),
         "requests": run["requests"] if run else 0,
         "failures": sorted(failures.items(), key=lambda one: -one[1])[:3],
@@ -153,8 +156,7 @@ async def _run_of(web: Web, job: Job) -> ProjectionRow | None:
 
 
 async def _state_of(web: Web, job: Job, now: float) -> str:
-    is_lost = job.state is JobState.RUNNING and await is_abandoned(web.store, job, now)
-    return "abandoned" if is_lost else job.state.value
+    return "abandoned" if await is_abandoned(web.store, job, now) else job.state.value
 
 
 def _seconds_of(job: Job, now: float) -> float | None:
