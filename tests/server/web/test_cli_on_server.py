@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import re
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from longline.storage.access import CredentialKind, NewCredential, Role
 from longline.storage.events.events import EventFilter
 from tests.cli.terminal import SHOP, Answer, Terminal
 from tests.command_tree import commands
+from tests.server.served_home import COMMAND
 from tests.server.web.conftest import Dashboard
 
 Remote = Callable[..., Awaitable[Answer]]
@@ -102,7 +106,6 @@ async def test_records_are_listed_and_shown_as_in_a_home(
     assert (await remote("records", "show", "1")).code == 0
     assert "price" in picked.out
     assert (await remote("records", "show", "nothing")).code == 2
-    assert (await remote("records", "list", "--order", "price")).code == 2
 
 
 async def test_a_run_is_submitted(remote: Remote, shop: str) -> None:
@@ -126,20 +129,52 @@ async def test_a_run_is_submitted(remote: Remote, shop: str) -> None:
     [
         ("run", "n8n", "--export", "a.csv"),
         ("run", "n8n", "--no-cache"),
+        ("run", "n8n", "--fresh"),
         ("run", "n8n", "--rate", "auto"),
         ("run", "--all"),
-        ("run", "unknown-source", "--detach"),
         ("resume",),
         ("resume", "x", "--from-key", "1"),
         ("retry", "x", "--engine", "local"),
-        ("pause", "nothing"),
+        ("records", "list", "--order", "price"),
+        ("records", "show", "1", "--as-of", "2026-11-01"),
     ],
 )
-async def test_what_a_server_cannot_do_is_refused(remote: Remote, words: tuple[str, ...]) -> None:
-    answer = await remote(*words)
+def test_what_a_server_cannot_do_is_refused(terminal: Terminal, words: tuple[str, ...]) -> None:
+    answer = terminal(*words, "--server", "http://127.0.0.1:1")
 
     assert answer.code == 2
     assert answer.out == ""
+    assert "http://127.0.0.1:1" not in answer.err  # which is not there, and was not asked
+
+
+async def test_what_the_server_does_not_know_is_refused(remote: Remote) -> None:
+    unknown, job = await remote("run", "nothing", "--detach"), await remote("pause", "nothing")
+
+    assert (unknown.code, job.code) == (2, 2)
+    assert (unknown.out, job.out) == ("", "")
+
+
+async def test_events_of_a_server_are_followed(
+    dashboard: Dashboard, shop: str, terminal: Terminal
+) -> None:
+    del terminal  # the folder
+    words = ("events", "follow", "--after", "0", "--type", "job.*", "--json")
+    following = await asyncio.create_subprocess_exec(
+        *COMMAND,
+        *words,
+        "--server",
+        dashboard.url,
+        env={**os.environ, "LONGLINE_TOKEN": await token_of(dashboard, Role.READ)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert following.stdout is not None
+
+    first = json.loads(await following.stdout.readline())
+    following.send_signal(signal.SIGINT)
+    await following.communicate()
+
+    assert (first["type"], first["job"]) == ("job.created", shop)
+    assert following.returncode == 130
 
 
 async def test_failed_items_are_retried_and_the_job_is_controlled(

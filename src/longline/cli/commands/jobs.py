@@ -54,7 +54,6 @@ async def _jobs_on_server(client: Client, job: str | None, *, limit: int) -> Non
         **_remote_job_row(found),
         "settings": found.settings,
         "statistics": found.statistics,
-        "tasks": [],
         "events": [
             {**one.model_dump(), "at": seconds_of(one.at)} for one in await first(events, _EVENTS)
         ],
@@ -164,9 +163,10 @@ def _print_job(found: dict[str, Any]) -> None:
     for event in found["events"]:
         data = sanitize(as_text(event["data"]), is_line=True)
         click.echo(f"  {time_text(event['at'], seconds=True)}  {event['type']}  {data}")
-    if found["tasks"]:
+    tasks = found.get("tasks", ())  # a server does not list them
+    if tasks:
         click.echo("pending tasks")
-    for task in found["tasks"]:
+    for task in tasks:
         is_export = task["kind"] == TaskKind.EXPORT
         what = f"export to {task['output']}" if is_export else "call Source.finished"
         held_by = task["held_by"]
