@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -100,8 +101,13 @@ def _read_version(path: Path, _changed_at: int, _size: int) -> Entry | BadFile:
         return error
 
 
-def other_sources() -> list[str]:
+def other_sources() -> Sequence[str]:
     """Return the names of the sources that longline and plugins bring."""
+    return _sources_installed_in(tuple(sys.path))
+
+
+@lru_cache(1)  # reading what is installed takes 30 ms
+def _sources_installed_in(_path: tuple[str, ...]) -> Sequence[str]:
     return sorted({*BUILT_IN, *plugin_names(SOURCES)})
 
 
