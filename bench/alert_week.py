@@ -9,6 +9,7 @@ import asyncio
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -16,14 +17,17 @@ import click
 from children import BENCH
 from longline.monitoring.alerts.evaluation import EvaluationCache, evaluate
 from longline.monitoring.alerts.rules import default_rules
+from longline.monitoring.alerts.run_checks import RunSeries, check_run, is_about_runs
+from longline.storage.monitoring.alert_inputs import MeasuredRun
 from longline.storage.store import Store, open_store
 
 sys.path.append(str(BENCH.parent))
-from tests.monitoring.alerts.simulated_runs import SimulatedSource, finish_run
+from tests.monitoring.alerts.simulated_runs import SimulatedSource, finish_run, measured
 from tests.monitoring.alerts.simulated_week import DAY, TROUBLES, WeekResult, simulate_week
 from tests.virtual import EPOCH
 
 _MOST_TICK = 0.5  # seconds
+_MOST_FALSE = 1e-4  # of normal runs
 
 
 @click.group()
@@ -66,6 +70,30 @@ def _print_week(seed: int, result: WeekResult) -> None:
         click.echo(f"  false: {rule} {subject}: {result.seen[rule, subject][1]}")
     for one in result.missed():
         click.echo(f"  missed: {one.kind} of {one.source}")
+
+
+@main.command()
+@click.option("--sources", default=1650, help="Simulated sources; half of them run every 6 hours.")
+@click.option("--runs", default=30, help="Runs of each, all with normal variation.")
+def normal(sources: int, runs: int) -> None:
+    """Judge every one of many normal runs; exit with 1 if more than 1 in 10,000 fires an alert."""
+    rules = [rule for rule in default_rules() if is_about_runs(rule)]
+    found: Counter[str] = Counter()
+    for number in range(sources):
+        interval = (DAY, DAY / 4)[number % 2]
+        source = SimulatedSource("shop", number // 2, interval=interval)
+        judged: list[MeasuredRun] = []
+        for at in (EPOCH + run * interval for run in range(runs)):
+            judged.append(measured(source.name, at, source.normal(at)))
+            series = RunSeries(judged)
+            for one in filter(None, (check_run(rule, series) for rule in rules)):
+                found[one.rule] += 1
+                click.echo(f"  {one.rule}: {one.summary}")
+    fired = found.total()
+    click.echo(
+        f"{sources * runs:,} normal runs of {sources:,} sources fired {fired}: {dict(found)}"
+    )
+    sys.exit(1 if fired > sources * runs * _MOST_FALSE else 0)
 
 
 @main.command()
