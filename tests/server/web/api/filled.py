@@ -48,14 +48,14 @@ class Filled:
     open_job: str
     flow_run: str
 
-    def parameters(self) -> dict[str, Sequence[str]]:
+    def parameters(self) -> dict[str, Sequence[str | int]]:
         """Return values of the parameters of paths."""
         return {
             "job": [self.ended_job, self.open_job],
-            "record": ["1", "2"],
+            "record": [1, 2],
             "name": ["shop"],
             "source": ["shop"],
-            "launch": ["1", "2"],
+            "launch": [1, 2],
             "schedule": ["daily"],
             "run": [self.flow_run],
             "export": ["shop.csv"],

@@ -6,6 +6,7 @@ import base64
 import binascii
 import hashlib
 import logging
+import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -27,6 +28,7 @@ _LOG = logging.getLogger(__name__)
 _MOST_BYTES = 1_000_000  # of a body
 _MOST_TEXT = 4000  # characters of a parameter
 _MOST_KEY = 200  # characters of an Idempotency-Key
+_KEY = re.compile(rf"[!-~]{{1,{_MOST_KEY}}}")
 IDEMPOTENCY_KEY = "Idempotency-Key"
 NOT_REPEATABLE = frozenset({"/api/v1/tokens"})
 """Paths whose responses are not stored: they contain a secret."""
@@ -62,8 +64,9 @@ async def _handle_once(
     request: Request, key: str, handle: Callable[[Request], Coroutine[Any, Any, Response]]
 ) -> Response:
     """Handle a request, or return the response to an earlier one with the same key."""
-    if not key or len(key) > _MOST_KEY or not key.isascii() or not key.isprintable():
-        raise BadOption(IDEMPOTENCY_KEY, f"must be 1 to {_MOST_KEY} printable ASCII characters")
+    if not _KEY.fullmatch(key):
+        text = f"must be 1 to {_MOST_KEY} visible ASCII characters, without spaces"
+        raise BadOption(IDEMPOTENCY_KEY, text)
     web, caller = web_of(request), caller_of(request).name
     body = await request.body()
     target = f"{request.method} {request.url.path}?{request.url.query}\n".encode()
