@@ -99,6 +99,16 @@ async def test_items_are_listed_by_state(dashboard: Dashboard, state: str, count
     assert page.text.count('class="key"') == count
 
 
+@pytest.mark.parametrize("path", ["", "/items", "/report"])
+async def test_a_source_with_a_slash_has_pages_of_jobs(dashboard: Dashboard, path: str) -> None:
+    job = await run_job(dashboard.store, MIXED, source="shop/de")
+
+    quoted = await dashboard.get(f"/jobs/{job.replace('/', '%2F')}{path}")
+    plain = await dashboard.get(f"/jobs/{job}{path}")
+
+    assert (quoted.status, plain.status) == (200, 200)
+
+
 async def test_a_report_can_run_nothing(dashboard: Dashboard) -> None:
     job = await run_job(dashboard.store, MIXED)
 
@@ -134,6 +144,13 @@ async def test_a_paused_job_is_resumed_by_the_executor(dashboard: Dashboard) -> 
 @pytest.mark.parametrize("action", ["pause", "resume", "cancel", "retry"])
 async def test_an_action_on_an_unknown_job_is_refused(dashboard: Dashboard, action: str) -> None:
     assert (await dashboard.post(f"/jobs/nothing/{action}")).status == 404
+
+
+async def test_an_action_without_a_job_is_refused(dashboard: Dashboard) -> None:
+    job = await job_of_file(dashboard)
+
+    assert (await dashboard.post("/jobs//cancel")).status == 422
+    assert (await dashboard.store.jobs.get(job)).state is JobState.RUNNING
 
 
 async def test_a_retry_of_an_unknown_kind_is_refused(dashboard: Dashboard) -> None:

@@ -6,10 +6,10 @@ import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
@@ -66,6 +66,9 @@ _REPORT_POLICY = (
 )
 
 
+_Name = Annotated[str, Path(min_length=1)]  # every id begins with an empty one
+
+
 def job_url(job: str) -> str:
     """Return the page of a job."""
     return f"/jobs/{quote(job, safe='')}"
@@ -75,6 +78,7 @@ def job_url(job: str) -> str:
 
 
 @router.get("/jobs")
+@router.get("/jobs/")
 async def show_jobs(request: Request, web: Home) -> Response:
     """List jobs, a page at a time."""
     given = request.query_params
@@ -177,15 +181,6 @@ def _sums(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 # ---------------- One job
-
-
-@router.get("/jobs/{name}")
-async def show_job(request: Request, web: Home, name: str) -> Response:
-    """Show a job."""
-    job = await web.store.jobs.get(name)
-    values = await read_job(web, {"id": job.id})
-    settings = redact_text(json_text(dict(job.settings), is_indented=True))
-    return render(request, "job.html", **values, settings=settings)
 
 
 async def read_job(web: Web, arguments: Mapping[str, str]) -> dict[str, Any]:
@@ -412,8 +407,8 @@ async def _hourly(web: Web, job: Job, now: float) -> list[tuple[str, str, dict[s
 # ---------------- Items
 
 
-@router.get("/jobs/{name}/items")
-async def show_items(request: Request, web: Home, name: str) -> Response:
+@router.get("/jobs/{name:path}/items")
+async def show_items(request: Request, web: Home, name: _Name) -> Response:
     """List the items of a job in one state."""
     given = request.query_params
     job = await web.store.jobs.get(name)
@@ -462,41 +457,51 @@ def _next_items_url(job: Job, state: ItemState, shown: Sequence[ItemRow]) -> str
 # ---------------- The report
 
 
-@router.get("/jobs/{name}/report")
-async def show_report(web: Home, name: str) -> Response:
+@router.get("/jobs/{name:path}/report")
+async def show_report(web: Home, name: _Name) -> Response:
     """Show the report of a job, as `longline report` writes it."""
     job = await web.store.jobs.get(name)
     page = job_page(await read_report(web.store, job), web.clock.now(), UTC)
     return HTMLResponse(as_html(page), headers={"Content-Security-Policy": _REPORT_POLICY})
 
 
+# Its path is the last: the name of a source, with which a job begins, may contain slashes.
+@router.get("/jobs/{name:path}")
+async def show_job(request: Request, web: Home, name: _Name) -> Response:
+    """Show a job."""
+    job = await web.store.jobs.get(name)
+    values = await read_job(web, {"id": job.id})
+    settings = redact_text(json_text(dict(job.settings), is_indented=True))
+    return render(request, "job.html", **values, settings=settings)
+
+
 # ---------------- Actions
 
 
-@router.post("/jobs/{name}/pause")
-async def pause_job(web: Home, name: str) -> Response:
+@router.post("/jobs/{name:path}/pause")
+async def pause_job(web: Home, name: _Name) -> Response:
     """Pause a job."""
     job = await web.orchestrator.pause(name)
     return redirect(job_url(job.id), "Paused")
 
 
-@router.post("/jobs/{name}/cancel")
-async def cancel_job(web: Home, name: str) -> Response:
+@router.post("/jobs/{name:path}/cancel")
+async def cancel_job(web: Home, name: _Name) -> Response:
     """End a job."""
     job = await web.orchestrator.cancel(name)
     return redirect(job_url(job.id), "Cancelled")
 
 
-@router.post("/jobs/{name}/resume")
-async def resume_job(web: Home, name: str) -> Response:
+@router.post("/jobs/{name:path}/resume")
+async def resume_job(web: Home, name: _Name) -> Response:
     """Have the executor resume a job."""
     job = await web.store.jobs.get(name)
     launch = await web.orchestrator.launch_resume(job.id)
     return redirect(job_url(job.id), _launched(launch, "The job"))
 
 
-@router.post("/jobs/{name}/retry")
-async def retry_job(request: Request, web: Home, name: str) -> Response:
+@router.post("/jobs/{name:path}/retry")
+async def retry_job(request: Request, web: Home, name: _Name) -> Response:
     """Queue failed items of a job again, all or by kind, state or key."""
     form = await read_form(request)
     job = await web.store.jobs.get(name)
