@@ -136,6 +136,7 @@ SAID: dict[str, tuple[str, ...]] = {
     "plugins": (),
     "worker": ("--name", ATTACK),
     "serve": (ATTACK,),
+    "mcp": (ATTACK,),
     "tokens add": (ATTACK,),
     "tokens list": (),
     "tokens revoke": (ATTACK,),
