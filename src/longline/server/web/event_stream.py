@@ -17,6 +17,7 @@ from longline.core.errors import LonglineError
 from longline.core.model import Event
 from longline.server import models
 from longline.server.web.context import Web
+from longline.server.web.live import LONGEST_STREAM
 from longline.storage.events.events import EventFilter
 
 _INTERVAL = 0.5  # seconds between two polls
@@ -24,7 +25,6 @@ _BATCH = 500  # events that are read, or sent, together
 _SPAN = 100_000  # ids that one query searches for a rare type
 _KEPT = 2000  # events in memory
 _SILENCE = 15.0  # seconds after which a stream without events sends its cursor
-_LONGEST = 3600.0  # seconds after which a client has to connect, and authenticate, again
 _RETRY = 2000  # milliseconds after which a client connects again
 
 IsWanted = Callable[[Event, str | None], bool]
@@ -42,7 +42,7 @@ class _Line:
 class EventStreams:
     """All streams of events of a server; each ends after some time, in seconds."""
 
-    def __init__(self, web: Web, *, longest: float = _LONGEST) -> None:
+    def __init__(self, web: Web, *, longest: float = LONGEST_STREAM) -> None:
         self._web = web
         self._longest = longest
         self._streams = 0

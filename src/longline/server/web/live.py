@@ -21,6 +21,7 @@ from longline.server.web.rendering import access_of, environment
 
 _INTERVAL = 1.0  # seconds between two renderings
 _UNCHANGED = 15.0  # seconds after which a part is rendered again even without a new event
+LONGEST_STREAM = 3600.0  # seconds after which a client has to connect, and authenticate, again
 _KEEP_ALIVE = b": still here\n\n"
 SSE_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """The headers of streams: neither caches nor proxies keep messages back."""
@@ -48,11 +49,18 @@ class _Channel:
 
 
 class LiveParts:
-    """All parts of all pages; `parts` are by name."""
+    """All parts of all pages; `parts` are by name.
 
-    def __init__(self, web: Web, parts: Mapping[str, LivePart]) -> None:
+    A stream ends after `longest` seconds, so that a session that was revoked or has expired is
+    refused when its browser connects again.
+    """
+
+    def __init__(
+        self, web: Web, parts: Mapping[str, LivePart], *, longest: float = LONGEST_STREAM
+    ) -> None:
         self._web = web
         self._parts = parts
+        self._longest = longest
         self._channels: dict[tuple[Any, ...], _Channel] = {}
         self._is_closed = False
 
@@ -71,6 +79,8 @@ class LiveParts:
         self, name: str, arguments: Mapping[str, str], caller: Caller
     ) -> AsyncIterator[bytes]:
         """Yield SSE messages with the part, whenever it has changed, until `close` is called."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._longest
         key = (name, tuple(sorted(arguments.items())), caller.role)
         channel = self._channels.setdefault(key, _Channel())
         queue: asyncio.Queue[bytes] = asyncio.Queue(maxsize=4)
@@ -87,6 +97,8 @@ class LiveParts:
                     message = _KEEP_ALIVE
                 if message != _END:
                     yield message
+                if loop.time() >= end:
+                    return
         finally:
             channel.queues.discard(queue)
             if not channel.queues and channel.task is not None:
