@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from longline.config.settings import Settings, load_settings
+from longline.config.settings import Settings, load_settings, prepare_home
 from longline.core.clock import Clock
 from longline.core.errors import BadFile, StoreGone, StoreUnreachable
+from longline.export.tasks import enqueue_file_export, exports_folder
 from longline.scheduling.launch_groups import group_result
 from longline.server.serve import Server, keep_running
+from longline.storage.jobs import NewJob
 from longline.storage.monitoring.logs import LogFilter
 from longline.storage.scheduling.launches import LaunchLimits, NewLaunch
 from longline.storage.store import Store, open_store
@@ -137,6 +139,19 @@ async def test_a_server_needs_the_webhooks_of_its_file(file: Path, text: str) ->
 
     with pytest.raises(BadFile, match="longline webhooks add none"):
         await server.run()
+
+
+@pytest.mark.usefixtures("file")
+async def test_exports_into_the_home_are_written() -> None:
+    settings = load_settings()
+    folder = exports_folder(settings.home)
+    prepare_home(settings)
+    with open_store(settings.database) as store:
+        job = await store.jobs.create(NewJob("shop", {"source": "shop"}, {}, 1.0))
+        await enqueue_file_export(store, job, folder, "shop.csv")
+
+    async with serving(Part()):
+        await until((folder / "shop.csv").exists)
 
 
 async def test_a_part_that_fails_again_and_again_waits_longer() -> None:
