@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from longline.core.model import Outcome, OutcomeAction
 from longline.storage.events.events import event_row
 from longline.storage.store import Store
-from tests.storage.given import new_job
+from tests.storage.given import leased, new_job, queued
 from tests.virtual import EPOCH
 
 HOUR = 3600.0
@@ -69,3 +70,31 @@ async def test_rows_of_given_keys_are_the_newest_first(store: Store) -> None:
 
     assert [row["job"] for row in both] == [names[0], names[2]]
     assert rows == both[:1]
+
+
+async def test_a_job_waits_while_none_of_its_items_is_due(store: Store) -> None:
+    job = await queued(store, "1")
+    [lease] = await leased(store, job)
+    later = Outcome(OutcomeAction.DEFER, due=EPOCH + HOUR, at=EPOCH)
+    await store.queue.complete_all([(lease, later)])
+
+    assert await store.queue.deferred_among([job.id], EPOCH + 1) == {job.id}
+    assert await store.queue.deferred_among([job.id], EPOCH + HOUR) == set()
+
+
+async def test_owners_of_several_jobs_are_read_together(store: Store) -> None:
+    first, second = await queued(store, "1"), await queued(store, "2")
+    await leased(store, first, owner="me")
+
+    owners = await store.queue.owners_of([first.id, second.id], EPOCH)
+
+    assert owners == {first.id: ["me"], second.id: []}
+
+
+async def test_runs_of_sources_are_listed_oldest_first(store: Store) -> None:
+    jobs = [await store.jobs.create(new_job(number=number)) for number in range(3)]
+    names = sorted(job.id for job in jobs)
+
+    [strip] = await store.run_history.strips(runs=2, sources=5)
+
+    assert [job for job, _ in strip.runs] == names[1:]

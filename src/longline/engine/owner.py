@@ -127,21 +127,8 @@ async def abandoned_among(store: Store, jobs: Iterable[Job], at: float) -> froze
     """Return the ids of the jobs that are abandoned (`is_abandoned`)."""
     local = [one.id for one in jobs if one.state is JobState.RUNNING and one.engine == "local"]
     owners = await store.queue.owners_of(local, at) if local else {}
-    # The time of the next item is a question about all that are queued, so it comes last.
-    return frozenset(
-        [
-            job
-            for job, several in owners.items()
-            if len(dead_among(several)) == len(several) and not await _is_deferred(store, job, at)
-        ]
-    )
-
-
-async def _is_deferred(store: Store, job: str, at: float) -> bool:
-    """Return whether a job has queued items, and none of them is due."""
-    if await store.queue.is_due(job, at):
-        return False
-    return await store.queue.next_due(job) is not None
+    dead = [job for job, several in owners.items() if len(dead_among(several)) == len(several)]
+    return frozenset(dead) - (await store.queue.deferred_among(dead, at) if dead else set())
 
 
 def _is_dead(owner: str) -> bool:

@@ -460,6 +460,14 @@ class Queue(Repository):
         return bool(connection.scalar(query, {"b_job": job}))
 
     @reads
+    def deferred_among(self, connection: Connection, ids: Sequence[str], at: float) -> set[str]:
+        """Return those of these jobs that have queued items of which none is due."""
+        queued = exists().where(items.c.job_id == jobs.c.id, items.c.state == ItemState.QUEUED)
+        due = queued.where(items.c.due_at <= at)
+        query = select(jobs.c.id).where(jobs.c.id.in_(ids), queued, ~due)
+        return set(connection.scalars(query))
+
+    @reads
     def waiting(self, connection: Connection, job: str) -> dict[str, Waiting]:
         """Return the queued items by domain."""
         blocked = func.sum(case((items.c.kind == FailureKind.BLOCKED, 1), else_=0))
