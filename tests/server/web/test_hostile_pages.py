@@ -170,7 +170,7 @@ async def _add_jobs(dashboard: Dashboard, value: str, number: int) -> list[str]:
         Outcome(OutcomeAction.STORE, record=record),
         Outcome(OutcomeAction.SKIP, reason=value),
     ]
-    source = value.replace("/", "|")  # a path has its jobs, whose names begin with it
+    source = " ".join(value.split())  # it is in the paths of its jobs, which have no newlines
     job = await run_job(store, outcomes, source=source, prefix=f"{value}{number}")
     paused = await run_job(store, source=source)
     await store.jobs.pause(paused, time.time(), value)
