@@ -164,7 +164,7 @@ class Guard:
         # A browser sends cookies, and a proxy its header, with forms of foreign pages too.
         if "authorization" not in request.headers and not is_same_site(request):
             return _cross_site(request)
-        if not caller.role.covers(Role.OPERATE):
+        if not caller.role.covers(Role.OPERATE) and request.url.path != "/login/out":
             return problem_response(request, Forbidden(caller.role.value, Role.OPERATE.value))
         return None
 
