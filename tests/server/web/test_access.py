@@ -73,9 +73,20 @@ async def test_a_form_of_another_site_is_refused(
 
 
 async def test_a_read_token_changes_nothing(dashboard: Dashboard) -> None:
-    answer = await dashboard.api("POST", "/login/out", role=Role.READ)
+    answer = await dashboard.api("POST", "/jobs/shop-1/pause", role=Role.READ)
 
     assert answer.status == 403
+
+
+async def test_a_person_who_may_only_read_can_log_out(dashboard: Dashboard) -> None:
+    await dashboard.api("GET", "/", role=Role.READ)
+    dashboard.session.cookie_jar.clear()
+    await dashboard.post("/login", {"token": dashboard.tokens[Role.READ]})
+
+    answer = await dashboard.post("/login/out", allow_redirects=False)
+
+    assert answer.status == 303
+    assert (await dashboard.get("/", allow_redirects=False)).status == 303
 
 
 async def test_ten_failed_logins_delay_the_next(dashboard: Dashboard) -> None:
