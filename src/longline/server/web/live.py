@@ -9,7 +9,7 @@ that a browser which was away misses nothing: it gets the present state when it 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +18,8 @@ from longline.core.errors import LonglineError
 from longline.server.web.access import Caller
 from longline.server.web.context import Web
 from longline.server.web.rendering import access_of, environment
+
+_LOG = logging.getLogger(__name__)
 
 _INTERVAL = 1.0  # seconds between two renderings
 _UNCHANGED = 15.0  # seconds after which a part is rendered again even without a new event
@@ -121,12 +123,16 @@ class LiveParts:
     ) -> None:
         seen, waited = -1, 0.0
         while True:
-            with contextlib.suppress(LonglineError):  # the database does not respond
+            try:
                 newest = await self._web.store.events.newest()
                 if newest != seen or waited >= _UNCHANGED:
                     seen, waited = newest, 0.0
                     text = await self.render(key[0], arguments, caller)
                     self._send(channel, sse_message(text, seen))
+            except LonglineError:  # the database does not respond
+                pass
+            except Exception:  # noqa: BLE001  # the page would show its last state for ever
+                _LOG.exception("the live part %s could not be rendered", key[0])
             await asyncio.sleep(_INTERVAL)
             waited += _INTERVAL
 
