@@ -46,6 +46,18 @@ async def test_an_error_is_shown_with_its_position(dashboard: Dashboard) -> None
     assert "<script>alert" not in answer.text
 
 
+@pytest.mark.parametrize("key", ["alerts: {few-recrds: {min: 10}}", "schedule: {cron: 61 * * * *}"])
+async def test_alerts_and_schedules_are_checked_too(dashboard: Dashboard, key: str) -> None:
+    path = write_manifest(dashboard)
+    text = f"{path.read_text()}{key}\n"
+
+    answer = await dashboard.post(
+        "/sources/edit", {"file": str(path), "text": text, "action": "check"}
+    )
+
+    assert answer.status == 422
+
+
 async def test_a_change_is_compared_and_saved(dashboard: Dashboard) -> None:
     path = write_manifest(dashboard)
     text = path.read_text().replace("span.text", "span.quote")

@@ -26,6 +26,8 @@ from longline.core.errors import (
     NotFoundError,
 )
 from longline.core.files import replacing
+from longline.monitoring.alerts.manifest_rules import source_rules_in
+from longline.scheduling.definitions import definitions_in
 from longline.server.web.context import Web
 from longline.sources.loader import (
     BUILT_IN,
@@ -243,7 +245,11 @@ def parse_text(text: str, path: Path) -> Entry:
         BadFile: it is invalid, with the position.
     """
     # A lone surrogate cannot be in a file.
-    return parse_entry(parse_document(text.encode("utf-8", "replace"), path))
+    document = parse_document(text.encode("utf-8", "replace"), path)
+    entry = parse_entry(document)
+    definitions_in(document)
+    source_rules_in(document)
+    return entry
 
 
 def from_browser(text: str) -> str:

@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from longline.core.errors import BadFile, BadOption
 from longline.monitoring.alerts.alerting import read_evaluation
-from longline.monitoring.alerts.configuration import read_alert_settings
+from longline.monitoring.alerts.manifest_rules import read_rules
 from longline.monitoring.alerts.notifications import is_silenced, silence_alerts
-from longline.monitoring.alerts.rules import RULE_KINDS, Rule, default_rules, make_rules
+from longline.monitoring.alerts.rules import RULE_KINDS, Rule, default_rules
 from longline.server.web.context import Home, Web
 from longline.server.web.forms import read_form, redirect
 from longline.server.web.live import LivePart
@@ -80,11 +80,11 @@ async def show_resolved(request: Request, web: Home) -> Response:
 
 
 @router.get("/alerts/rules")
-async def show_rules(request: Request) -> Response:
+async def show_rules(request: Request, web: Home) -> Response:
     """List the rules with their limits."""
     problem = None
     try:
-        rules = make_rules((await asyncio.to_thread(read_alert_settings)).rules)
+        rules = await asyncio.to_thread(read_rules, web.settings)
     except BadFile as error:
         rules, problem = default_rules(), str(error)
     rows = [
