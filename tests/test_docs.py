@@ -28,7 +28,9 @@ OF_THE_PAST = ROOT / "docs" / "decisions"
 WITH_PATHS = [page for page in WITH_COMMANDS if page.parent != OF_THE_PAST]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 MODULES = [
-    str(path) for name in ("src", "tests", "bench", "docs") for path in (ROOT / name).rglob("*.py")
+    str(path)
+    for name in ("src", "tests", "bench", "docs", "tools")
+    for path in (ROOT / name).rglob("*.py")
 ]
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _TEST = re.compile(r"`(tests/[\w/]+\.py|…)::(\w+)`")

@@ -29,7 +29,7 @@ def routes(method: str) -> Iterator[APIRoute]:
     """Return the routes of all pages, in the order in which the server tries them."""
     for module in app._PAGES:  # the list of the application itself: no page is forgotten
         for route in module.router.routes:
-            if isinstance(route, APIRoute) and method in route.methods:
+            if isinstance(route, APIRoute) and method in (route.methods or ()):
                 yield route
 
 
