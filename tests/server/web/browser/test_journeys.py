@@ -7,6 +7,7 @@ from playwright.async_api import expect
 
 from tests.server.web.browser.conftest import OpenVisitor
 from tests.server.web.browser.served import Served
+from tests.servers import free_port
 
 pytestmark = [pytest.mark.real_time, pytest.mark.asyncio(loop_scope="session")]
 
@@ -78,6 +79,22 @@ async def test_a_job_is_paused_resumed_and_cancelled(demo: Served, visit: OpenVi
     await expect(me.button("Cancel")).to_have_count(0)
 
 
+async def test_a_circuit_breaker_is_reset(demo: Served, visit: OpenVisitor) -> None:
+    domain = f"127.0.0.1:{free_port()}"  # where nobody responds
+    down = SLOW.format(url=f"http://{domain}").replace("slow", "down")
+    (demo.home / "sources" / "down.yaml").write_text(down)
+    me = await visit(demo)
+
+    await me.go("/sources/down")
+    await me.click(me.button("Run now"))
+    await me.click(me.page.get_by_role("table").get_by_role("link").first)
+    await me.sees("failed")
+    await me.go(f"/domains?q={domain}")
+    await me.click(me.button("Reset breaker"))
+
+    await expect(me.button("Reset breaker")).to_have_count(0)
+
+
 async def test_a_manifest_is_tried_compared_and_saved(demo: Served, visit: OpenVisitor) -> None:
     me = await visit(demo)
     path = demo.home / "sources" / "quotes.yaml"
@@ -119,6 +136,9 @@ async def test_a_token_opens_a_session_until_logout(demo: Served, visit: OpenVis
 async def test_a_pair_of_duplicates_is_decided(demo: Served, visit: OpenVisitor) -> None:
     me = await visit(demo)
 
+    await me.go("/flows")
+    await me.click(me.link("flats-").last)
+    await expect(me.page.locator("#step-compare")).to_contain_text("complete")
     await me.go("/duplicates")
     pair = me.page.get_by_role("region", name="Pair").first
     name = await pair.get_by_role("columnheader").nth(1).inner_text()

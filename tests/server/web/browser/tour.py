@@ -18,25 +18,25 @@ AXE = (resources.files("axe_playwright_python") / "axe.min.js").read_text("utf-8
 NOT_PAGES = {
     *("/live/{name}", "/records/export"),  # a stream and a download
     "/login",  # who is logged in is not led there
-    *("/sources/of", "/records/{source}/{key:path}"),  # other addresses of the same pages
+    *("/sources/of", "/jobs/", "/records/{source}/{key}"),  # other addresses of the same pages
 }
 REPORT = "/jobs/{name}/report"
 _AXE_RUN = "options => axe.run(document, options)"
 _LINKS = "links => links.map(one => one.getAttribute('href'))"
 
 
-def routes(method: str) -> Iterator[APIRoute]:
-    """Return the routes of all pages, in the order in which the server tries them."""
+def routes(method: str) -> Iterator[tuple[str, APIRoute]]:
+    """Return the paths and routes of all pages, in the order in which the server tries them."""
     for module in app._PAGES:  # the list of the application itself: no page is forgotten
         for route in module.router.routes:
             if isinstance(route, APIRoute) and method in (route.methods or ()):
-                yield route
+                yield route.path.replace(":path}", "}"), route
 
 
 def route_of(url: str, method: str = "GET") -> str | None:
     """Return the path of the route that responds to a URL of the dashboard."""
     path = urlsplit(url).path
-    return next((one.path for one in routes(method) if one.path_regex.match(path)), None)
+    return next((name for name, one in routes(method) if one.path_regex.match(path)), None)
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Tour:
     @property
     def missed(self) -> set[str]:
         """The pages that no link has led to."""
-        return {one.path for one in routes("GET")} - NOT_PAGES - self.seen.keys()
+        return {path for path, _ in routes("GET")} - NOT_PAGES - self.seen.keys()
 
     async def _open(self, page: Page, route: str, url: str) -> None:
         if route == REPORT:  # a sandbox without scripts, in which axe cannot run
@@ -104,7 +104,7 @@ IN_JOURNEYS = {
     *("/login", "/login/out"),
     *("/jobs/{name}/pause", "/jobs/{name}/resume", "/jobs/{name}/cancel"),
     *("/flows/{run}/approve", "/flows/{run}/cancel", "/flows/{run}/retry", "/flows/{run}/undo"),
-    *("/sources/new", "/sources/save", "/sources/edit"),
+    *("/sources/new", "/sources/save", "/sources/edit", "/domains/reset"),
 }
 """Actions of which a journey uses every button: they need a page in a certain state."""
 VALUES = {
@@ -118,7 +118,7 @@ VALUES = {
     "since": "2d",
     "columns": "title",
     "where": "bids>3",
-    "rule": "slow*",
+    "subject": "source/shop*",
     "key": "80",
 }
 """What is typed into fields; other fields keep what they have."""
@@ -139,7 +139,7 @@ class FormTour:
     @property
     def missed(self) -> set[str]:
         """The actions that no page has offered."""
-        return {one.path for one in routes("POST")} - IN_JOURNEYS - {one for one, _ in self.used}
+        return {path for path, _ in routes("POST")} - IN_JOURNEYS - {one for one, _ in self.used}
 
     async def use_all(self) -> None:
         """Use the forms of the present page that were not used yet, and of those they lead to."""
