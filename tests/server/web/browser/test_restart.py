@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tests.server.web.browser.served import server_running
 
 pytestmark = [pytest.mark.real_time, pytest.mark.asyncio(loop_scope="session")]
 
-JOBS = 20
+JOBS = int(os.environ.get("LONGLINE_TEST_JOBS", "6"))  # 20 take minutes on a busy machine
 STARTS = 120_000.0  # milliseconds for the start of so many processes
 SETTINGS = {"LONGLINE_EXECUTOR_JOBS": str(JOBS), "LONGLINE_EXECUTOR_JOBS_PER_SOURCE": str(JOBS)}
 
