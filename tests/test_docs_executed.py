@@ -51,6 +51,7 @@ NOT_EXECUTED = {
     r"^export LONGLINE_": "names servers that do not exist",
     r"^longline db copy |postgresql://|s3://": "needs a server: tests/export, tests/integration",
     r"--server http|Client\(": "needs a server: tests/server/web",
+    r"^longline serve($| +#)": "serves until it is interrupted: tests/server",
     r"^longline mcp": "serves until its client ends: tests/server/agents",
     r"^longline alerts test": "sends a mail: tests/monitoring/alerts",
     r"enrich_listings": "needs a language model: tests/enrichment",

@@ -108,15 +108,17 @@ async def test_an_unknown_number_of_a_record_is_an_error(store: Store) -> None:
 
 
 async def test_launches_are_read_before_an_id(store: Store) -> None:
-    for number in range(3):
-        await store.launches.place(NewLaunch("source", f"s{number}", {}, "command", EPOCH))
-    await store.launches.cancel(2, EPOCH, "test")
+    first, second, third = [
+        await store.launches.place(NewLaunch("source", name, {}, "command", EPOCH))
+        for name in ("a", "b", "c")
+    ]
+    await store.launches.cancel(second, EPOCH, "test")
 
-    older = await store.launches.list(before=3)
-    still_open = await store.launches.list(before=3, is_open=True)
+    older = await store.launches.list(before=third)
+    still_open = await store.launches.list(before=third, is_open=True)
 
-    assert [one.id for one in older] == [2, 1]
-    assert [one.id for one in still_open] == [1]
+    assert [one.id for one in older] == [second, first]
+    assert [one.id for one in still_open] == [first]
 
 
 async def test_a_prefix_of_several_jobs_is_ambiguous(store: Store) -> None:
