@@ -44,6 +44,8 @@ def home(tmp_path: Path, redis: RedisServer, postgres: PostgresServer) -> Iterat
     try:
         yield home
     finally:
+        if postgres.process is not None and postgres.process.poll() is not None:
+            postgres.start()  # what the tests check of every database is read from it
         home.close()
 
 

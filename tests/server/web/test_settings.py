@@ -70,6 +70,12 @@ def test_passwords_are_not_shown() -> None:
     assert not any("hunter2" in one.value for one in lines)
 
 
+async def test_the_page_of_a_new_token_loaded_again_is_the_settings(dashboard: Dashboard) -> None:
+    answer = await dashboard.get("/settings/tokens", allow_redirects=False)
+
+    assert (answer.status, answer.headers["Location"]) == (303, "/settings")
+
+
 async def test_the_secret_of_a_new_token_is_shown_once(dashboard: Dashboard) -> None:
     created = await dashboard.post("/settings/tokens", NEW)
     later = await dashboard.get("/settings")

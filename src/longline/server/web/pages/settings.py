@@ -131,6 +131,12 @@ def _text_of(value: Any) -> str:
 # ---------------- Tokens
 
 
+@router.get("/settings/tokens")
+async def leave_new_token() -> Response:
+    """Show the settings: who loads the page of a new token again asks for this address."""
+    return redirect("/settings")
+
+
 @router.post("/settings/tokens")
 async def add_token(request: Request, web: Home, _caller: AdminOnly) -> Response:
     """Create a token, and show its secret this once."""
