@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from longline.core.model import JobState
 from tests.server.served_home import ServedHome
@@ -19,6 +19,23 @@ pytestmark = [pytest.mark.real_time, pytest.mark.asyncio(loop_scope="session")]
 JOBS = int(os.environ.get("LONGLINE_TEST_JOBS", "6"))  # 20 take minutes on a busy machine
 STARTS = 120_000.0  # milliseconds for the start of so many processes
 SETTINGS = {"LONGLINE_EXECUTOR_JOBS": str(JOBS), "LONGLINE_EXECUTOR_JOBS_PER_SOURCE": str(JOBS)}
+
+
+async def test_a_page_is_live_though_one_of_its_scripts_comes_late(
+    visit: OpenVisitor, tmp_path: Path
+) -> None:
+    home = ServedHome(tmp_path)
+    async with server_running(tmp_path) as served:
+        me = await visit(served)
+
+        async def come_late(route: Route) -> None:
+            await me.page.wait_for_function("document.readyState == 'interactive'")
+            await route.continue_()
+
+        await me.page.route("**/hx-sse*", come_late)
+        await me.go("/")
+        await asyncio.to_thread(home.place, items=1, waits=0)
+        await me.sees("steered")
 
 
 @pytest.mark.timeout(300)

@@ -43,11 +43,15 @@ function charts(root) {
       continue;
     }
     const axis = { stroke: resolved("dim"), grid: { stroke: "#8883" }, ticks: { stroke: "#8883" } };
+    const isTime = data.time !== false;
+    // Of a single point, uPlot would show years.
+    const room = isTime ? 30 : 1;
+    const span = (u, low, high) => (low === high ? [low - room, high + room] : [low, high]);
     const bars = uPlot.paths.bars({ size: [0.7, 24], align: 0 });
     const options = {
       width: Math.max(240, figure.clientWidth - 24),
       height: 180,
-      scales: { x: { time: data.time !== false }, y: { range: (u, low, high) => [Math.min(0, low), high > 0 ? high * 1.05 : 1] } },
+      scales: { x: { time: isTime, range: span }, y: { range: (u, low, high) => [Math.min(0, low), high > 0 ? high * 1.05 : 1] } },
       axes: [axis, { ...axis, size: 56, values: (u, all) => all.map((v) => (v == null ? "" : v >= 10000 ? `${Math.round(v / 1000)}k` : `${+v.toFixed(3)}`)) }],
       legend: { show: data.series.length > 1 },
       cursor: { drag: { x: false, y: false } },
