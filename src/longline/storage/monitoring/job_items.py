@@ -120,7 +120,7 @@ class JobItems(Repository):
             ids = [one[1] for one in ordered if before is None or one < before][:limit]
             found = _rows(connection, select(*_COLUMNS).where(items.c.id.in_(ids)))
             return sorted(found, key=lambda one: ids.index(one.id))
-        # So many have this state that the newest items of the job have it soon. With `coalesce`,
+        # This state is common, so the newest items of the job have it soon. With `coalesce`,
         # the database reads them in the order of time, and not by the index on the state.
         query = select(*_COLUMNS).where(
             items.c.job_id == job,
@@ -168,7 +168,7 @@ class JobItems(Repository):
                 of_few = query.where(items.c.id.in_(few), items.c.key > (after or ""))
                 found = _rows(connection, of_few.order_by(items.c.key).limit(limit + 1))
                 return found[:limit], found[limit - 1].key if len(found) > limit else None
-            # So many have this state that some of them follow soon in the order of the keys, too.
+            # This state is common, so some of them follow soon in the order of the keys, too.
             query = query.where(items.c.state == state)
         page = scan_page(
             connection,
