@@ -693,6 +693,50 @@ class StepChanged(TypedDict):
 # ---------------- Alerts
 
 
+class ProxyAdded(TypedDict):
+    """A proxy, with the name of its tier and of the source of candidates that lists it."""
+
+    address: str
+    tier: str
+    origin: str
+
+
+class ProxyRemoved(TypedDict):
+    """A proxy, with the name of the source of candidates that listed it."""
+
+    address: str
+    origin: str
+
+
+class ProxyDied(TypedDict):
+    """A proxy that a check found dead, and why."""
+
+    address: str
+    problem: str
+
+
+class ProxyRevived(TypedDict):
+    """A proxy that was dead and is alive in a check."""
+
+    address: str
+
+
+class ProxyQuarantined(TypedDict):
+    """A proxy that failed; `domain` is None if requests to every domain avoid it."""
+
+    address: str
+    domain: str | None
+    reason: str
+    until: float
+
+
+class ProxyReturned(TypedDict):
+    """A proxy that works again after a quarantine; `domain` is None as above."""
+
+    address: str
+    domain: str | None
+
+
 class AlertChanged(TypedDict):
     """An alert fires, is worse than before, or is resolved; `alert` is its number.
 
@@ -751,6 +795,44 @@ class SilenceChanged(TypedDict):
     rule: str | None
     subject: str | None
     until: float
+    reason: str
+
+
+class ProxyRefreshStarted(TypedDict):
+    """A refresh of the proxies, with its number."""
+
+    refresh: int
+    reason: str
+
+
+class ProxiesChecked(TypedDict):
+    """A chunk of candidates; `alive` of the `checked` proxies passed."""
+
+    refresh: int
+    chunk: int
+    chunks: int
+    checked: int
+    alive: int
+
+
+class ProxiesRefreshed(TypedDict):
+    """A refresh; `problems` are those of sources of candidates, by name."""
+
+    refresh: int
+    candidates: int
+    chunks: int
+    checked: int
+    alive: int
+    seconds: float
+    problems: dict[str, str]
+
+
+class ProxyTaskFailed(TypedDict):
+    """A step of a refresh whose processes were killed while they worked on it."""
+
+    refresh: int
+    step: str
+    chunk: NotRequired[int]
     reason: str
 
 
@@ -971,6 +1053,30 @@ EVENT_TYPES: Mapping[str, EventType] = {
         {
             "alert.silenced": (SilenceChanged, "Alerts were silenced until a given time."),
             "alert.unsilenced": (SilenceChanged, "A silence was ended early."),
+        },
+    ),
+    **_typed(
+        "proxy=address",
+        {
+            "proxy.added": (ProxyAdded, "A proxy was added to the pool."),
+            "proxy.removed": (ProxyRemoved, "A proxy was removed from the pool."),
+            "proxy.died": (ProxyDied, "A check found a proxy dead; requests no longer use it."),
+            "proxy.revived": (ProxyRevived, "A check found a dead proxy alive again."),
+            "proxy.quarantined": (
+                ProxyQuarantined,
+                "A proxy has failed; requests avoid it for a while.",
+            ),
+            "proxy.banned": (ProxyQuarantined, "A site has banned a proxy."),
+            "proxy.returned": (ProxyReturned, "A proxy works again after a quarantine."),
+        },
+    ),
+    **_typed(
+        "proxies=refresh",
+        {
+            "proxies.refresh_started": (ProxyRefreshStarted, "A refresh of proxies has begun."),
+            "proxies.checked": (ProxiesChecked, "A chunk of candidates for proxies was checked."),
+            "proxies.refreshed": (ProxiesRefreshed, "A refresh of proxies has ended."),
+            "proxies.task_failed": (ProxyTaskFailed, "A step of a refresh was given up."),
         },
     ),
     **_typed(

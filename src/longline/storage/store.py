@@ -30,6 +30,7 @@ from longline.storage.monitoring.reports import Reports
 from longline.storage.monitoring.run_history import RunHistory
 from longline.storage.monitoring.totals import Totals
 from longline.storage.profiles import Profiles
+from longline.storage.proxy_refresh import ProxyRefreshes
 from longline.storage.queue.chunks import Chunks
 from longline.storage.queue.failures import FailureLog
 from longline.storage.queue.quarantine import Quarantine
@@ -78,6 +79,7 @@ class Store:
         self.flows = Flows(database)
         self.leaders = Leaders(database)
         self.tasks = TaskQueue(database)
+        self.proxy_refreshes = ProxyRefreshes(database)
         self.workers = Workers(database)
         self.totals = Totals(database)
         self.credentials = Credentials(database)

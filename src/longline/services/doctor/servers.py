@@ -309,6 +309,7 @@ def _redis_library() -> tuple[Callable[[str], Any], Any]:
 
 _MAX_WAIT = 60.0  # seconds that a chunk may wait while workers are idle
 _QUEUES = {TaskKind.EXPORT: ("output", "export"), TaskKind.FINISHED: ("process", "finished job")}
+"""The queues of tasks that only workers run; servers also run those of proxies."""
 
 
 def own_services(context: CheckContext) -> Iterator[Finding]:
@@ -370,7 +371,8 @@ def workers(context: CheckContext) -> Iterator[Finding]:
         sentence = f"{waiting.old_chunks} chunks have waited for more than {_MAX_WAIT:g} s"
         remedy = "see the workers' logs; they need the queue `fetch`, this database and this Redis"
         yield problem("workers", f"{sentence}, and no worker takes any", remedy)
-    for kind, count in waiting.tasks.items() if address else ():
+    known = {kind: count for kind, count in waiting.tasks.items() if kind in _QUEUES}
+    for kind, count in known.items() if address else ():
         queue, noun = _QUEUES[kind]
         # A worker that registers no queues serves all of them.
         if not any(queue in each.get("queues", queue) for each in found.values()):

@@ -1,7 +1,7 @@
-"""Tasks: work that is done once for a whole job, by one process at a time, until it is done.
+"""Tasks: work that is done once, by one process at a time, until it is done.
 
-They are rows of `cells`. The process that has claimed a task renews it; when it stops or dies,
-another process claims the task.
+Most are about a job; the refresh of proxies belongs to none. They are rows of `cells`. The process
+that has claimed a task renews it; when it stops or dies, another process claims the task.
 """
 
 from __future__ import annotations
@@ -26,15 +26,20 @@ _ROOM = "orders"
 
 
 class TaskKind(StrEnum):
-    """What is done for a job: write its records as `what` says, or call `Source.finished`."""
+    """What is done.
+
+    For a job: write its records as `what` says, or call `Source.finished`. For no job: a step of a
+    refresh of proxies.
+    """
 
     EXPORT = "export"
     FINISHED = "finished"
+    PROXIES = "proxies"
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task of a job; with `is_after_end`, it waits until the job has ended.
+    """A task of a job, or of none (""); with `is_after_end`, it waits until the job has ended.
 
     `owner` has claimed it until `until`; `deaths` counts processes that were killed while they
     worked on it.
@@ -63,6 +68,8 @@ class Task:
 
     def event(self, at: float, end: str, **data: str) -> EventRow:
         """Return an event of the job: the task "failed" or was "dropped"."""
+        if self.kind is TaskKind.PROXIES:
+            return event_row(None, at, "proxies.task_failed", **self.what, **data)
         kind = "export" if self.kind is TaskKind.EXPORT else "source.finished"
         output = {"output": self.what["output"]} if "output" in self.what else {}
         return event_row(self.job, at, f"{kind}.{end}", **output, **data)
@@ -156,12 +163,24 @@ class TaskQueue(Repository):
     @writes
     def complete(self, connection: Connection, task: Task, *results: EventRow) -> bool:
         """Remove a claimed task and append events; False when another process has claimed it."""
-        found = _locked(connection, task)
-        if found is None or found.owner != task.owner:
+        if not complete_task(connection, task):
             return False
-        connection.execute(delete(cells).where(_is_row_of(task)))
         append_events(connection, results)
         return True
+
+
+def complete_task(connection: Connection, task: Task) -> bool:
+    """Remove a claimed task in the caller's transaction; False: another process has claimed it."""
+    found = _locked(connection, task)
+    if found is None or found.owner != task.owner:
+        return False
+    connection.execute(delete(cells).where(_is_row_of(task)))
+    return True
+
+
+def tasks_of_kind(connection: Connection, kind: TaskKind) -> list[Task]:
+    """Return all tasks of a kind, claimed or not."""
+    return [task for task in _tasks(connection) if task.kind is kind]
 
 
 def place_task(connection: Connection, task: Task) -> None:
