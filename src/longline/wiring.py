@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +33,8 @@ from longline.http.middleware.identity import user_agent
 from longline.http.middleware.rate_limit import RefusedUrls
 from longline.http.robots import RobotsReader, RobotsText, robots_agent
 from longline.http.transport import (
+from longline.http.proxies.pool import ProxyPool, ProxyStates
+from longline.http.proxies.proxy import CredentialFiles
     ConnectionLimit,
     HttpOptions,
     HttpTransport,
@@ -51,7 +53,7 @@ from longline.limits.retry import DEFAULT_RETRY, RetryHandler, RetryPolicy
 from longline.sources.api.source import Bookmark
 from longline.sources.base import Source
 from longline.sources.loader import check_needs, load_listeners, load_middlewares, load_source
-from longline.storage.events.events import EventFilter
+from longline.storage.events.events import EventFilter, event_row
 from longline.storage.store import Store, open_store
 
 if TYPE_CHECKING:  # needs jsonschema, which a run does not
@@ -82,6 +84,8 @@ class LimitBackends:
     refused_urls: StateBackend[RefusedUrls]
 
 
+    proxies: ProxyStates
+    files: StateBackend[KnownFile]
 @asynccontextmanager
 async def open_limit_backends(
     settings: Settings,
@@ -161,6 +165,8 @@ def _other_backends(open_backend: Callable[[str, type[Any]], StateBackend[Any]])
         "refused_urls": open_backend("refusals", RefusedUrls),
     }
 
+        "proxies": ProxyStates.open(open_backend),
+        "files": open_backend("files", KnownFile),
 
 def _open_states(settings: Settings, clock: Clock) -> StateBackends:
     """Return the backend of a plugin, or the file of the home.
@@ -234,6 +240,34 @@ async def open_robots_reader(settings: Settings) -> AsyncIterator[RobotsReader]:
 
 @asynccontextmanager
 async def open_webhook_sender(
+@asynccontextmanager
+async def open_proxy_pool(
+    settings: Settings, clock: Clock, store: Store | None = None
+) -> AsyncIterator[ProxyPool]:
+    """Open the proxies of a home; with `store`, changes of the pool are events."""
+
+    async def append(name: str, data: Mapping[str, Any]) -> None:
+        if store is not None:
+            await store.events.append(event_row(None, clock.now(), name, **data))
+
+    credentials = CredentialFiles(settings.proxy_credentials)
+    if settings.redis is not None and settings.state_backend is None:
+        if store is None:
+            with open_store(settings.database) as own:
+                states = ProxyStates.open(partial(own.state_backend, clock=clock))
+                yield ProxyPool(states, clock, credentials)
+            return
+        states = ProxyStates.open(partial(store.state_backend, clock=clock))
+        yield ProxyPool(states, clock, credentials, on_event=append)
+        return
+    opened = _open_states(settings, clock)
+    try:
+        states = ProxyStates.open(opened.backend)
+        yield ProxyPool(states, clock, credentials, on_event=append)
+    finally:
+        await opened.close()
+
+
     settings: Settings, store: Store, clock: Clock
 ) -> AsyncIterator[WebhookSender]:
     """Open the sender of webhooks."""

@@ -513,6 +513,11 @@ def prepare_home(settings: Settings) -> None:
     try:
         make_private_folder(settings.home, is_home=True)
         probe = settings.home / ".writable"
+    @property
+    def proxy_credentials(self) -> Path:
+        """The folder of the user names and passwords of proxies, each in a private file."""
+        return self.home / "proxy-credentials"
+
         probe.touch(0o600)
         probe.unlink(missing_ok=True)  # another process may check at the same time
     except OSError as error:

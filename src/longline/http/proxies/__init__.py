@@ -1,0 +1,1 @@
+"""Proxies: the shared pool, the choice of one for a request, and sessions."""
