@@ -21,6 +21,7 @@ from longline.storage.events.webhooks import Webhook, WebhookDelivery
 from longline.storage.matches import BlockedRecord, MatchBatch, RecordPair
 from longline.storage.profiles import DriftResult
 from longline.storage.queue.chunks import ChunkClaim
+from longline.storage.queue.enqueue import Discovered
 from longline.storage.scheduling.launches import NewLaunch
 from longline.storage.schema import (
     alerts,
@@ -112,6 +113,7 @@ def _plan(connection: Connection) -> None:
 
 async def _run(store: Store) -> None:
     job = await queued(store, "a", "b", "c", "d", is_last=True)
+    await store.queue.enqueue(Discovered(job.id, [], EPOCH, spent=("pages",)))
     first, second, third = await leased(store, job, 3)
     failure = Failure(
         EPOCH, "https://shop.test/a", FailureKind.SERVER, "oops", "retried", 0.25, 503

@@ -70,13 +70,35 @@ class QuestionState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """A limit on the items of a job that name it.
+
+    An item is left out when `most` is used up; the first time, `reason` is reported as a cut
+    (`is_cut`), which makes the job partial, or as a warning. With `counts_items` each enqueued item
+    uses one; otherwise `Visit.spend` does.
+    """
+
+    name: str
+    most: int
+    reason: str
+    is_cut: bool = True
+    counts_items: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Item:
-    """One unit of work of a source. `data` is what discovery found about it, as JSON."""
+    """One unit of work of a source. `data` is what discovery found about it, as JSON.
+
+    It is enqueued if none of its `quotas` is used up; then the quotas named in `refills` are
+    refilled.
+    """
 
     key: str
     url: str
     priority: int = 0
     data: Mapping[str, Any] = field(default_factory=dict)
+    quotas: tuple[Quota, ...] = ()
+    refills: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,8 +322,9 @@ class Outcome:
     Whether a stored record is new, changed or unchanged is decided by the transaction that commits
     it. `due` is the time (seconds since the epoch) of the next attempt, for DEFER; `is_for_domain`
     says that every item of its domain would fail the same way until then. `layers` says how each
-    layer ended ("ok", or why not) and `results` has their fields; `found` are new items of the job.
-    `at` is when the attempt ended, `seconds` how long it took.
+    layer ended ("ok", or why not) and `results` has their fields; `found` are new items of the job,
+    and `spent` names the quotas that the item uses. `at` is when the attempt ended, `seconds` how
+    long it took.
     """
 
     action: OutcomeAction
@@ -315,6 +338,7 @@ class Outcome:
     seconds: float = 0.0
     usage: Usage = field(default_factory=Usage)
     found: Sequence[Item] = ()
+    spent: Sequence[str] = ()
     layers: Mapping[str, str] = field(default_factory=dict)
     results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 

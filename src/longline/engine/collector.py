@@ -215,6 +215,7 @@ class Collector:
             "seconds": now - started,
             "usage": visit.usage,
             "found": visit.found,
+            "spent": visit.spent,
             "layers": layers,
             "results": visit.results,
         }

@@ -51,6 +51,7 @@ class Visit:
         """Why discovery did not find everything, in the order in which `cut` reported it."""
         self.warnings: list[str] = []
         self.found: list[Item] = []
+        self.spent: list[str] = []
         self.usage = Usage()
         self.address: str | None = None
         """URL of the last response: the origin of the fields of the running layer."""
@@ -146,6 +147,10 @@ class Visit:
     def add(self, item: Item) -> None:
         """Queue another item; it is committed together with this item's outcome."""
         self.found.append(item)
+
+    def spend(self, quota: str) -> None:
+        """Use one of a quota of the job; it is committed together with this item's outcome."""
+        self.spent.append(quota)
 
     async def once(self, name: str, make: Callable[[Visit], Awaitable[T]]) -> T:
         """Return the result of `make(visit)`, which is called once per name in this visit."""

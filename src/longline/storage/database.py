@@ -218,6 +218,7 @@ def open_database(
 
 _REVISIONS = (  # oldest first
     *("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010"),
+    "0011",
 )
 NEWEST = _REVISIONS[-1]
 _SCRIPTS = Path(__file__).parent / "migrations"

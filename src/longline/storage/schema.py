@@ -271,6 +271,15 @@ statistics = Table(
     Column("value", Double, nullable=False),
 )
 
+quotas = Table(
+    "quotas",  # what the items of a job have used of a quota
+    metadata,
+    Column("job_id", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("used", Integer, nullable=False),
+    Column("is_reported", Boolean, nullable=False),  # that it left out an item
+)
+
 source_statistics = Table(
     "source_statistics",  # the sums of all jobs of a source
     metadata,

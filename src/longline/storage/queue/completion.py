@@ -127,11 +127,13 @@ def _write_outcomes(
     )
     happened: list[EventRow] = []
     for (lease, outcome), state in zip(attempts, states, strict=True):
-        if outcome.found:
+        if outcome.found or outcome.spent:
             settings = connection.scalar(select(jobs.c.settings).where(jobs.c.id == lease.job))
             limit = (settings or {}).get("limit")
             found, parent = outcome.found, lease.item.key
-            added = Discovered(lease.job, found, outcome.at, limit=limit, parent=parent)
+            added = Discovered(
+                lease.job, found, outcome.at, limit=limit, parent=parent, spent=outcome.spent
+            )
             enqueue_items(connection, added)
         happened += _events(lease, outcome, state, before.get(lease.id))
     append_events(connection, happened)
@@ -235,4 +237,5 @@ def _quarantine_unstorable(outcome: Outcome, error: Exception) -> Outcome:
         due=None,
         raw=pack_raw(outcome.raw),
         found=(),
+        spent=(),
     )

@@ -20,6 +20,7 @@ from longline.storage.backends import (
 from longline.storage.database import lock_job
 from longline.storage.events.events import add_statistics, append_events, event_row, usage_events
 from longline.storage.queue.failures import note_failures
+from longline.storage.queue.quotas import QuotaCounter, exhausted_event, have_quotas
 from longline.storage.schema import items, jobs
 
 _MAX_PRIORITY = 2**31 - 1  # of an integer column in PostgreSQL
@@ -31,7 +32,7 @@ class Discovered:
     """Items that discovery found, and its cursor.
 
     `shortfall` says why not all items could be found, when that is known. `parent` is the key of
-    the item that has found them, if it was not discovery.
+    the item that has found them, if it was not discovery; `spent` names the quotas that it uses.
     """
 
     job: str
@@ -43,6 +44,7 @@ class Discovered:
     usage: Usage = field(default_factory=Usage)
     shortfall: str | None = None
     parent: str | None = None
+    spent: Sequence[str] = ()
 
 
 _INSERT = BulkInsert(
@@ -66,10 +68,7 @@ def enqueue_items(connection: Connection, discovered: Discovered) -> int | None:
     found: dict[str, Item] = {}
     for item in discovered.items:
         found.setdefault(sanitize_key(item.key), item)
-    if limit is not None:
-        _remove_known(connection, job, found)
-        room = max(0, limit - _count_items(connection, job))
-        found = dict(list(found.items())[:room])
+    found = _without_excess(connection, discovered, found)
     rows = [
         {
             "job_id": job,
@@ -109,6 +108,24 @@ def enqueue_items(connection: Connection, discovered: Discovered) -> int | None:
             data["shortfall"] = discovered.shortfall
         append_events(connection, [event_row(job, discovered.at, "job.discovered", **data)])
     return total
+
+
+def _without_excess(
+    connection: Connection, discovered: Discovered, found: dict[str, Item]
+) -> dict[str, Item]:
+    """Return the items that are new, within their quotas and within the limit of the job."""
+    job, limit = discovered.job, discovered.limit
+    has_quotas = have_quotas(found, discovered.spent)
+    if limit is not None or has_quotas:
+        _remove_known(connection, job, found)
+    if has_quotas:
+        exhausted = QuotaCounter(connection, job, found, discovered.spent).admit()
+        at, parent = discovered.at, discovered.parent
+        append_events(connection, [exhausted_event(job, at, one, parent) for one in exhausted])
+    if limit is not None:
+        room = max(0, limit - _count_items(connection, job))
+        found = dict(list(found.items())[:room])
+    return found
 
 
 def _count_items(connection: Connection, job: str) -> int:
