@@ -31,7 +31,7 @@ from sqlalchemy import (
     text,
     values,
 )
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DataError, DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.types import TypeEngine
@@ -485,7 +485,6 @@ def sanitize_key(key: str) -> str:
 # competes for it with the busy event loop, so one step per row made writing slow.
 
 _SIZES = (64, 32, 16, 8, 4, 2, 1)  # few sizes, so that few statements are compiled and cached
-_INSERTS: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 _Order = list[tuple[int, str]]  # row number and column of each value, in the statement's order
 _Compiled = tuple[str, _Order]
@@ -493,7 +492,11 @@ _Compiled = tuple[str, _Order]
 
 def upsert(connection: Connection, table: Table) -> Any:
     """Return an INSERT that has `on_conflict_do_update` and `on_conflict_do_nothing`."""
-    return _INSERTS[connection.dialect.name](table)
+    if connection.dialect.name == "sqlite":
+        return sqlite.insert(table)
+    from sqlalchemy.dialects import postgresql  # noqa: PLC0415  # slow to import
+
+    return postgresql.insert(table)
 
 
 class BulkInsert:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -25,17 +26,13 @@ _PATTERNS: Mapping[str, Any] = tomllib.loads(
 )
 
 
-def _any_phrase(phrases: Iterable[str]) -> re.Pattern[str]:
-    pattern = "|".join(rf"(?<!\w)(?:{phrase})(?!\w)" for phrase in phrases)
+@cache
+def _phrases(name: str) -> re.Pattern[str]:
+    """Return a pattern of all phrases of one kind; compiling them takes long, and few runs do."""
+    pattern = "|".join(rf"(?<!\w)(?:{phrase})(?!\w)" for phrase in _PATTERNS[name])
     return re.compile(pattern, re.IGNORECASE)
 
 
-_ASKS = _any_phrase(_PATTERNS["asks"])
-_BANS = _any_phrase(_PATTERNS["bans"])
-_HINTS = _any_phrase(_PATTERNS["hints"])
-_OWN_AFFAIRS = _any_phrase(_PATTERNS["own_affairs"])
-_REFERENCES = _any_phrase(_PATTERNS["references"])
-_EXPLAINS = _any_phrase(_PATTERNS["explains"])
 _STEMS = tuple(stem.encode() for stem in _PATTERNS["stems"])
 _CYRILLIC_STEMS = tuple(
     stem.encode(charset) for stem in _PATTERNS["cyrillic_stems"] for charset in ("utf-8", "cp1251")
@@ -188,8 +185,8 @@ def _find_in_text(page: Page, visible: _Visible) -> str | None:
     is_refusal = page.status in _REFUSALS
     # A site that sends Retry-After wants fewer requests, not none.
     is_pause = page.status in _PAUSES and "retry-after" in page.headers
-    found = _find_phrase(page, _ASKS, visible) or (
-        None if is_pause else _find_phrase(page, _BANS, visible)
+    found = _find_phrase(page, _phrases("asks"), visible) or (
+        None if is_pause else _find_phrase(page, _phrases("bans"), visible)
     )
     if found is not None:
         text = f"the text {found!r}"
@@ -200,7 +197,9 @@ def _find_in_text(page: Page, visible: _Visible) -> str | None:
 def _find_phrase(page: Page, phrases: re.Pattern[str], visible: _Visible) -> str | None:
     """Return a phrase in a heading or on a short page; with a good status both are required."""
     is_refusal = page.status in _REFUSALS
-    if not is_refusal and (len(visible.text) >= _SHORT or _EXPLAINS.search(visible.headings)):
+    if not is_refusal and (
+        len(visible.text) >= _SHORT or _phrases("explains").search(visible.headings)
+    ):
         return None
     found = phrases.search(visible.headings)
     if found is None and len(visible.text) < (_SHORT if is_refusal else _TINY):
@@ -212,15 +211,15 @@ def _find_denial(page: Page, visible: _Visible) -> str | None:
     """Find a refusal of us, not of every visitor without a login or a permission."""
     if len(visible.text) >= _SHORT or page.status == _UNAUTHORISED:
         return None
-    hint = _HINTS.search(visible.headings) or _HINTS.search(visible.text)
+    hint = _phrases("hints").search(visible.headings) or _phrases("hints").search(visible.text)
     if hint is None:
         return None
     text = f"status {page.status} and the text {hint.group()!r}"
-    reference = _REFERENCES.search(visible.text)
+    reference = _phrases("references").search(visible.text)
     if reference:
         return f"{text} with {reference.group()!r}"
     # A busy site may say the same; the rate limiter handles that.
-    is_other = page.status in _PAUSES or _OWN_AFFAIRS.search(visible.text)
+    is_other = page.status in _PAUSES or _phrases("own_affairs").search(visible.text)
     return None if is_other else text
 
 
@@ -229,8 +228,10 @@ def _find_weak(page: Page, visible: _Visible) -> str | None:
     if page.status >= FIRST_ERROR and page.status not in _REFUSES_US:
         return None
     is_short = len(visible.text) < _SHORT
-    is_other = _EXPLAINS.search(visible.headings) or _OWN_AFFAIRS.search(visible.text)
-    for phrases in () if is_other else (_ASKS, _BANS, _HINTS):
+    is_other = _phrases("explains").search(visible.headings) or _phrases("own_affairs").search(
+        visible.text
+    )
+    for phrases in () if is_other else (_phrases("asks"), _phrases("bans"), _phrases("hints")):
         found = phrases.search(visible.headings) or (
             phrases.search(visible.text) if is_short else None
         )
@@ -248,7 +249,7 @@ def _find_in_data(page: Page) -> str | None:
     text = page.text
     found = _IN_DATA.search(text)
     if found is None and not (page.status in _PAUSES and "retry-after" in page.headers):
-        found = _ASKS.search(text) or _BANS.search(text)
+        found = _phrases("asks").search(text) or _phrases("bans").search(text)
     return f"status {page.status} and the text {found.group()!r}" if found else None
 
 

@@ -630,22 +630,24 @@ def add_statistics(
 def _add_sums(
     connection: Connection, several: Sequence[Sequence[tuple[str, Mapping[str, float]]]]
 ) -> None:
-    sums: dict[tuple[str, str], float] = defaultdict(float)
+    sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for amounts in several:
         for job, counts in amounts:
+            of_job = sums[job]
             for name, value in counts.items():
-                sums[job, name] += value
+                of_job[name] += value
     # In the same order everywhere, so that two transactions cannot deadlock.
     of_jobs = [
-        {"job_id": job, "name": name, "value": sums[job, name]}
-        for job, name in sorted(sums)
+        {"job_id": job, "name": name, "value": sums[job][name]}
+        for job in sorted(sums)
+        for name in sorted(sums[job])
         if "/" not in name
     ]
     _ADD.run(connection, of_jobs)
-    sources = sources_of(connection, {job for job, _ in sums})
     of_sources: dict[tuple[str, str], float] = defaultdict(float)
-    for (job, name), value in sums.items():
-        if job in sources:
+    sources = sources_of(connection, sums)
+    for job, counts in sums.items():
+        for name, value in counts.items() if job in sources else ():
             of_sources[sources[job], name] += value
     rows = [
         {"source": source, "name": name, "value": of_sources[source, name]}

@@ -382,10 +382,18 @@ PROJECTIONS: Mapping[str, Projection] = {
         ),
     )
 }
-_CONSUMERS: Mapping[str, tuple[Projection, ...]] = {
-    name: tuple(one for one in PROJECTIONS.values() if name in match_types(one.types))
-    for name in match_types([pattern for one in PROJECTIONS.values() for pattern in one.types])
-}
+
+
+def _consumers() -> dict[str, list[Projection]]:
+    """Return which projections apply the events of each type."""
+    found: dict[str, list[Projection]] = {}
+    for one in PROJECTIONS.values():
+        for name in match_types(one.types):
+            found.setdefault(name, []).append(one)
+    return found
+
+
+_CONSUMERS = _consumers()
 
 
 # ---------------- Applying events
@@ -403,6 +411,7 @@ _SOURCES = select(jobs.c.id, jobs.c.source).where(
     jobs.c.id.in_(bindparam("b_jobs", expanding=True))
 )
 _MAX_KEYS = 5000  # per query; SQLite allows 32,766 variables
+_MAX_REMEMBERED = 1000  # sources of jobs, per connection
 
 
 def consumed_types(names: Collection[str]) -> list[str]:
@@ -430,13 +439,17 @@ def apply_events(
     sources = sources_of(connection, {one.job for one in events if one.job is not None})
     # By projection and key, in the order of the first event: most events of a batch share few rows.
     changes: dict[tuple[str, str], list[Event]] = {}
+    stored_keys: dict[str, str] = {}
     for event in events:
         source = sources.get(event.job, "")
         for one in _CONSUMERS.get(event.type, ()):
             if only is None or one.name in only:
                 key = one.key(event, source)
-                if key is not None:
-                    changes.setdefault((one.name, sanitize_key(key)), []).append(event)
+                if key is None:
+                    continue
+                if key not in stored_keys:
+                    stored_keys[key] = sanitize_key(key)
+                changes.setdefault((one.name, stored_keys[key]), []).append(event)
     rows = _load_rows(connection, stage, {key for _, key in changes})
     changed: dict[tuple[str, str], ProjectionRow] = {}
     for place, of_row in changes.items():
@@ -462,9 +475,13 @@ def apply_events(
 
 def sources_of(connection: Connection, names: Collection[str]) -> dict[str | None, str]:
     """Return the sources of jobs; a job that does not exist is left out."""
-    # The source of a job never changes, so it may be read from its row.
-    rows = connection.execute(_SOURCES, {"b_jobs": sorted(names)}) if names else ()
-    return {row.id: row.source for row in rows}
+    # The source of a job never changes, so it may be read from its row, and remembered.
+    known: dict[str | None, str] = connection.info.setdefault("sources of jobs", {})
+    if missing := sorted(name for name in names if name not in known):
+        if len(known) > _MAX_REMEMBERED:
+            known.clear()
+        known |= {row.id: row.source for row in connection.execute(_SOURCES, {"b_jobs": missing})}
+    return {name: known[name] for name in names if name in known}
 
 
 def _load_rows(
