@@ -488,6 +488,11 @@ class Settings(BaseSettings):
         return self.home / "pace.sqlite"
 
     @property
+    def proxy_credentials(self) -> Path:
+        """The folder of the user names and passwords of proxies, each in a private file."""
+        return self.home / "proxy-credentials"
+
+    @property
     def cache_file(self) -> Path:
         """The SQLite file of the HTTP cache."""
         return self.home / "cache.sqlite"
@@ -513,11 +518,6 @@ def prepare_home(settings: Settings) -> None:
     try:
         make_private_folder(settings.home, is_home=True)
         probe = settings.home / ".writable"
-    @property
-    def proxy_credentials(self) -> Path:
-        """The folder of the user names and passwords of proxies, each in a private file."""
-        return self.home / "proxy-credentials"
-
         probe.touch(0o600)
         probe.unlink(missing_ok=True)  # another process may check at the same time
     except OSError as error:
