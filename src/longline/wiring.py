@@ -31,10 +31,10 @@ from longline.http.chain import ClientIdentity, Policies, build_chain
 from longline.http.messages import Middleware
 from longline.http.middleware.identity import user_agent
 from longline.http.middleware.rate_limit import RefusedUrls
-from longline.http.robots import RobotsReader, RobotsText, robots_agent
-from longline.http.transport import (
 from longline.http.proxies.pool import ProxyPool, ProxyStates
 from longline.http.proxies.proxy import CredentialFiles
+from longline.http.robots import RobotsReader, RobotsText, robots_agent
+from longline.http.transport import (
     ConnectionLimit,
     HttpOptions,
     HttpTransport,
@@ -82,10 +82,10 @@ class LimitBackends:
     bookmarks: StateBackend[Bookmark]
     starts: StateBackend[JobStart]
     refused_urls: StateBackend[RefusedUrls]
-
-
     proxies: ProxyStates
     files: StateBackend[KnownFile]
+
+
 @asynccontextmanager
 async def open_limit_backends(
     settings: Settings,
@@ -163,10 +163,10 @@ def _other_backends(open_backend: Callable[[str, type[Any]], StateBackend[Any]])
         "bookmarks": open_backend("bookmarks", Bookmark),
         "starts": open_backend("starts", JobStart),
         "refused_urls": open_backend("refusals", RefusedUrls),
-    }
-
         "proxies": ProxyStates.open(open_backend),
         "files": open_backend("files", KnownFile),
+    }
+
 
 def _open_states(settings: Settings, clock: Clock) -> StateBackends:
     """Return the backend of a plugin, or the file of the home.
@@ -239,8 +239,6 @@ async def open_robots_reader(settings: Settings) -> AsyncIterator[RobotsReader]:
 
 
 @asynccontextmanager
-async def open_webhook_sender(
-@asynccontextmanager
 async def open_proxy_pool(
     settings: Settings, clock: Clock, store: Store | None = None
 ) -> AsyncIterator[ProxyPool]:
@@ -268,6 +266,8 @@ async def open_proxy_pool(
         await opened.close()
 
 
+@asynccontextmanager
+async def open_webhook_sender(
     settings: Settings, store: Store, clock: Clock
 ) -> AsyncIterator[WebhookSender]:
     """Open the sender of webhooks."""
