@@ -83,7 +83,6 @@ class LimitBackends:
     starts: StateBackend[JobStart]
     refused_urls: StateBackend[RefusedUrls]
     proxies: ProxyStates
-    files: StateBackend[KnownFile]
 
 
 @asynccontextmanager
@@ -164,7 +163,6 @@ def _other_backends(open_backend: Callable[[str, type[Any]], StateBackend[Any]])
         "starts": open_backend("starts", JobStart),
         "refused_urls": open_backend("refusals", RefusedUrls),
         "proxies": ProxyStates.open(open_backend),
-        "files": open_backend("files", KnownFile),
     }
 
 
