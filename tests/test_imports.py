@@ -41,6 +41,7 @@ PACKAGES = [  # a package imports only from those above it
 ]
 PRACTICE_WEB_MAY = {"core", "sandbox"}
 BACKENDS: dict[str, str | tuple[str, ...]] = {  # where alone each may be imported
+    "aiohttp_socks": "src/longline/http/proxies/socks",
     "apprise": "src/longline/monitoring/alerts/apprise_sender",
     "boto3": "src/longline/export/s3",
     "celery": "src/longline/distributed/",
@@ -61,6 +62,7 @@ BACKENDS: dict[str, str | tuple[str, ...]] = {  # where alone each may be import
     "playwright": "src/longline/http/browser/",
     "psycopg": ("src/longline/export/postgres", "src/longline/services/"),
     "pyarrow": "src/longline/export/arrow",
+    "python_socks": "src/longline/http/proxies/socks",
     "requests": (
         "src/longline/sources/requests_session",
         "src/longline/sources/n8n/transcripts",
@@ -71,6 +73,7 @@ BACKENDS: dict[str, str | tuple[str, ...]] = {  # where alone each may be import
     "youtube_transcript_api": "src/longline/sources/n8n/transcripts",
 }
 OPTIONAL = {
+    "aiohttp_socks",
     "apprise",
     "boto3",
     "botocore",
@@ -86,6 +89,7 @@ OPTIONAL = {
     "playwright",
     "psycopg",
     "pyarrow",
+    "python_socks",
     "redis",
     "requests",
     "scrapy",

@@ -225,6 +225,7 @@ class PendingEvent:
 _COUNTED = (
     *("requests", "retries", "rate_limited", "received_bytes", "waits", "waited"),
     *("cached", "revalidated", "joined"),
+    *("proxied", "proxy_failures", "proxy_bans"),
 )
 RESPONSE_TIMES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Upper bounds, in seconds, of the classes by which response times are counted."""
@@ -238,10 +239,11 @@ class Usage:
     """The statistics and events of one attempt at an item; committed with its outcome.
 
     `cached` responses needed no request, `revalidated` ones a conditional one, and `joined` ones
-    were those of an identical request in flight. `responses` counts them as `status/CLASS` and
-    `time/BOUND`; `time/sum` is their time in seconds. `status` is that of the item's own last
-    request, not of robots.txt or a login; None without a response. `promises` are awaited before
-    the commit, such as writes to the archive.
+    were those of an identical request in flight. Of `proxied` requests, `proxy_failures` did not
+    bring a response, and `proxy_bans` got a ban page. `responses` counts responses as
+    `status/CLASS` and `time/BOUND`; `time/sum` is their time in seconds. `status` is that of the
+    item's own last request, not of robots.txt or a login; None without a response. `promises` are
+    awaited before the commit, such as writes to the archive.
 
     `waits` and `waited` are those of requests, which may overlap; `waiting` is that of the attempt.
     """
@@ -255,6 +257,9 @@ class Usage:
     cached: int = 0
     revalidated: int = 0
     joined: int = 0
+    proxied: int = 0
+    proxy_failures: int = 0
+    proxy_bans: int = 0
     responses: dict[str, float] = field(default_factory=dict)
     status: int | None = None
     failures: list[Failure] = field(default_factory=list)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from longline.core.errors import ConfigError, FailureKind, FetchError
+from longline.core.errors import ConfigError, Deferred, FailureKind, FetchError
 
 
 class NoBrowser(ConfigError):
@@ -97,6 +97,29 @@ class AuthFailed(FetchError):
     kind = FailureKind.REFUSED
     problem: str
     message = "{host} refused the credentials: {problem}"
+
+
+class ProxyFailed(FetchError):
+    """A request did not reach its site through a proxy, whose address is `proxy`.
+
+    With `is_certain`, the fault is the proxy's own, whatever the site; otherwise another proxy
+    shows whether it is the site's.
+    """
+
+    proxy: str
+    problem: str
+    is_certain: bool = False
+    message = "{url} could not be requested through the proxy {proxy} ({problem})"
+
+
+class NoProxy(Deferred):
+    """No proxy can be used for a domain now; its items wait."""
+
+    hint = "See `longline proxies`."
+
+
+class SessionEnded(Deferred):
+    """The session of a request cannot be used any longer; another session sends it again."""
 
 
 class NotArchived(FetchError):

@@ -19,6 +19,7 @@ from longline.core.json import read_json, takes_too_much_memory
 from longline.core.model import Usage
 from longline.http.charset import Decoded, decode
 from longline.http.css import Selectors
+from longline.http.proxies.proxy import Proxy
 
 _USERINFO = re.compile(r"^([\x00-\x20]*(?:[a-z][a-z0-9+.-]*:)?//)[^/?#]*@", re.IGNORECASE)
 _DROPPED = str.maketrans("", "", "\t\r\n")  # as browsers and urllib do, anywhere in a URL
@@ -63,6 +64,8 @@ class Request:
     downloaded; None is all. With `clicks`, a rendered page is the first of several. `before_write`
     is awaited on the open connection just before the request is written; that wait does not count
     against the timeout. `permit` is awaited before a rendered page navigates to another document.
+    `proxy` is set inside the chain; `session` is the name of a session, and `scope` the item that
+    the request belongs to.
     """
 
     url: str
@@ -80,6 +83,9 @@ class Request:
     enough: int | None = None
     clicks: Clicks | None = None
     permit: Permit | None = field(default=None, compare=False, repr=False)
+    proxy: Proxy | None = None
+    session: str | None = None
+    scope: str | None = field(default=None, compare=False)
 
     @property
     def domain(self) -> str:

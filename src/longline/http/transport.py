@@ -9,6 +9,7 @@ import ssl
 import string
 import time
 from collections import Counter, deque
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +33,7 @@ from longline.http.errors import (
     BadCertificate,
     BodyCut,
     PrivateAddress,
+    ProxyFailed,
     TimedOut,
     UnknownHost,
 )
@@ -43,6 +45,8 @@ from longline.http.messages import (
     with_query,
     without_userinfo_in,
 )
+from longline.http.proxies.connections import ProxySessions, find_proxy_error, proxy_fault
+from longline.http.proxies.proxy import Proxy
 from longline.limits.limiter import wait_for_turn
 
 # ---------------- A connection that limits the processor time of a response
@@ -57,6 +61,7 @@ class CurrentRequest:
 
     url: str
     refusal: FetchError | None = None
+    proxy: Proxy | None = None
 
 
 current_request: ContextVar[CurrentRequest] = ContextVar("current_request")
@@ -174,17 +179,16 @@ class HttpTransport(Middleware):
         self._resolver = resolver or Resolver()
         self._owns_resolver = resolver is None
         self._session: aiohttp.ClientSession | None = None
+        self._proxies: ProxySessions | None = None
         self._answered: set[str] = set()
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
-        if self._session is None:
-            self._session = self._open_session()
         usage.requests += 1
         seconds = request.timeout or self._options.timeout
         try:
             # One timeout for the whole response: a server may send a byte now and then.
             async with asyncio.timeout(seconds) as deadline:
-                page = await self._exchange(self._session, request, deadline)
+                page = await self._send(request, deadline)
         except TimeoutError as error:
             raise TimedOut(request.url, seconds) from error
         self._answered.add(request.domain)
@@ -199,10 +203,27 @@ class HttpTransport(Middleware):
         if self._owns_resolver:
             await self._resolver.close()
 
+    async def _send(self, request: Request, deadline: asyncio.Timeout) -> Page:
+        """Send a request directly, or through its proxy."""
+        if request.proxy is None:
+            if self._session is None:
+                self._session = self._open_session()
+            return await self._exchange(self._session, request, deadline)
+        if self._proxies is None:
+            self._proxies = ProxySessions(
+                self._session_over,
+                _connection_factory(),
+                self._resolver,
+                ssl_context(self._options.ca_file),
+            )
+        async with self._proxies.use(request.url, request.proxy) as (session, options):
+            page = await self._exchange(session, request, deadline, options)
+        if options and request.url.startswith("http:") and (found := find_proxy_error(page)):
+            problem, is_certain = found
+            raise ProxyFailed(request.url, request.proxy.address, problem, is_certain=is_certain)
+        return page
+
     def _open_session(self) -> aiohttp.ClientSession:
-        trace = aiohttp.TraceConfig()
-        trace.on_request_headers_sent.append(_wait_to_write)
-        traces = [trace] if self._options.has_limit else []
         connector = aiohttp.TCPConnector(
             # RateLimitMiddleware limits connections, where waiting does not count as timeout.
             limit=0,
@@ -211,13 +232,20 @@ class HttpTransport(Middleware):
             socket_factory=None if self._addresses is None else self._checked_socket,
         )
         # aiohttp has no public way to choose the class of its connections.
-        make = partial(BudgetedConnection, loop=asyncio.get_running_loop())
-        connector._factory = cast("partial[ResponseHandler]", make)  # noqa: SLF001
+        connector._factory = _connection_factory()  # noqa: SLF001
+        return self._session_over(connector, aiohttp.ClientTimeout(total=None))
+
+    def _session_over(
+        self, connector: aiohttp.BaseConnector, timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientSession:
+        trace = aiohttp.TraceConfig()
+        trace.on_request_headers_sent.append(_wait_to_write)
+        traces = [trace] if self._options.has_limit else []
         return aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": self._options.user_agent},
-            timeout=aiohttp.ClientTimeout(total=None),
+            timeout=timeout,
             trace_configs=traces,
             middlewares=(self._translate_broken_connection,),
         )
@@ -234,10 +262,14 @@ class HttpTransport(Middleware):
         return socket.socket(family, kind, protocol)
 
     async def _exchange(
-        self, session: aiohttp.ClientSession, request: Request, deadline: asyncio.Timeout
+        self,
+        session: aiohttp.ClientSession,
+        request: Request,
+        deadline: asyncio.Timeout,
+        options: Mapping[str, Any] | None = None,
     ) -> Page:
         started = self._clock.now()
-        own = CurrentRequest(request.url)
+        own = CurrentRequest(request.url, proxy=request.proxy)
         current_request.set(own)
         try:
             async with session.request(
@@ -247,6 +279,7 @@ class HttpTransport(Middleware):
                 data=request.body,
                 allow_redirects=False,
                 trace_request_ctx=(request.before_write, deadline),
+                **(options or {}),
             ) as response:
                 body = await self._read_body(request, response)
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError):
@@ -290,6 +323,8 @@ class HttpTransport(Middleware):
         Otherwise aiohttp would retry the request by itself, without a slot of the rate limit.
         """
         own = current_request.get()
+        if own.proxy is not None:
+            return await self._send_through(own.proxy, request, handler)
         try:
             return await handler(request)
         except aiohttp.ClientConnectorCertificateError as error:
@@ -302,6 +337,23 @@ class HttpTransport(Middleware):
             is_new = origin_of(own.url)[1] not in self._answered
             kind = UnknownHost if is_unknown and is_new else ConnectFailed
             raise own.refusal or kind(own.url, _error_text(error)) from error
+
+    async def _send_through(
+        self, proxy: Proxy, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        try:
+            return await handler(request)
+        except Exception as error:
+            own = current_request.get()
+            fault = own.refusal or proxy_fault(own.url, proxy, error)
+            if fault is None:
+                raise
+            raise fault from None  # the texts of these errors may have credentials
+
+
+def _connection_factory() -> partial[ResponseHandler]:
+    make = partial(BudgetedConnection, loop=asyncio.get_running_loop())
+    return cast("partial[ResponseHandler]", make)
 
 
 async def _wait_to_write(

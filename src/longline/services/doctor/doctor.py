@@ -56,6 +56,7 @@ EXTRAS = {  # a module of each extra
     "otlp": "opentelemetry",
     "parquet": "pyarrow",
     "postgres": "psycopg",
+    "proxies": "aiohttp_socks",
     "s3": "boto3",
     "scrapy": "scrapy",
 }
