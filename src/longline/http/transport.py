@@ -200,6 +200,9 @@ class HttpTransport(Middleware):
         if self._session is not None:
             await self._session.close()
             self._session = None
+        if self._proxies is not None:
+            await self._proxies.close()
+            self._proxies = None
         if self._owns_resolver:
             await self._resolver.close()
 
