@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +17,7 @@ from longline.config.plugins import BACKENDS, SUBSCRIBERS, load_plugin, plugin_n
 from longline.config.settings import Settings
 from longline.core.clock import Clock, SystemClock
 from longline.core.errors import BadOption, ConfigError, LayerFailed, MissingExtra
+from longline.core.model import Usage
 from longline.engine.collector import Collector, note_teardown, tear_down
 from longline.engine.deliveries import EventDeliveries
 from longline.engine.owner import dead_among, this_run
@@ -28,7 +29,9 @@ from longline.http.browser.manifest import BrowserOptions, BrowserSpec, is_remot
 from longline.http.browser.transport import BrowserTransport, Subrequests
 from longline.http.cache import HttpCache
 from longline.http.chain import ClientIdentity, Policies, build_chain
-from longline.http.messages import Middleware
+from longline.http.files.store import FileStore, FolderStore, KnownFile
+from longline.http.messages import Middleware, Page, Request
+from longline.http.middleware.files import FileStorage
 from longline.http.middleware.identity import user_agent
 from longline.http.middleware.rate_limit import RefusedUrls
 from longline.http.proxies.pool import ProxyPool, ProxyStates
@@ -87,6 +90,7 @@ class LimitBackends:
 
 @asynccontextmanager
 async def open_limit_backends(
+    files: StateBackend[KnownFile]
     settings: Settings,
     clock: Clock,
     store: Store | None = None,
@@ -167,6 +171,7 @@ def _other_backends(open_backend: Callable[[str, type[Any]], StateBackend[Any]])
 
 
 def _open_states(settings: Settings, clock: Clock) -> StateBackends:
+        "files": open_backend("files", KnownFile),
     """Return the backend of a plugin, or the file of the home.
 
     Raises:
@@ -556,12 +561,22 @@ def client_identity(spec: JobSpec, source: type[Source]) -> ClientIdentity:
             "source": source.name,
             "headers": source.headers,
             "cookies": source.cookies,
+            files=FileStorage(open_file_store(settings), backends.files, settings.largest_file),
             "auth": source.auth,
         }
     )
     cookies = own.cookies if spec.cookies is None else spec.cookies
     auth = spec.auth or own.auth
     check_cookies(cookies)
+def open_file_store(settings: Settings) -> FileStore:
+    """Return the store of files of records; it is created on first use."""
+    if isinstance(settings.files, str):
+        from longline.export.s3_files import S3Files  # noqa: PLC0415  # few homes use it
+
+        return S3Files(settings.files, settings.files_folder)
+    return FolderStore(settings.files_folder)
+
+
     if auth is not None:
         auth.check()
         if auth.kind == "login" and cookies is False:

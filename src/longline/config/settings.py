@@ -172,7 +172,7 @@ def _make_settings(stated: Mapping[str, Explained]) -> Settings:
 
 @cache
 def file_model(kind: type[BaseSettings]) -> type[BaseModel]:
-    """Return the model of a settings file with profiles, schedules, alerts and reports."""
+    """Return the model of a settings file with profiles and the keys that other packages read."""
     fields: dict[str, Any] = {
         name: (one.annotation, one) for name, one in kind.model_fields.items()
     }
@@ -269,6 +269,19 @@ def _check_address(value: str) -> str:
     if not is_host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:  # noqa: PLR2004  # the last port
         raise invalid("must be HOST:PORT, such as 127.0.0.1:8400")
     return value
+def _parse_file_store(value: Any) -> Any:
+    """Accept a folder, or an address such as s3://bucket/prefix."""
+    if not isinstance(value, str):
+        return value
+    if value.startswith("s3://"):
+        if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?", value):
+            raise invalid("an S3 address has the form s3://bucket/prefix")
+        return value.rstrip("/")
+    if "://" in value:
+        raise invalid("files are stored in a folder or at an address such as s3://bucket/prefix")
+    return Path(value)
+
+
 
 
 Address = Annotated[str, AfterValidator(_check_address)]
@@ -311,6 +324,13 @@ class Settings(BaseSettings):
     flows: Folders = Field(default=(Path("flows"),), description="folders of flows")
     engine: Literal["local", "celery"] = Field(default="local", description="where jobs run")
     redis_url: str | None = Field(
+    files: Annotated[str | Path | None, BeforeValidator(_parse_file_store)] = Field(
+        default=None,
+        description="folder or s3://bucket/prefix of the files of records; default: in the home",
+    )
+    largest_file: ByteSize = Field(
+        default=ByteSize(1_000_000_000), ge=1, description="maximum size of a file of a record"
+    )
         default=None, description="Redis server that shares limits and progress between machines"
     )
     event_stream: bool = Field(
@@ -519,6 +539,11 @@ def prepare_home(settings: Settings) -> None:
         make_private_folder(settings.home, is_home=True)
         probe = settings.home / ".writable"
         probe.touch(0o600)
+    @property
+    def files_folder(self) -> Path:
+        """The folder of files of records, and of those that are being received."""
+        return self.files.expanduser() if isinstance(self.files, Path) else self.home / "files"
+
         probe.unlink(missing_ok=True)  # another process may check at the same time
     except OSError as error:
         raise home_error(settings.home, error) from error

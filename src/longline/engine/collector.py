@@ -181,7 +181,7 @@ class Collector:
         """
         started = self._clock.now()
         visit = self.visit(item)
-        visit.usage = usage or visit.usage
+        visit.usage, visit.tries = usage or visit.usage, tries
         layers: dict[str, str] = {}
         material = Material(visit.results, visit.notes, {}, visit.origins, layers)
         record: Record | None = None

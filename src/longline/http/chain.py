@@ -1,13 +1,14 @@
 """The chain of middlewares that every request passes, and its order.
 
 retry → (plugins and source) → redirects → addresses → status → archive → robots → request log
-→ authentication → identity → cache → coalescing → budget check → breaker → concurrency → rate limit
-→ budget → bans → HTML guard → transport
+→ authentication → identity → files → cache → coalescing → budget check → breaker → concurrency
+→ rate limit → budget → bans → HTML guard → transport
 
 - Retries and redirects are outermost: every attempt and every hop passes the rest again and takes
   its own slot of the rate limit.
 - `status` raises for 400 and more; all middlewares inside see the plain response.
 - The archive keeps what the source receives. Secrets are added further in, so it never sees them.
+- Files are stored inside the archive, which keeps what describes them and not their bodies.
 - Cache and coalescing are outside budget, breaker and rate limit: a response that needs no request
   costs nothing.
 - The concurrency limit is outside the rate limit: a request that has a rate slot does not wait.
@@ -36,6 +37,7 @@ from longline.http.middleware.breaker import BreakerMiddleware
 from longline.http.middleware.budget import BudgetCheckMiddleware, BudgetMiddleware
 from longline.http.middleware.cache import CacheMiddleware
 from longline.http.middleware.coalescing import CoalescingMiddleware
+from longline.http.middleware.files import FilesMiddleware, FileStorage
 from longline.http.middleware.html_guard import HtmlGuard, HtmlProbe
 from longline.http.middleware.identity import IdentityMiddleware
 from longline.http.middleware.rate_limit import (
@@ -86,6 +88,7 @@ class Policies:
     addresses: AddressPolicy | None = None
     middlewares: tuple[MiddlewareFactory, ...] = ()
     """Middlewares of the source, the outermost first."""
+    files: FileStorage | None = None
     agent: str = AGENT
     """Our product token in robots.txt."""
 
@@ -100,6 +103,8 @@ def build_chain(
     if policies.cache:
         mark = identity_hash(identity.auth, identity.cookies)
         chain = CacheMiddleware(chain, policies.cache, clock, mark=mark)
+    if policies.files:
+        chain = FilesMiddleware(chain, policies.files, policies.job)
     chain = IdentityMiddleware(chain, headers=identity.headers, cookies=identity.cookies)
     if identity.auth:
         chain = AuthMiddleware(chain, identity.auth, clock)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from urllib.parse import urlencode
 
 import orjson
@@ -52,6 +53,32 @@ class Clicks:
     watch: str | None = None
 
 
+class BodySink(Protocol):
+    """Receives the body of a successful response, piece by piece, instead of the memory."""
+
+    async def begin(self, status: int, headers: Mapping[str, str]) -> None:
+        """Check the head of the response; raise FetchError if its body is not wanted."""
+
+    async def write(self, piece: bytes) -> None:
+        """Add a piece of the body; raise FetchError if it is too large."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileWish:
+    """A response that is wanted as a file: at most `largest` bytes; None is the setting."""
+
+    largest: int | None = None
+    is_image: bool = False
+
+
+Capture = Literal["screenshot", "pdf"]
+"""What a browser can make of a page besides its HTML."""
+FILE_TYPE = "application/vnd.longline.file+json"
+"""The content type of a page whose body describes a stored file."""
+CAPTURE_HEADER = "longline-"
+"""How the headers begin that describe the captures of a page."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request.
@@ -64,8 +91,9 @@ class Request:
     downloaded; None is all. With `clicks`, a rendered page is the first of several. `before_write`
     is awaited on the open connection just before the request is written; that wait does not count
     against the timeout. `permit` is awaited before a rendered page navigates to another document.
-    `proxy` is set inside the chain; `session` is the name of a session, and `scope` the item that
-    the request belongs to.
+    With a `file`, the body is stored, and the page describes it; on its way to the site the request
+    then has a `sink`. `captures` are taken of a rendered page. `proxy` is set inside the chain;
+    `session` is the name of a session, and `scope` the item that the request belongs to.
     """
 
     url: str
@@ -83,6 +111,9 @@ class Request:
     enough: int | None = None
     clicks: Clicks | None = None
     permit: Permit | None = field(default=None, compare=False, repr=False)
+    file: FileWish | None = None
+    sink: BodySink | None = field(default=None, compare=False, repr=False)
+    captures: tuple[Capture, ...] = ()
     proxy: Proxy | None = None
     session: str | None = None
     scope: str | None = field(default=None, compare=False)
@@ -98,7 +129,7 @@ class Page:
     """A complete response.
 
     `url` is the URL after redirects. Look `headers` up in lower case. `is_cached` is True when the
-    body came from the cache, validated or not.
+    body came from the cache, validated or not. `streamed` bytes went to a file.
     """
 
     url: str
@@ -107,6 +138,33 @@ class Page:
     body: bytes
     seconds: float = 0.0
     is_cached: bool = False
+    streamed: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes that were received."""
+        return len(self.body) + self.streamed
+
+    @property
+    def files(self) -> dict[str, dict[str, Any]]:
+        """The captures of a rendered page by name, as records refer to them."""
+        described = self._captures
+        return {name: one for name, one in described.items() if "problem" not in one}
+
+    @property
+    def missing_files(self) -> dict[str, str]:
+        """Why captures that were asked for do not exist, by name."""
+        described = self._captures
+        return {name: one["problem"] for name, one in described.items() if "problem" in one}
+
+    @property
+    def _captures(self) -> dict[str, dict[str, Any]]:
+        found = {}
+        for name, text in self.headers.items():
+            if name.lower().startswith(CAPTURE_HEADER):
+                with suppress(orjson.JSONDecodeError):  # a header of the site
+                    found[name.lower().removeprefix(CAPTURE_HEADER)] = orjson.loads(text)
+        return {name: one for name, one in found.items() if isinstance(one, dict)}
 
     def retry_after(self, now: float) -> float | None:
         """Return the seconds that its Retry-After header asks for; None without a valid one."""

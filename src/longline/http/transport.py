@@ -38,6 +38,7 @@ from longline.http.errors import (
     UnknownHost,
 )
 from longline.http.messages import (
+    BodySink,
     Middleware,
     Page,
     Request,
@@ -144,6 +145,9 @@ _LONGEST_PROBLEM = 200
 _DECODED = frozenset({"gzip", "deflate", "br", "zstd"})
 _ENCODINGS = _DECODED | {"x-gzip", "compress", "x-compress", "bzip2", "xz", "lzma"}
 _WITHOUT_BODY = frozenset({204, 304})
+_HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
+_WITH_FILE = frozenset({200, 206})
+_SLOWEST = 20_000  # bytes per second of a file, after the timeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +196,7 @@ class HttpTransport(Middleware):
         except TimeoutError as error:
             raise TimedOut(request.url, seconds) from error
         self._answered.add(request.domain)
-        usage.add_response(page.status, len(page.body), page.seconds)
+        usage.add_response(page.status, page.size, page.seconds)
         return page
 
     async def close(self) -> None:
@@ -284,7 +288,11 @@ class HttpTransport(Middleware):
                 trace_request_ctx=(request.before_write, deadline),
                 **(options or {}),
             ) as response:
-                body = await self._read_body(request, response)
+                body, streamed = b"", 0
+                if request.sink is not None and _is_streamed(response):
+                    streamed = await self._pour_body(request.sink, response, deadline)
+                else:
+                    body = await self._read_body(request, response)
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError):
             # Not chained, and not quoted: its text has the URL with hidden parameters.
             raise BadAnswer(request.url, "not a valid URL") from None
@@ -297,9 +305,30 @@ class HttpTransport(Middleware):
         except OSError as error:
             raise ConnectFailed(request.url, _error_text(error)) from error
         seconds = self._clock.now() - started
-        _check_content_encoding(request, response, body)
+        if not streamed:
+            _check_content_encoding(request, response, body)
         headers = without_userinfo_in(_repair_headers(response.headers))
-        return Page(request.url, response.status, headers, body, seconds)
+        return Page(request.url, response.status, headers, body, seconds, streamed=streamed)
+
+    async def _pour_body(
+        self, sink: BodySink, response: aiohttp.ClientResponse, deadline: asyncio.Timeout
+    ) -> int:
+        """Pass a body to a sink; a long one has more time, as long as it arrives fast enough."""
+        url, size, ends = current_request.get().url, 0, deadline.when()
+        codings = response.headers.get("content-encoding", "").lower().split(",")
+        unknown = [one for one in map(str.strip, codings) if one in _ENCODINGS - _DECODED]
+        if unknown:
+            raise BadAnswer(url, f"its Content-Encoding {unknown[0]!r} is not supported")
+        await sink.begin(response.status, _repair_headers(response.headers))
+        try:
+            async for piece in response.content.iter_any():  # already unpacked
+                size += len(piece)
+                if ends is not None:
+                    deadline.reschedule(ends + size / _SLOWEST)
+                await sink.write(piece)
+        except aiohttp.ClientPayloadError as error:
+            raise current_request.get().refusal or BodyCut(url, size) from error
+        return size
 
     async def _read_body(self, request: Request, response: aiohttp.ClientResponse) -> bytes:
         pieces, size = [], 0
@@ -373,6 +402,12 @@ async def _wait_to_write(
     deadline.reschedule(None)
     await before_write()
     deadline.reschedule(ends + asyncio.get_running_loop().time() - began)
+
+
+def _is_streamed(response: aiohttp.ClientResponse) -> bool:
+    """Return whether a body goes to a sink; HTML does not, since it may be a ban page."""
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return response.status in _WITH_FILE and kind not in _HTML_TYPES
 
 
 def _check_content_encoding(

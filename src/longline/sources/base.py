@@ -14,13 +14,35 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from longline.config.validation import describe_error
 from longline.core.clock import Clock
-from longline.core.errors import BadOption, UnexpectedShape
+from longline.core.errors import (
+    BadOption,
+    BudgetSpent,
+    CircuitOpen,
+    Deferred,
+    FailureKind,
+    FetchError,
+    UnexpectedShape,
+)
 from longline.core.json import plain, to_json
 from longline.core.model import CUT, WARNING, Cursor, Item, Listener, Note, Usage
-from longline.http.messages import Clicks, Middleware, MiddlewareFactory, Page, Request, with_query
+from longline.http.errors import BadAnswer
+from longline.http.messages import (
+    FILE_TYPE,
+    Capture,
+    Clicks,
+    FileWish,
+    Middleware,
+    MiddlewareFactory,
+    Page,
+    Request,
+    with_query,
+    without_userinfo,
+)
 from longline.pipeline.quality import QualityRules
 
 T = TypeVar("T")
+_MAX_WAITS = 5
+"""Attempts of an item that wait for the host of an optional file; then it does without the file."""
 
 
 class Visit:
@@ -53,6 +75,8 @@ class Visit:
         self.found: list[Item] = []
         self.spent: list[str] = []
         self.usage = Usage()
+        self.tries = 1
+        """Which attempt at the item this is."""
         self.address: str | None = None
         """URL of the last response: the origin of the fields of the running layer."""
 
@@ -80,6 +104,8 @@ class Visit:
         rendered: bool = False,
         clicks: Clicks | None = None,
         renew: bool = False,
+        screenshot: bool = False,
+        pdf: bool = False,
     ) -> Page:
         """Send one request through the chain, with rate limit and retries, and return the response.
 
@@ -97,6 +123,8 @@ class Visit:
             rendered: open the page in a browser, if the source has one.
             clicks: return several pages of a list with a next button.
             renew: authenticate again first, for sites that report an expired token in the body.
+            screenshot: store a picture of the rendered page: `page.files["screenshot"]`.
+            pdf: store the rendered page as PDF: `page.files["pdf"]`.
 
         Raises:
             FetchError: the request failed; its kind decides the outcome of the item.
@@ -116,13 +144,119 @@ class Visit:
             timeout,
             priority,
             is_shared=shared,
-            is_rendered=rendered,
+            is_rendered=rendered or screenshot or pdf,
             is_renewing=renew,
             clicks=clicks,
+            captures=(*(("screenshot",) if screenshot else ()), *(("pdf",) if pdf else ())),
         )
         page = await self._send(request, self.usage)
         self.address = page.url
         return page
+
+    async def download(
+        self,
+        url: str,
+        *,
+        field: str = "file",
+        required: bool = False,
+        image: bool = False,
+        largest: int | None = None,
+        params: Mapping[str, str | int] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  # the chain's deadline, not a cancel scope
+    ) -> dict[str, Any] | None:
+        """Download a file through the chain, and return what refers to it in a record.
+
+        That is `path` (or `url`, on S3), `sha256`, `bytes`, `type`, `name` and `source_url`; None,
+        with a note, when the file cannot be had.
+
+        Args:
+            url: the URL.
+            field: the field that the note is about.
+            required: raise an error instead of returning None.
+            image: accept images only.
+            largest: maximum size in bytes; default: the setting `largest_file`.
+            params: query parameters to add to the URL.
+            headers: headers of this request.
+            timeout: seconds until the first byte; default: that of the job. The whole file may take
+                longer, if it arrives fast enough.
+
+        Raises:
+            FetchError: the request failed, and the file is required, or the item has to wait.
+            UnexpectedShape: there is no such file, and it is required.
+            StoreError: files cannot be stored.
+        """
+        file = await self.download_with_digests(
+            *(url, field),
+            required=required,
+            request={
+                "file": FileWish(largest, image),
+                "headers": dict(headers or {}),
+                "timeout": timeout,
+            },
+            params=params,
+        )
+        return None if file is None else {n: one for n, one in file.items() if n != "md5"}
+
+    async def download_with_digests(
+        self,
+        url: str,
+        field: str,
+        *,
+        required: bool = False,
+        request: Mapping[str, Any] | None = None,
+        params: Mapping[str, str | int] | None = None,
+    ) -> dict[str, Any] | None:
+        """Download a file as `download` does; the result has its `md5`, too."""
+        priority = self._item.priority if self._item else 0
+        values = {"file": FileWish(), "priority": priority, **(request or {})}
+        asked = without_userinfo(with_query(url, params))
+        try:
+            page = await self._send(Request(asked, **values), self.usage)
+        except BudgetSpent:
+            raise
+        except FetchError as error:
+            is_temporary = isinstance(error, (CircuitOpen, Deferred)) and self.tries <= _MAX_WAITS
+            if required and error.kind is FailureKind.GONE:
+                # The item itself is not gone, so it must not be skipped.
+                raise UnexpectedShape(asked, f"the file of {field} is missing: {error}") from error
+            if required or is_temporary:
+                raise
+            self.note(field, f"the file was not stored: {error}")
+            return None
+        if page.headers.get("content-type") != FILE_TYPE:
+            raise BadAnswer(asked, "files are not stored here")
+        return {**page.json, "source_url": asked}
+
+    async def screenshot(
+        self, url: str, *, field: str = "screenshot", required: bool = False
+    ) -> dict[str, Any] | None:
+        """Open a page in a browser and return what refers to its screenshot, as `download`."""
+        page = await self.fetch(url, screenshot=True)
+        return self.capture(page, "screenshot", field, required=required)
+
+    async def pdf(
+        self, url: str, *, field: str = "pdf", required: bool = False
+    ) -> dict[str, Any] | None:
+        """Open a page in a browser and return what refers to it as PDF, as `download`."""
+        page = await self.fetch(url, pdf=True)
+        return self.capture(page, "pdf", field, required=required)
+
+    def capture(
+        self, page: Page, name: Capture, field: str, *, required: bool = False
+    ) -> dict[str, Any] | None:
+        """Return what refers to a capture of a page; None, with a note, if there is none.
+
+        Raises:
+            BadAnswer: there is none, and it is required.
+        """
+        if (found := page.files.get(name)) is not None:
+            return found
+        problem = page.missing_files.get(name, "it was not taken when the page was fetched")
+        if required:
+            raise BadAnswer(page.url, f"there is no {name}: {problem}")
+        self.note(field, f"there is no {name}: {problem}")
+        return None
 
     def note(self, field: str, text: str) -> None:
         """Note why a field is empty, or what is unusual about it."""

@@ -98,6 +98,8 @@ def key_of(request: Request) -> str:
     if request.is_rendered and request.clicks is not None:
         # Without the button: another selector of the same button leads to the same pages.
         name += (request.clicks.skip,)
+    if request.file is not None:
+        name += ("file",)
     text = repr(name).encode("utf-8", "surrogatepass")
     return hashlib.sha256(text + b"\n" + (request.body or b"")).hexdigest()
 

@@ -400,6 +400,8 @@ class ReplayTransport(Middleware):
     async def __call__(self, request: Request, usage: Usage) -> Page:
         answer = await self._archive.find(self._job, request, until=self._until)
         if answer is None:
+            if request.file is not None:  # a missing file is null in the record, with a note
+                raise NotArchived(request.url, request.method)
             usage.add_event(MISSING, url=request.url, method=request.method)
             raise NotArchived(request.url, request.method)
         if self._arrive is not None:

@@ -38,6 +38,7 @@ from longline.http.browser.transport import HTML, BrowserPage, Clicked, Shown, w
 from longline.http.errors import BadAnswer, BadCertificate, NeverReady
 from longline.http.messages import (
     FIRST_ERROR,
+    Capture,
     Clicks,
     Request,
     with_query,
@@ -388,6 +389,7 @@ class RedirectStop:
 
 # ---------------- One page
 
+_CAPTURE = 30.0  # seconds for a screenshot or a PDF
 _EMPTY = frozenset({204, 205})
 _CODE = re.compile(r"net::ERR_([A-Z_0-9]+)")
 _INVALID_URL = frozenset({"INVALID_URL", "UNKNOWN_URL_SCHEME", "DISALLOWED_URL_SCHEME"})
@@ -438,7 +440,27 @@ class Load:
         except BadStatus as error:  # the chain handles it
             return BrowserPage(error.url, error.status, CIMultiDict(), b"")
         page = await self._read_page(response, stage, clicked)
-        return replace(page, url=address, seconds=self.clock.now() - started)
+        captures: dict[str, bytes | str] = {
+            name: await self._capture(name) for name in self.request.captures
+        }
+        seconds = self.clock.now() - started
+        return replace(page, url=address, seconds=seconds, captures=captures)
+
+    async def _capture(self, name: Capture) -> bytes | str:
+        """Return a screenshot or a PDF of the page; in words, why there is none."""
+        try:
+            async with asyncio.timeout(_CAPTURE):
+                if name == "pdf":
+                    taken = await self.page.pdf(print_background=True)
+                else:
+                    taken = await self.page.screenshot(full_page=True, timeout=0)
+        except TimeoutError:
+            return f"the browser took longer than {_CAPTURE:g} s for the {name}"
+        except PlaywrightError as error:
+            first = (error.message or type(error).__name__).splitlines()[0]
+            return f"the browser could not take the {name}: {first[:200]}"
+        limit = self.traffic.rules.largest_body
+        return taken if len(taken) <= limit else f"the {name} is larger than {limit:,} bytes"
 
     async def perform_steps(self, stage: Stage) -> None:
         """Wait and perform the actions on the current document."""

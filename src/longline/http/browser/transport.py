@@ -5,8 +5,8 @@ Playwright is an extra, so this module imports it only when the first page is op
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -168,6 +168,7 @@ class BrowserPage(Page):
     before: Page | None = None
     led_away: str | None = None
     clicked: Clicked | None = None
+    captures: Mapping[str, bytes | str] = field(default_factory=dict)
 
 
 def clicked_in(page: Page) -> Clicked:

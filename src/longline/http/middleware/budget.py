@@ -44,6 +44,6 @@ class BudgetMiddleware(Middleware):
             with usage.waiting:
                 await self._budgets.spend(domain, request.url)
         page = await self._inner(request, usage)
-        if self._budgets.receive(domain, len(page.body)):
+        if self._budgets.receive(domain, page.size):
             await self._budgets.report(domain)
         return page

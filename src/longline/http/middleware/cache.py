@@ -61,8 +61,10 @@ class CacheMiddleware(Middleware):
         self._is_usable = True
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
-        # A rendered page, or the beginning of a body, is not the response of the site.
-        if not self._is_usable or request.is_rendered or request.enough is not None:
+        # A rendered page, or the beginning of a body, is not the response of the site; files are
+        # stored elsewhere.
+        is_whole = request.enough is None and request.sink is None
+        if not self._is_usable or request.is_rendered or not is_whole:
             return await self._inner(request, usage)
         if request.method != "GET" or request.body is not None:
             return await self._send_uncached(request, usage)

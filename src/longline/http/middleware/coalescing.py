@@ -33,7 +33,8 @@ class CoalescingMiddleware(Middleware):
         self._kept = _KeptPages(kept_bytes)
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
-        if request.body is not None or request.method not in _METHODS:
+        is_plain = request.body is None and request.sink is None
+        if not is_plain or request.method not in _METHODS:
             return await self._inner(request, usage)
         key = (
             request.method,
@@ -42,6 +43,7 @@ class CoalescingMiddleware(Middleware):
             request.is_rendered,
             request.enough,
             request.clicks,
+            request.captures,
             tuple(request.headers.items()),
             tuple(request.hidden.items()),
         )

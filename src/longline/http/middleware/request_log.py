@@ -43,7 +43,7 @@ class RequestLogMiddleware(Middleware):
             extra={
                 "domain": origin_of(request.url)[1],
                 "status": getattr(result, "status", None),
-                "bytes": len(page.body) if page else None,
+                "bytes": page.size if page else None,
                 "seconds": round(self._clock.now() - started, 3),
                 "wait": round(usage.waited - waited, 3),
                 "cache": "hit" if page and page.is_cached else "miss",

@@ -13,8 +13,9 @@ import orjson
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from longline.config.expressions import check_path, find, look_up
-from longline.config.validation import StrictModel, one_or_several, short_for
+from longline.config.validation import StrictModel, invalid, one_or_several, short_for
 from longline.core.errors import UnexpectedShape
+from longline.sources.files import FILE_KINDS
 from longline.sources.parsing.numbers import Locale
 from longline.sources.parsing.values import ValueKind, check_form, read_value
 
@@ -63,6 +64,8 @@ class ApiField(StrictModel):
     @model_validator(mode="after")
     def _check_form_of_type(self) -> Self:
         check_form(self.type, self.form)
+        if self.type in FILE_KINDS and self.default is not None:
+            raise invalid("a file has no default: without a URL it is empty, with a note")
         return self
 
 

@@ -40,6 +40,7 @@ from longline.sources.api.records import (
 )
 from longline.sources.api.requests import EndpointClient, RequestBuilder
 from longline.sources.base import Options, Source, Visit, layer
+from longline.sources.files import download_files
 from longline.sources.manifest import fail_if_empty, options_model, source_attributes, url_problem
 
 _CONCURRENT_LISTS = 8
@@ -418,7 +419,7 @@ class ApiSource(Source):
         scope = {"parent": data.get("above") or {}}
         found = read_fields(endpoint.fields, data["record"], scope, visit.note)
         visit.origins.update(field_origins(endpoint.fields, found, f"record {data['page']}"))
-        return found
+        return await download_files(visit, endpoint.fields or {}, found, data["page"])
 
     def compose(self, item: Item, layers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Merge the fields of all layers; those of an optional part that failed are empty."""
@@ -441,6 +442,7 @@ class ApiSource(Source):
             record = select_record(own.records, body, page.url)
             found |= read_fields(own.fields, record, scope, visit.note)
             visit.origins.update(field_origins(own.fields, found, f"ask_{part} {page.url}"))
+            found = await download_files(visit, own.fields or {}, found, page.url)
         for name in (name for name, one in endpoint.embed.items() if one == part):
             found[name] = await self._embedded(visit, part, name, scope)
         return found
@@ -476,7 +478,12 @@ class ApiSource(Source):
                 visit.note(field, str(error))
                 return None
             records = select_records(endpoint.records, body, page.url)
-            found += [read_fields(endpoint.fields, one, scope, note) for one in records]
+            for one in records:
+                values = read_fields(endpoint.fields, one, scope, note)
+                place = f"{field}[{len(found)}]."
+                found.append(
+                    await download_files(visit, endpoint.fields or {}, values, page.url, place)
+                )
             response = PageResponse(page, body, [digest(one) for one in records])
             following, cut = next_position(
                 endpoint.pagination, position, response, self._builder.resolve

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self, get_args
 from urllib.parse import urljoin
 
 from pydantic import BeforeValidator, model_validator
 
 from longline.config.expressions import Pattern, user_pattern
 from longline.config.validation import invalid
+from longline.http.messages import Capture
 from longline.sources.base import Visit
+from longline.sources.files import FILE_KINDS
 from longline.sources.html.places import (
     PLACES,
     Place,
@@ -25,6 +27,8 @@ from longline.sources.parsing.numbers import Locale
 from longline.sources.parsing.values import ValueKind, check_form, read_value
 
 _NAME = re.compile(r"[^\W\d][\w-]*")
+CAPTURES: frozenset[str] = frozenset(get_args(Capture))
+"""Types of fields that a browser makes of the whole page."""
 _PAGE_NOTE = "page"  # a note about the whole page has the name of the layer
 Parser = Callable[[Any, Scope], Any]
 
@@ -38,8 +42,11 @@ class FieldSpec(Place):
 
     first: tuple[Annotated[Place, BeforeValidator(_as_place)], ...] = ()
     """Several places, of which the first with a value is used."""
-    type: ValueKind | None = None
-    """Type to parse the value as; default: keep it as it was found."""
+    type: Literal[ValueKind, Capture] | None = None
+    """Type to parse the value as; default: keep it as it was found.
+
+    `file` and `image` download a URL; `screenshot` and `pdf` have no place, but are the whole page.
+    """
     match: Pattern | None = None
     """The part of the text to keep."""
     words: dict[str, Any] | None = None
@@ -60,11 +67,15 @@ class FieldSpec(Place):
     def _check_field(self) -> Self:
         if self.fields is not None:
             self._check_object()
+        elif self.is_capture:
+            self._check_capture()
         elif not self.places:
             raise invalid(f"its place on the page is missing: write {', '.join(PLACES)} or first")
         if self.words is not None and self.type is not None:
             raise invalid("words and type cannot be combined: words already give the values")
         check_form(self.type, self.form)
+        if self.type in FILE_KINDS and self.default is not None:
+            raise invalid("a file has no default: without a URL it is empty, with a note")
         if self.required and self.has_default:
             raise invalid("a required field cannot have a default: it would never be missing")
         return self
@@ -78,6 +89,16 @@ class FieldSpec(Place):
         if self.first or (other := next(others, None)):
             named = "first" if self.first else other
             raise invalid(f"the fields of an object are read from elements: write css, not {named}")
+
+    def _check_capture(self) -> None:
+        given = self.model_fields_set - {"type", "required"}
+        if given:
+            raise invalid(f"a {self.type} is one of the whole page: remove {min(given)}")
+
+    @property
+    def is_capture(self) -> bool:
+        """Whether it is what a browser makes of the whole page."""
+        return self.type in CAPTURES
 
     @property
     def has_default(self) -> bool:
@@ -229,6 +250,7 @@ def make_readers(fields: Mapping[str, FieldSpec], locale: str | None) -> tuple[F
     return tuple(
         (FieldReader if spec.fields is None else ObjectReader)(name, spec, locale)
         for name, spec in fields.items()
+        if not spec.is_capture
     )
 
 
@@ -251,7 +273,8 @@ def _make_parser(spec: FieldSpec, locale: str | None) -> Parser | None:
         return None
     words = None if spec.words is None else {_fold(one): to for one, to in spec.words.items()}
     pattern = user_pattern(spec.match) if spec.match is not None else None
-    kind, form, is_url = spec.type, spec.form, spec.type == "url"
+    kind, form = spec.type, spec.form
+    is_url = kind == "url" or kind in FILE_KINDS
 
     def parse(value: Any, scope: Scope) -> Any:
         if pattern is not None:

@@ -250,6 +250,25 @@ class HtmlManifest(Manifest):
         return self
 
     @model_validator(mode="after")
+    def _check_captures(self) -> Self:
+        captures = [name for name, one in self.fields.items() if one.is_capture]
+        if not captures:
+            inner = {name: one.fields or {} for name, one in self.fields.items()}
+            nested = {**inner, "items": (self.items and self.items.fields) or {}}
+            captures = [
+                name for fields in nested.values() for name, one in fields.items() if one.is_capture
+            ]
+            if captures:
+                raise invalid(f"{captures[0]} is of the whole page: write it in fields at the top")
+            return self
+        kind = self.fields[captures[0]].type
+        if self.transport == "http":
+            raise invalid(f"a {kind} needs a browser: write transport: browser")
+        if self.items is not None and self.items.are_elements:
+            raise invalid(f"a {kind} needs a page of its own, and these items are elements")
+        return self
+
+    @model_validator(mode="after")
     def _check_template_names(self) -> Self:
         for name, setting in self._template_names():
             if name not in self.parameters:

@@ -20,7 +20,14 @@ from longline.core.threads import off_loop
 from longline.http.browser.transport import BrowserPage, clicked_in
 from longline.http.messages import Clicks, Page
 from longline.sources.base import Options, Source, Visit, layer
-from longline.sources.html.fields import FieldReader, Reading, make_readers, read_fields
+from longline.sources.files import download_files, has_files
+from longline.sources.html.fields import (
+    FieldReader,
+    FieldSpec,
+    Reading,
+    make_readers,
+    read_fields,
+)
 from longline.sources.html.items import ELEMENT, FoundItems, ItemFinder, KeyConflicts
 from longline.sources.html.manifest import HtmlManifest
 from longline.sources.html.pagination import ClickPages, MorePages, PageStep, ReadPage, make_pager
@@ -404,12 +411,17 @@ def html_source(manifest: HtmlManifest) -> type[Source]:
     )
     attributes = {
         **source_attributes(manifest),
+        # Two pictures of a page are hardly ever the same, and a PDF has its time.
+        "volatile": manifest.volatile.union(
+            name for name, one in manifest.fields.items() if one.is_capture
+        ),
         "kind": "html",
         "target": next(iter(urls), None),
         "browser": manifest.browser,
         "manifest": manifest,
         "_finder": ItemFinder(manifest),
         "_readers": make_readers(manifest.fields, manifest.locale),
+        "_captures": {name: one for name, one in manifest.fields.items() if one.is_capture},
         "_required": tuple(name for name, one in manifest.fields.items() if one.required),
     }
     return type(manifest.name, (HtmlSource,), attributes)
@@ -421,6 +433,7 @@ class HtmlSource(Source):
     manifest: ClassVar[HtmlManifest]
     _finder: ClassVar[ItemFinder]
     _readers: ClassVar[tuple[FieldReader, ...]]
+    _captures: ClassVar[Mapping[str, FieldSpec]]
     _required: ClassVar[tuple[str, ...]]
 
     def __init__(self, options: Options | None = None) -> None:
@@ -447,11 +460,26 @@ class HtmlSource(Source):
         item = visit.item
         carried = Reading.from_item_data(item.data) if "fields" in item.data else None
         if carried is not None and self.manifest.items and self.manifest.items.are_elements:
-            return _fields_for_record(carried, visit)
-        reading = await self._read_item_page(visit)
-        if carried is None:
-            return _fields_for_record(reading, visit)
-        return {**_fields_for_record(carried, visit), **_fields_for_record(reading, visit)}
+            return await self._with_files(visit, _fields_for_record(carried, visit))
+        page, reading = await self._read_item_page(visit)
+        fields: Mapping[str, Any] = _fields_for_record(reading, visit)
+        if carried is not None:
+            fields = {**_fields_for_record(carried, visit), **fields}
+        return await self._with_files(visit, {**fields, **self._captured(visit, page)})
+
+    async def _with_files(self, visit: Visit, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        items = self.manifest.items
+        specs = {**((items and items.fields) or {}), **self.manifest.fields}
+        if not has_files(specs):
+            return fields
+        return await download_files(visit, specs, fields, visit.item.url)
+
+    def _captured(self, visit: Visit, page: Page) -> dict[str, Any]:
+        return {
+            name: visit.capture(page, one.type, name, required=one.required)
+            for name, one in self._captures.items()
+            if one.type == "screenshot" or one.type == "pdf"  # noqa: PLR1714  # narrows the type
+        }
 
     def identity_of(self, item: Item) -> str | None:
         identity: str | None = item.data.get(ELEMENT)
@@ -461,22 +489,26 @@ class HtmlSource(Source):
         """Return the fields of a page."""
         return read_fields(self._readers, whole_page(page))
 
-    async def _read_item_page(self, visit: Visit) -> Reading:
-        if self.transport != "browser":
-            reading = self.read(await visit.fetch(visit.item.url))
+    async def _read_item_page(self, visit: Visit) -> tuple[Page, Reading]:
+        if self.transport != "browser" and not self._captures:
+            page = await visit.fetch(visit.item.url)
+            reading = self.read(page)
             # Scripts may add what the page itself lacks: a required field, or else all fields.
             is_lacking = reading.problem is not None
             if not self._required:
                 is_lacking = all(value is None for value in reading.fields.values())
             if self.transport != "auto" or not is_lacking:
-                return reading
-        page = await visit.fetch(visit.item.url, rendered=True)
+                return page, reading
+        kinds = {one.type for one in self._captures.values()}
+        page = await visit.fetch(
+            visit.item.url, rendered=True, screenshot="screenshot" in kinds, pdf="pdf" in kinds
+        )
         if isinstance(page, BrowserPage) and page.led_away:
             visit.warn(
                 f"`{page.led_away}` led from the pages of items to other URLs, and the fields were "
                 "read there; write `replaces: true` on the action if that is intended"
             )
-        return self.read(page)
+        return page, self.read(page)
 
 
 def _fields_for_record(reading: Reading, visit: Visit) -> Mapping[str, Any]:

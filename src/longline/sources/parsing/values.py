@@ -359,11 +359,13 @@ _READERS: Mapping[str, Callable[[Any, str | None, str | None], Any]] = {
     "floor": read_floor,
     "floors": read_floors,
     "url": _parse_url_value,
+    "file": _parse_url_value,  # the URL, which is then downloaded
+    "image": _parse_url_value,
     "json": _parse_json,
 }
 
 # fmt: off
 ValueKind = Literal[
     "text", "number", "integer", "money", "date", "datetime",
-    "boolean", "duration", "area", "floor", "floors", "url", "json",
+    "boolean", "duration", "area", "floor", "floors", "url", "file", "image", "json",
 ]

@@ -1,0 +1,1 @@
+"""Files of records: received from sites, and stored by their content."""
