@@ -335,6 +335,20 @@ async def test_lists_drawn_by_javascript_are_read_in_a_browser(
     )
 
 
+async def test_a_crawl_of_a_maze_ends_and_says_why(web: PracticeWeb, run: Run) -> None:
+    found = await run("rooms")
+
+    reasons = " ".join(found.report.caveats.warnings)
+    assert found.report.state is JobState.COMPLETE
+    assert found.data == in_order(
+        only(room, "title", "about") for room in web.sites.maze.truth()["rooms"]
+    )
+    assert "/maze/calendar/{n}/{n} are followed no further: 20 in a row" in reasons
+    assert "/maze/corridor/left/right/left/left" in reasons
+    assert "parameters of" in reasons
+    assert web.tally.requests < 100
+
+
 async def test_a_spider_of_scrapy_is_taken_over_as_it_is(
     web: PracticeWeb, clock: VirtualClock, tmp_path: Path
 ) -> None:

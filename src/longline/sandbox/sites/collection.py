@@ -13,6 +13,7 @@ from longline.sandbox.sites.generated import Generated
 from longline.sandbox.sites.graphql import GraphQL
 from longline.sandbox.sites.listings.board import Board
 from longline.sandbox.sites.listings.site import Listings
+from longline.sandbox.sites.maze import Maze
 from longline.sandbox.sites.members import Members
 from longline.sandbox.sites.news import News
 from longline.sandbox.sites.quotes import Quotes
@@ -35,12 +36,13 @@ class Sites:
         self.news = News(seed, site=site)
         self.generated = Generated()
         self.redesign = Redesign(seed)
+        self.maze = Maze(seed)
         self.listings = Listings(Board(seed))
 
     def __iter__(self) -> Iterator[PracticeSite]:
         yield from (self.quotes, self.shop, self.rest, self.graphql)
         yield from (self.app, self.members, self.news, self.generated)
-        yield self.redesign
+        yield from (self.redesign, self.maze)
         yield from (self.listings, *self.listings.sites)
 
     def routes(self, prefix: str) -> list[web.RouteDef]:

@@ -20,6 +20,7 @@ from pydantic import (
 from longline.config.expressions import JsonPath, Pattern, fill, names_in
 from longline.config.validation import StrictModel, invalid, one_or_several, short_for
 from longline.http.browser.manifest import BrowserSpec
+from longline.sources.html.crawl import Crawl
 from longline.sources.html.fields import FieldLike, Fields, FieldSpec
 from longline.sources.html.pagination import ClickPages, MorePages, Pagination
 from longline.sources.html.places import Css, Selector, Selectors, check_css
@@ -223,6 +224,8 @@ class HtmlManifest(Manifest):
     pages: Pagination | None = None
     most_pages: int = Field(default=10_000, ge=1)
     """Maximum number of index pages per run."""
+    crawl: Crawl | None = None
+    """Follow links from page to page by rules, in place of items, follow and pages."""
     fields: Fields = Field(min_length=1)
     may_be_empty: bool = False
     """Allow a run that finds no items; default: it fails."""
@@ -266,6 +269,19 @@ class HtmlManifest(Manifest):
             raise invalid(f"a {kind} needs a browser: write transport: browser")
         if self.items is not None and self.items.are_elements:
             raise invalid(f"a {kind} needs a page of its own, and these items are elements")
+        return self
+
+    @model_validator(mode="after")
+    def _check_crawl(self) -> Self:
+        if self.crawl is None:
+            return self
+        for name in ("items", "follow", "pages", "most_pages"):
+            if name in self.model_fields_set:
+                instead = "max_pages" if name == "most_pages" else name
+                inside = "" if name == "pages" else f"; write {instead} in crawl"
+                raise invalid(f"{name} cannot be combined with crawl{inside}")
+        if self.transport == "auto":
+            raise invalid("a crawl needs transport: http or transport: browser, not auto")
         return self
 
     @model_validator(mode="after")

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import asdict, replace
+from functools import cached_property
 from itertools import islice
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ from longline.http.browser.transport import BrowserPage, clicked_in
 from longline.http.messages import Clicks, Page
 from longline.sources.base import Options, Source, Visit, layer
 from longline.sources.files import download_files, has_files
+from longline.sources.html.crawl import Crawler, follow_links, is_item
 from longline.sources.html.fields import (
     FieldReader,
     FieldSpec,
@@ -424,7 +426,8 @@ def html_source(manifest: HtmlManifest) -> type[Source]:
         "_captures": {name: one for name, one in manifest.fields.items() if one.is_capture},
         "_required": tuple(name for name, one in manifest.fields.items() if one.required),
     }
-    return type(manifest.name, (HtmlSource,), attributes)
+    base = HtmlSource if manifest.crawl is None else HtmlCrawlSource
+    return type(manifest.name, (base,), attributes)
 
 
 class HtmlSource(Source):
@@ -509,6 +512,46 @@ class HtmlSource(Source):
                 "read there; write `replaces: true` on the action if that is intended"
             )
         return page, self.read(page)
+
+
+class HtmlCrawlSource(HtmlSource):
+    """The base of HTML sources that crawl: every page may lead to others."""
+
+    def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
+        """Yield the start URLs; pages lead to the others."""
+        return self._discover(visit)
+
+    @layer()
+    async def page(self, visit: Visit) -> Mapping[str, Any]:
+        """Queue the links of a page, and read its fields if it is an item."""
+        if not is_item(visit.item):
+            page = await visit.fetch(visit.item.url, rendered=self.transport == "browser")
+            await follow_links(self._crawler, visit, page)
+        return await super().page(visit)
+
+    def carries_values(self, item: Item) -> bool:
+        del item
+        return False
+
+    async def _discover(self, visit: Visit) -> Discovered:
+        begin = int((visit.cursor or {}).get("start", 0))
+        urls = start_urls(self.manifest, self.options.model_dump())
+        for number, url in enumerate(islice(urls, begin, None), begin + 1):
+            yield self._crawler.start(url)
+            if number % _CHUNK == 0:
+                yield Cursor({"start": number})
+
+    async def _read_item_page(self, visit: Visit) -> tuple[Page, Reading]:
+        page, reading = await super()._read_item_page(visit)
+        await follow_links(self._crawler, visit, page)
+        return page, reading
+
+    @cached_property
+    def _crawler(self) -> Crawler:
+        rules = self.manifest.crawl
+        assert rules is not None  # noqa: S101  # html_source chooses the class by it
+        urls = start_urls(self.manifest, self.options.model_dump())
+        return Crawler(rules, urls, lambda url, host: self._finder.at_url(url, host).key)
 
 
 def _fields_for_record(reading: Reading, visit: Visit) -> Mapping[str, Any]:
