@@ -34,8 +34,12 @@ from longline.http.messages import Middleware, Page, Request
 from longline.http.middleware.files import FileStorage
 from longline.http.middleware.identity import user_agent
 from longline.http.middleware.rate_limit import RefusedUrls
+from longline.http.proxies.candidates import LARGEST_LIST
+from longline.http.proxies.check import ProxyChecker
+from longline.http.proxies.configuration import CheckOptions
+from longline.http.proxies.judge import judge_running
 from longline.http.proxies.pool import ProxyPool, ProxyStates
-from longline.http.proxies.proxy import CredentialFiles
+from longline.http.proxies.proxy import CredentialFiles, Proxy
 from longline.http.robots import RobotsReader, RobotsText, robots_agent
 from longline.http.transport import (
     ConnectionLimit,
@@ -86,11 +90,11 @@ class LimitBackends:
     starts: StateBackend[JobStart]
     refused_urls: StateBackend[RefusedUrls]
     proxies: ProxyStates
+    files: StateBackend[KnownFile]
 
 
 @asynccontextmanager
 async def open_limit_backends(
-    files: StateBackend[KnownFile]
     settings: Settings,
     clock: Clock,
     store: Store | None = None,
@@ -167,11 +171,11 @@ def _other_backends(open_backend: Callable[[str, type[Any]], StateBackend[Any]])
         "starts": open_backend("starts", JobStart),
         "refused_urls": open_backend("refusals", RefusedUrls),
         "proxies": ProxyStates.open(open_backend),
+        "files": open_backend("files", KnownFile),
     }
 
 
 def _open_states(settings: Settings, clock: Clock) -> StateBackends:
-        "files": open_backend("files", KnownFile),
     """Return the backend of a plugin, or the file of the home.
 
     Raises:
@@ -267,6 +271,39 @@ async def open_proxy_pool(
         yield ProxyPool(states, clock, credentials, on_event=append)
     finally:
         await opened.close()
+
+
+@asynccontextmanager
+async def open_proxy_http(settings: Settings, clock: Clock) -> AsyncIterator[HttpTransport]:
+    """Open the transport of requests about proxies: for lists, and to the judge directly."""
+    options = HttpOptions(
+        user_agent=user_agent_of(settings),
+        ca_file=settings.ca_file,
+        largest_body=LARGEST_LIST,
+        has_limit=False,
+    )
+    http = HttpTransport(options, clock)
+    try:
+        yield http
+    finally:
+        await http.close()
+
+
+@asynccontextmanager
+async def open_proxy_checker(
+    settings: Settings, clock: Clock, options: CheckOptions
+) -> AsyncIterator[ProxyChecker]:
+    """Open the checker of proxies; without a judge and a page, a judge runs on this machine."""
+    async with AsyncExitStack() as ends:
+        http = await ends.enter_async_context(open_proxy_http(settings, clock))
+
+        async def send(proxy: Proxy, request: Request) -> Page:
+            return await http(replace(request, proxy=proxy), Usage())
+
+        judge = options.judge
+        if judge is None and options.page is None:
+            judge = await ends.enter_async_context(judge_running())
+        yield ProxyChecker(options, send, http, clock, judge=judge)
 
 
 @asynccontextmanager
@@ -524,10 +561,20 @@ async def open_fetching(
             refused_urls=backends.refused_urls,
             addresses=addresses,
             middlewares=load_middlewares(source),
+            files=FileStorage(open_file_store(settings), backends.files, settings.largest_file),
             agent=robots_agent(user_agent_of(settings)),
         )
         chain = build_chain(transport, policies, clock, ends)
         yield Fetching(chain, limiter, breaker, rate, budgets, backends.bookmarks)
+
+
+def open_file_store(settings: Settings) -> FileStore:
+    """Return the store of files of records; it is created on first use."""
+    if isinstance(settings.files, str):
+        from longline.export.s3_files import S3Files  # noqa: PLC0415  # few homes use it
+
+        return S3Files(settings.files, settings.files_folder)
+    return FolderStore(settings.files_folder)
 
 
 def _browser_options(
@@ -561,22 +608,12 @@ def client_identity(spec: JobSpec, source: type[Source]) -> ClientIdentity:
             "source": source.name,
             "headers": source.headers,
             "cookies": source.cookies,
-            files=FileStorage(open_file_store(settings), backends.files, settings.largest_file),
             "auth": source.auth,
         }
     )
     cookies = own.cookies if spec.cookies is None else spec.cookies
     auth = spec.auth or own.auth
     check_cookies(cookies)
-def open_file_store(settings: Settings) -> FileStore:
-    """Return the store of files of records; it is created on first use."""
-    if isinstance(settings.files, str):
-        from longline.export.s3_files import S3Files  # noqa: PLC0415  # few homes use it
-
-        return S3Files(settings.files, settings.files_folder)
-    return FolderStore(settings.files_folder)
-
-
     if auth is not None:
         auth.check()
         if auth.kind == "login" and cookies is False:

@@ -141,7 +141,7 @@ async def test_a_refresh_whose_collection_is_given_up_ends(store: Store) -> None
     after = await store.proxy_refreshes.advance(20)
 
     assert after is not None
-    assert (after.is_open, "collect" in after.problems[""]) == (False, True)
+    assert (after.is_open, "collect" in after.problems["collect"]) == (False, True)
 
 
 @pytest.mark.parametrize("states", [{"alive": 3}, {"alive": 1, "dead": 2}])

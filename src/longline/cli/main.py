@@ -86,6 +86,7 @@ GROUPS = {  # of each command: its module in commands/, and the first sentence o
         "breakers": ("sites", "List circuit breakers and reset them."),
         "cache": ("sites", "Inspect or clear the HTTP cache."),
         "archive": ("sites", "Inspect and verify archived responses."),
+        "proxies": ("proxies", "List, add, check and refresh proxies."),
     },
     "cluster": {
         "serve": (

@@ -43,6 +43,8 @@ from longline.server.models import (
     NextRun,
     Occurrence,
     Page,
+    ProxyInfo,
+    ProxyRefresh,
     QuarantinedItem,
     QuarantineGroup,
     Record,
@@ -518,6 +520,20 @@ class Client:
     async def reset_domain(self, domain: str) -> BreakerReset:
         """Close the circuit breaker of a domain; its deferred items are due now."""
         return await self._connection.post(f"/domains/{path_part(domain)}/reset", BreakerReset)
+
+    async def list_proxies(
+        self, *, cursor: str | None = None, limit: int | None = None
+    ) -> Page[ProxyInfo]:
+        """List the proxies of the pool by address."""
+        return await self._connection.get("/proxies", Page[ProxyInfo], cursor=cursor, limit=limit)
+
+    async def get_proxy_refresh(self) -> ProxyRefresh:
+        """Return the open refresh of the proxies, or the last one."""
+        return await self._connection.get("/proxies/refresh", ProxyRefresh)
+
+    async def refresh_proxies(self) -> ProxyRefresh:
+        """Begin a refresh of the proxies, unless one is open."""
+        return await self._connection.post("/proxies/refresh", ProxyRefresh)
 
     async def list_quarantine(
         self,

@@ -43,6 +43,7 @@ from longline.core.redaction import KNOWN_SECRETS, redact_server_url, redact_url
 FILE = "longline.yaml"
 FILE_VARIABLE = "LONGLINE_CONFIG"
 PROFILE_VARIABLE = "LONGLINE_PROFILE"
+_OTHER_KEYS = {"profiles", "schedules", "alerts", "reports", "proxies"}  # that are not settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ def _explain_model(
     settings: BaseModel, document: Document, loc: tuple[str, ...]
 ) -> Iterator[Explained]:
     suffix = f" (profile {loc[1]})" if loc else ""
-    for name in settings.model_fields_set - {"profiles", "schedules", "alerts", "reports"}:
+    for name in settings.model_fields_set - _OTHER_KEYS:
         line, _ = document.place((*loc, name))
         value = _relative_to(document.path.parent, getattr(settings, name))
         yield Explained(name, value, f"{document.path}:{line}{suffix}")
@@ -196,9 +197,14 @@ def file_model(kind: type[BaseSettings]) -> type[BaseModel]:
             Field(default={}, description="scheduled digests by name"),
         )
     }
-    return create_model(
-        "SettingsFile", __base__=layer, **profiles, **schedules, **alerts, **reports
-    )
+    proxies: dict[str, Any] = {
+        "proxies": (
+            dict[str, Any],
+            Field(default={}, description="candidates, checks and refresh; see `longline proxies`"),
+        )
+    }
+    others = {**profiles, **schedules, **alerts, **reports, **proxies}
+    return create_model("SettingsFile", __base__=layer, **others)
 
 
 SERVICES_FILE = "services.json"
@@ -263,12 +269,6 @@ def _parse_names(value: Any) -> Any:
     return value
 
 
-def _check_address(value: str) -> str:
-    host, _, port = value.rpartition(":")
-    is_host = bool(re.fullmatch(r"\[[0-9a-fA-F:.]+\]|[^:/\s\[\]]+", host))
-    if not is_host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:  # noqa: PLR2004  # the last port
-        raise invalid("must be HOST:PORT, such as 127.0.0.1:8400")
-    return value
 def _parse_file_store(value: Any) -> Any:
     """Accept a folder, or an address such as s3://bucket/prefix."""
     if not isinstance(value, str):
@@ -282,6 +282,12 @@ def _parse_file_store(value: Any) -> Any:
     return Path(value)
 
 
+def _check_address(value: str) -> str:
+    host, _, port = value.rpartition(":")
+    is_host = bool(re.fullmatch(r"\[[0-9a-fA-F:.]+\]|[^:/\s\[\]]+", host))
+    if not is_host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:  # noqa: PLR2004  # the last port
+        raise invalid("must be HOST:PORT, such as 127.0.0.1:8400")
+    return value
 
 
 Address = Annotated[str, AfterValidator(_check_address)]
@@ -318,12 +324,6 @@ class Settings(BaseSettings):
     archive_file_bytes: ByteSize = Field(
         default=ByteSize(500_000_000), ge=1, description="maximum size of an archive file"
     )
-    sources: Folders = Field(
-        default=(Path("sources"),), description="folders of manifests and job files"
-    )
-    flows: Folders = Field(default=(Path("flows"),), description="folders of flows")
-    engine: Literal["local", "celery"] = Field(default="local", description="where jobs run")
-    redis_url: str | None = Field(
     files: Annotated[str | Path | None, BeforeValidator(_parse_file_store)] = Field(
         default=None,
         description="folder or s3://bucket/prefix of the files of records; default: in the home",
@@ -331,6 +331,12 @@ class Settings(BaseSettings):
     largest_file: ByteSize = Field(
         default=ByteSize(1_000_000_000), ge=1, description="maximum size of a file of a record"
     )
+    sources: Folders = Field(
+        default=(Path("sources"),), description="folders of manifests and job files"
+    )
+    flows: Folders = Field(default=(Path("flows"),), description="folders of flows")
+    engine: Literal["local", "celery"] = Field(default="local", description="where jobs run")
+    redis_url: str | None = Field(
         default=None, description="Redis server that shares limits and progress between machines"
     )
     event_stream: bool = Field(
@@ -382,13 +388,18 @@ class Settings(BaseSettings):
     ollama_url: str | None = Field(
         default=None, description="Ollama server that `longline up` starts if none responds"
     )
+    proxy_rotator: Literal["mubeng"] | None = Field(
+        default=None,
+        description="rotator that `longline up` starts with the proxies of the pool",
+    )
     proxy_command: str | None = Field(
-        default=None, min_length=1, description="proxy rotator that `longline up` starts"
+        default=None, min_length=1, description="other proxy rotator that `longline up` starts"
     )
     proxy_address: str | None = Field(
         default=None,
         pattern=r"^[^:/\s]+:[0-9]{1,5}$",
-        description="host and port at which the proxy rotator responds",
+        description="host and port at which the proxy rotator responds; default of mubeng: "
+        "127.0.0.1:8089",
     )
     event_max_days: float | None = Field(
         default=90.0,
@@ -445,6 +456,10 @@ class Settings(BaseSettings):
     web_user_role: Literal["read", "operate", "admin"] = Field(
         default="operate", description="role of users that the proxy names"
     )
+    web_judge: bool = Field(
+        default=False,
+        description="serve /judge, which echoes requests to check proxies, without a login",
+    )
     web_trusted_proxies: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parse_names)] = (
         Field(
             default=("127.0.0.1", "::1"),
@@ -475,6 +490,8 @@ class Settings(BaseSettings):
     def _require_proxy_address(self) -> Self:
         if self.proxy_command is not None and self.proxy_address is None:
             raise invalid("proxy_command needs proxy_address, for example 127.0.0.1:8888")
+        if self.proxy_command is not None and self.proxy_rotator is not None:
+            raise invalid("proxy_command and proxy_rotator are two rotators; remove one of them")
         return self
 
     @model_validator(mode="after")
@@ -523,6 +540,11 @@ class Settings(BaseSettings):
         return self.home / "archive"
 
     @property
+    def files_folder(self) -> Path:
+        """The folder of files of records, and of those that are being received."""
+        return self.files.expanduser() if isinstance(self.files, Path) else self.home / "files"
+
+    @property
     def checkpoints(self) -> Path:
         """The folder of checkpoints."""
         return self.home / "checkpoints"
@@ -539,11 +561,6 @@ def prepare_home(settings: Settings) -> None:
         make_private_folder(settings.home, is_home=True)
         probe = settings.home / ".writable"
         probe.touch(0o600)
-    @property
-    def files_folder(self) -> Path:
-        """The folder of files of records, and of those that are being received."""
-        return self.files.expanduser() if isinstance(self.files, Path) else self.home / "files"
-
         probe.unlink(missing_ok=True)  # another process may check at the same time
     except OSError as error:
         raise home_error(settings.home, error) from error

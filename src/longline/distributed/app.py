@@ -27,8 +27,8 @@ QUEUES = {"fetch": FETCH, "process": PROCESS, "output": OUTPUT}
 """The queues by the names that people use: each may have machines of its own."""
 
 DISCOVER, COLLECT, FINISH = "longline.discover", "longline.collect", "longline.finish"
-EXPORT = "longline.export"
-ROUTES = {DISCOVER: FETCH, COLLECT: FETCH, FINISH: PROCESS, EXPORT: OUTPUT}
+EXPORT, PROXIES = "longline.export", "longline.proxies"
+ROUTES = {DISCOVER: FETCH, COLLECT: FETCH, FINISH: PROCESS, EXPORT: OUTPUT, PROXIES: FETCH}
 
 _TIMEOUT = 5.0  # seconds to connect to Redis
 _make_queue: Any = Queue  # which has no types
@@ -131,6 +131,10 @@ class Messages:
     async def export(self, task: str) -> None:
         """Wake a process for an export task."""
         await self._send_messages(EXPORT, [task])
+
+    async def proxies(self, task: str) -> None:
+        """Wake a process to check a chunk of candidates for proxies."""
+        await self._send_messages(PROXIES, [task])
 
     async def waiting(self) -> dict[str, int]:
         """Return the number of messages that wait, by queue."""

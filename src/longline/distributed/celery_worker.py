@@ -24,7 +24,16 @@ from longline.config.settings import Settings
 from longline.core.errors import StoreError
 from longline.core.logging import LogOptions, configure_logging
 from longline.core.output import protected_output
-from longline.distributed.app import COLLECT, DISCOVER, EXPORT, FINISH, QUEUES, Messages, make_app
+from longline.distributed.app import (
+    COLLECT,
+    DISCOVER,
+    EXPORT,
+    FINISH,
+    PROXIES,
+    QUEUES,
+    Messages,
+    make_app,
+)
 from longline.distributed.processes import ENDED, Drain, Reports, WorkerPlan, die_with
 from longline.distributed.worker import ChildWorker
 from longline.engine.collector import NoStrayCancellation, ends_process
@@ -90,6 +99,10 @@ class Child:
     def export(self, task: str) -> None:
         """Write the records of a job."""
         self._handle(lambda worker: worker.export(task))
+
+    def proxies(self, task: str) -> None:
+        """Check chunks of candidates for proxies."""
+        self._handle(lambda worker: worker.check_proxies(task))
 
     def _handle(self, work: Callable[[ChildWorker], Awaitable[None]]) -> None:
         if self._drain.has_begun:
@@ -177,6 +190,7 @@ def main() -> int:
     app.task(child.collect, name=COLLECT)
     app.task(child.finish, name=FINISH)
     app.task(child.export, name=EXPORT)
+    app.task(child.proxies, name=PROXIES)
     # Weak references would be gone before the first signal.
     signals.worker_process_init.connect(_receiver(child.begin), weak=False)
     signals.worker_process_shutdown.connect(_receiver(child.end), weak=False)

@@ -20,6 +20,7 @@ from longline.distributed.task_runner import free_tasks
 from longline.engine.owner import dead_among, killed_among, living_among, parent_of, process_of
 from longline.engine.pause_policy import pause_if_stuck
 from longline.engine.runtime import LEASE, options_of
+from longline.storage.proxy_refresh import Step
 from longline.storage.queue.queue import MOST_DEATHS, Reclaim
 from longline.storage.queue.tasks import TaskKind
 from longline.storage.store import Store
@@ -252,7 +253,14 @@ class Sweeper:
         now = self._clock.now()
         self._tasks = set()
         for task in free_tasks(await self._store.tasks.ready(now), now):
-            if task.kind is TaskKind.EXPORT:
+            if task.kind is TaskKind.PROXIES:
+                # The other steps need the lists of the machine that has the settings file.
+                if task.what["step"] == Step.CHECK:
+                    self._tasks.add(task.name)
+                    await self._send_once(
+                        "proxies", task.name, self._messages.proxies, swept, [FETCH]
+                    )
+            elif task.kind is TaskKind.EXPORT:
                 self._tasks.add(task.name)
                 await self._send_once("export", task.name, self._messages.export, swept, [OUTPUT])
             else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from longline.core.clock import Clock
@@ -33,13 +33,12 @@ def free_tasks(tasks: Iterable[Task], at: float) -> list[Task]:
     return [task for task in found if task.is_free(at, dead)]
 
 
-class ExportRunner:
-    """Claims tasks for this process, and runs exports."""
+class TaskClaims:
+    """Claims tasks for this process, and keeps them while it works on them."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self.is_exporting = False
 
     async def claim(
         self,
@@ -47,21 +46,17 @@ class ExportRunner:
         *,
         wait: float = 0.0,
         first: str = "",
-        job: str | None = None,
-        folder: Path | None = None,
+        is_wanted: Callable[[Task], bool] = lambda _task: True,
     ) -> Task | None:
         """Claim a task that no process has claimed for `wait` seconds; None when there is none.
 
-        The one with the name `first` comes first. With `job`, only a task of that job is claimed,
-        with `folder`, only an export to a file in it.
+        Only one that `is_wanted` is claimed; the one with the name `first` comes first.
         """
         now = self._clock.now()
         ready = [
             task
             for task in await self._store.tasks.ready(now - wait)
-            if task.kind is kind
-            and job in (None, task.job)
-            and (folder is None or file_in(folder, task.what.get("output")) is not None)
+            if task.kind is kind and is_wanted(task)
         ]
         for task in sorted(free_tasks(ready, now), key=lambda task: task.name != first):
             owners = [task.owner] if task.owner else []
@@ -74,6 +69,25 @@ class ExportRunner:
                 return claimed
         return None
 
+    async def keep(self, task: Task) -> None:
+        """Renew a task while it runs; without that it expires."""
+        with contextlib.suppress(StoreError):  # its completion finds out whose it is
+            while await self._store.tasks.renew(task, self._clock.now() + LEASE):
+                await self._clock.sleep(HEARTBEAT)
+
+
+def is_export_to(folder: Path) -> Callable[[Task], bool]:
+    """Return whether a task is an export to a file in a folder, as a function."""
+    return lambda task: file_in(folder, task.what.get("output")) is not None
+
+
+class ExportRunner(TaskClaims):
+    """Claims tasks for this process, and runs exports."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        super().__init__(store, clock)
+        self.is_exporting = False
+
     async def export(self, task: Task) -> None:
         """Write the records of a job; an event has the result.
 
@@ -82,7 +96,7 @@ class ExportRunner:
         """
         self.is_exporting = True
         try:
-            async with in_background(self._keep_claim(task)):
+            async with in_background(self.keep(task)):
                 end = await self._export_records(task)
                 if end.reason is not None:
                     _LOG.warning("%s was not exported: %s", task.job, end.reason)
@@ -101,12 +115,6 @@ class ExportRunner:
             return ExportOutcome(str(task.what.get("output", "")), reason=problem)
         return await export_job(self._store, job, request, is_after_end=task.is_after_end)
 
-    async def _keep_claim(self, task: Task) -> None:
-        """Renew a task while it runs; without that it expires."""
-        with contextlib.suppress(StoreError):  # `complete` finds out whose it is
-            while await self._store.tasks.renew(task, self._clock.now() + LEASE):
-                await self._clock.sleep(HEARTBEAT)
-
 
 class TaskRunner(ExportRunner):
     """Runs all tasks that one child has claimed; a source may take `limit` seconds."""
@@ -122,7 +130,7 @@ class TaskRunner(ExportRunner):
         Raises:
             StoreError: the database is unavailable; the task stays.
         """
-        async with in_background(self._keep_claim(task)):
+        async with in_background(self.keep(task)):
             failure = []
             try:
                 with NoStrayCancellation():

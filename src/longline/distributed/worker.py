@@ -17,6 +17,7 @@ from longline.core.model import JobState, Lease
 from longline.distributed.app import Messages
 from longline.distributed.open_jobs import OpenJob, OpenJobs
 from longline.distributed.processes import ALIVE, Drain, Reports
+from longline.distributed.proxy_tasks import CHECK_ONLY, ProxyTasks
 from longline.distributed.registry import BrokerUnreachable
 from longline.distributed.sweeper import publish
 from longline.distributed.task_runner import TaskRunner
@@ -454,13 +455,23 @@ class ChildWorker:
                     return
                 await self._tasks.export(task)
 
+    async def check_proxies(self, name: str) -> None:
+        """Check the candidates for proxies of the task of this name, and then of any other."""
+        tasks = ProxyTasks(self._store, self._clock, self._settings)
+        async with self._multiplexer.multiplexing(has_limit=False):
+            while not self._drain.has_begun:
+                if not await tasks.run_next(steps=CHECK_ONLY, first=name):
+                    return
+
     # ------------------------------------------------------------ steps
 
     async def _finish(self, job: str) -> None:
         try:
             if await self._store.jobs.is_over(job):
                 await self._finish_here(job)
-            if task := await self._tasks.claim(TaskKind.FINISHED, job=job):
+            if task := await self._tasks.claim(
+                TaskKind.FINISHED, is_wanted=lambda task: task.job == job
+            ):
                 await self._tasks.notify_source(task)
         except StoreError:
             raise

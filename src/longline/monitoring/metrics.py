@@ -448,6 +448,13 @@ METRICS: tuple[MetricDefinition, ...] = (
         ),
     ),
     MetricDefinition(
+        "longline_proxies",
+        "gauge",
+        "Proxies of the pool by state: alive, unchecked, quarantined, dead.",
+        ("state",),
+        _by_name(lambda home: home.proxies),
+    ),
+    MetricDefinition(
         "longline_processes",
         "gauge",
         "Processes of this home on this machine.",

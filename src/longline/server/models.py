@@ -674,6 +674,76 @@ class Domain(BaseModel):
     problems: list[str] = Field(description="What is wrong with it now.")
 
 
+class ProxyInfo(BaseModel):
+    """A proxy of the pool, its last check and its score; credentials are never shown."""
+
+    model_config = _example(
+        address="socks5://203.0.113.7:1080",
+        state="alive",
+        tier="default",
+        country="BG",
+        origin="list",
+        is_rotating=False,
+        has_credentials=False,
+        latency=0.42,
+        anonymity="elite",
+        exit_address="203.0.113.7",
+        problem=None,
+        checked_at="2026-11-18T08:00:00+00:00",
+        requests=12,
+        failed=1,
+        bans=0,
+        quarantined_until=None,
+        reason=None,
+    )
+    address: str = Field(description="Scheme, host and port.")
+    state: str = Field(description="alive, unchecked, quarantined or dead.")
+    tier: str = Field(description="Its tier.")
+    country: str | None = Field(description="Its country, as a code of two letters.")
+    origin: str | None = Field(description="The source of candidates that listed it.")
+    is_rotating: bool = Field(description="Whether it is a gateway that changes its exit itself.")
+    has_credentials: bool = Field(description="Whether it needs a user name and a password.")
+    latency: float | None = Field(description="Seconds that the judge took through it.")
+    anonymity: str | None = Field(description="transparent, anonymous or elite.")
+    exit_address: str | None = Field(description="The address that sites see.")
+    problem: str | None = Field(description="Why the last check failed.")
+    checked_at: Time | None = Field(description="When it was checked last.")
+    requests: int = Field(description="Requests through it.")
+    failed: int = Field(description="Requests that failed because of it.")
+    bans: int = Field(description="Bans by sites.")
+    quarantined_until: Time | None = Field(description="When its quarantine ends.")
+    reason: str | None = Field(description="Why it is in quarantine.")
+
+
+class ProxyRefresh(BaseModel):
+    """A refresh of the pool of proxies."""
+
+    model_config = _example(
+        number=3,
+        reason="manual",
+        step="check",
+        started_at="2026-11-18T08:00:00+00:00",
+        ended_at=None,
+        candidates=250,
+        chunks=3,
+        checked=1,
+        alive=12,
+        problems={},
+    )
+    number: int = Field(description="Its number.")
+    reason: str = Field(description="Why it began.")
+    step: str | None = Field(description="collect, check or merge; null once it has ended.")
+    started_at: Time = Field(description="When it began.")
+    ended_at: Time | None = Field(description="When it ended.")
+    candidates: int = Field(description="Proxies that are checked.")
+    chunks: int = Field(description="Chunks of candidates.")
+    checked: int = Field(description="Chunks that were checked.")
+    alive: int = Field(description="Proxies that passed.")
+    problems: dict[str, str] = Field(
+        description="Problems of sources of candidates by name, and of steps."
+    )
+
+
 class BreakerReset(BaseModel):
     """A domain after its breaker was closed."""
 

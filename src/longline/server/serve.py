@@ -13,6 +13,7 @@ import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -21,7 +22,7 @@ from longline.core.clock import Clock, SharedClock, backoff, sleep_or_wake
 from longline.core.errors import LonglineError, StoreDamaged, StoreError, StoreUnreachable
 from longline.core.files import make_private_folder
 from longline.core.logging import LogOptions, keep_rotating_logs
-from longline.distributed.task_runner import ExportRunner
+from longline.distributed.task_runner import ExportRunner, is_export_to
 from longline.export.tasks import exports_folder
 from longline.monitoring.alerts.alerting import make_alerting
 from longline.monitoring.log_store import prune_logs, storing_logs
@@ -31,6 +32,7 @@ from longline.scheduling.executor import Executor, Runner, limits_of
 from longline.scheduling.scheduler import Scheduler
 from longline.server.flow_part import FlowLaunches, FlowPart
 from longline.server.job_process import JobProcesses
+from longline.server.proxy_part import ProxyKeeper, run_proxy_tasks
 from longline.services.background import heartbeat_path
 from longline.storage.queue.tasks import TaskKind
 from longline.storage.scheduling.launches import FLOW, SOURCE
@@ -66,12 +68,13 @@ MakeRunners = Callable[[Store, Clock, Settings], Mapping[str, Runner]]
 
 
 def make_scheduling(store: Store, clock: Clock, settings: Settings) -> Mapping[str, Ticker]:
-    """Return the parts that fire schedules, perform flows, keep alerts and make reports."""
+    """Return the parts that fire schedules, perform flows, keep alerts, reports and proxies."""
     return {
         "scheduler": Scheduler(store, clock, settings),
         "flows": FlowPart(store, clock, settings),
         "alerts": make_alerting(store, clock, settings),
         "reports": ReportMaker(store, clock, ReportFile()),
+        "proxies": ProxyKeeper(store, clock, settings),
     }
 
 
@@ -263,9 +266,12 @@ class Server:
                 await clock.sleep(_RETENTION)
 
         async def export() -> None:
-            runner, folder = ExportRunner(store, clock), exports_folder(settings.home)
+            runner, is_ours = (
+                ExportRunner(store, clock),
+                is_export_to(exports_folder(settings.home)),
+            )
             while True:
-                task = await runner.claim(TaskKind.EXPORT, folder=folder)
+                task = await runner.claim(TaskKind.EXPORT, is_wanted=is_ours)
                 if task is None:
                     await clock.sleep(_EXPORT_POLL)
                 else:
@@ -290,7 +296,12 @@ class Server:
         ticks = {name: ticking(name, ticker) for name, ticker in tickers.items()}
         monitoring = _monitoring(store, clock, settings)
         web = {} if self._listener is None else {"web": self._serve_web(clock)}
-        always = {"deliveries": deliver, "exports": export, "retention": prune}
+        always: dict[str, Callable[[], Awaitable[None]]] = {
+            "deliveries": deliver,
+            "exports": export,
+            "proxy tasks": partial(run_proxy_tasks, store, clock, settings),
+            "retention": prune,
+        }
         return {**always, **monitoring, **web, **ticks}
 
     # ---------------- the settings file

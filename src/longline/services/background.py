@@ -2,10 +2,16 @@
 
 The executor (`longline serve --no-web`) belongs to the home. An Ollama server and a proxy rotator
 are started where the settings name them, unless something responds at their address already.
+
+mubeng is the rotator whose list is written from the pool of proxies. What is known about it: it
+reads a standard input that is not a terminal as its list, so it gets /dev/null; `-r` above 1 sends
+requests through no proxy; it does not see that its file was replaced, so it is started again; it
+ends when its list is empty; only SIGINT ends it in order.
 """
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 import shutil
 import signal
@@ -17,30 +23,37 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from urllib.error import URLError
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 from urllib.request import urlopen
 
 import orjson
 import psutil
 
 from longline.config.settings import Settings
-from longline.core.errors import BadFile
+from longline.core.clock import SystemClock
+from longline.core.errors import BadFile, MissingExtra, UnknownSecret
+from longline.core.files import private_opener, replacing
+from longline.http.proxies.proxy import Proxy
 from longline.services.processes import (
     Launch,
     Service,
     ServiceStatus,
     StartFailed,
     StateFile,
+    StopSignals,
     find_process,
     launch,
+    lifecycle_lock,
     wait_until_up,
 )
+from longline.wiring import open_proxy_pool
 
 PROGRAM = (sys.executable, "-m", "longline")
 """The command line, as a command."""
 _START_TIMEOUT = 60.0  # seconds
 _RESPONSE_TIMEOUT = 2.0  # seconds
 _HEARTBEATS = "servers"
+MUBENG_ADDRESS = "127.0.0.1:8089"
 SILENT = 30.0
 """Seconds without a heartbeat after which a server counts as hung."""
 
@@ -95,7 +108,7 @@ def _add_memory(found: dict[str, list[int]], own: str, below: str, pid: int) -> 
 class BackgroundService(Service):
     """A process of a home that may be run by another program instead."""
 
-    stop_signals = ((signal.SIGTERM, 10.0),)
+    stop_signals: StopSignals = ((signal.SIGTERM, 10.0),)
     address = ""
 
     def is_up(self) -> bool:
@@ -209,11 +222,102 @@ class ProxyService(BackgroundService):
         return shlex.split(self._command)
 
 
+class MubengService(ProxyService):
+    """mubeng, which sends each request through another proxy of the pool."""
+
+    stop_signals: StopSignals = ((signal.SIGINT, 5.0), (signal.SIGTERM, 5.0))
+
+    def __init__(self, file: StateFile, settings: Settings) -> None:
+        super().__init__(file, "", settings.proxy_address or MUBENG_ADDRESS)
+        self._settings = settings
+
+    @property
+    def list_file(self) -> Path:
+        """The list of proxies, with their credentials; readable by its owner only."""
+        return self._file.home / "mubeng.txt"
+
+    def command(self) -> Sequence[str]:
+        program = shutil.which("mubeng")
+        if program is None:
+            raise StartFailed(self.name, "the program mubeng is not installed")
+        options = ("-f", str(self.list_file), "-m", "random", "-r", "1", "-t", "45s")
+        return (program, "-a", self.address, *options)
+
+    def start(self) -> None:
+        lines = asyncio.run(self.read_lines())
+        if not lines:
+            problem = "no proxy of the pool is alive; add some, or run `longline proxies refresh`"
+            raise StartFailed(self.name, problem)
+        self._write(lines)
+        super().start()
+
+    def has_other_list(self, lines: Sequence[str]) -> bool:
+        """Return whether it runs with other proxies than these."""
+        try:
+            return self.list_file.read_text("utf-8").splitlines() != list(lines)
+        except OSError:
+            return True
+
+    def restart(self, lines: Sequence[str]) -> bool:
+        """Start it again with these proxies; False: it does not run, or there are none."""
+        if not lines or not Service.is_healthy(self):
+            return False
+        self._write(lines)
+        super().start()
+        return True
+
+    async def read_lines(self) -> list[str]:
+        """Return the proxies of the pool that were not found dead, as mubeng reads them.
+
+        Those whose credentials cannot be read are left out.
+        """
+        found = []
+        async with open_proxy_pool(self._settings, SystemClock()) as pool:
+            for one in await pool.all():
+                if one.state != "dead" and not one.proxy.is_rotating:
+                    with suppress(UnknownSecret, MissingExtra):
+                        found.append(_mubeng_line(one.proxy))
+        return found
+
+    def _write(self, lines: Sequence[str]) -> None:
+        with (
+            replacing(self.list_file) as draft,
+            open(draft, "x", encoding="utf-8", opener=private_opener) as out,
+        ):
+            out.writelines(f"{line}\n" for line in lines)
+
+
+def _mubeng_line(proxy: Proxy) -> str:
+    """Return a line of its list; percent-encoded, credentials are not taken for a template."""
+    credentials = proxy.read_credentials()
+    login = "" if credentials is None else ":".join(quote(one, safe="") for one in credentials)
+    return f"{proxy.scheme}://{login}{'@' if login else ''}{proxy.host}:{proxy.port}"
+
+
+def restart_mubeng(settings: Settings) -> bool:
+    """Start mubeng again if the home runs it with another list than that of the pool.
+
+    Raises:
+        StartFailed: it does not start.
+        ServicesBusy: another process starts or stops the services of the home.
+    """
+    if settings.proxy_rotator != "mubeng":
+        return False
+    service = MubengService(StateFile(settings.home.resolve()), settings)
+    lines = asyncio.run(service.read_lines())
+    if not service.has_other_list(lines):
+        return False
+    with lifecycle_lock(settings.home.resolve()):
+        return service.restart(lines)
+
+
 def configured_services(settings: Settings, file: StateFile) -> list[BackgroundService]:
     """Return the servers that the settings name, in the order of their start."""
     found: list[BackgroundService] = []
     if settings.ollama_url is not None:
         found.append(OllamaService(file, settings.ollama_url))
+    if settings.proxy_rotator == "mubeng":
+        found.append(MubengService(file, settings))
     if settings.proxy_command is not None and settings.proxy_address is not None:
         found.append(ProxyService(file, settings.proxy_command, settings.proxy_address))
     return found

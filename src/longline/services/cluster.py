@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -16,9 +17,11 @@ import psutil
 from redis.exceptions import RedisError
 
 from longline.config.settings import Settings, load_settings, prepare_home
+from longline.core.clock import SystemClock
 from longline.core.errors import BadOption, HomeUnwritable, LonglineError, StoreFull
 from longline.core.redaction import redact_server_url
 from longline.engine.owner import this_host
+from longline.http.proxies.configuration import read_proxy_settings
 from longline.services.background import (
     PROGRAM,
     ExecutorService,
@@ -46,6 +49,7 @@ from longline.services.processes import (
     start_failed,
     stop_processes,
 )
+from longline.services.proxies import read_overview, refresh_proxies
 from longline.services.redis import (
     RedisService,
     check_external_redis,
@@ -154,6 +158,7 @@ class _Startup:
         redis_url = self._start_redis()
         database_url = self._start_database(postgres_service, is_needed=needs_postgres)
         broker_url = self._settings.broker_url or redis_url
+        self._refresh_proxies()
         for service in configured_services(self._settings, self._file):
             if service.is_external:
                 self._on_step(service.name, f"responds at {service.address} (external)")
@@ -210,6 +215,27 @@ class _Startup:
             own = None if address.startswith("sqlite") else address
             self._file.write(replace(self._file.read(), database_url=own))
         return address
+
+    def _refresh_proxies(self) -> None:
+        """Refresh the pool of proxies if it has sources of candidates, and too few are usable."""
+        if not read_proxy_settings().candidates:
+            return
+        usable, minimum = asyncio.run(self._count_proxies())
+        text = f"{usable} usable"
+        self._on_step(
+            "proxy pool",
+            f"{text}, fewer than the minimum of {minimum}" if usable < minimum else text,
+        )
+
+    async def _count_proxies(self) -> tuple[int, int]:
+        clock = SystemClock()
+        with open_store(self._settings.database) as store:
+            found = await read_overview(self._settings, store, clock)
+            if found.summary.is_low:
+                self._on_step("proxy pool", "is refreshed, since too few proxies are usable")
+                await refresh_proxies(self._settings, store, clock, reason="longline up")
+                found = await read_overview(self._settings, store, clock)
+        return found.summary.usable, found.settings.minimum
 
     def _start_service(self, service: Service) -> None:
         if service.is_healthy():

@@ -40,7 +40,7 @@ class Refresh:
 
     `plan` is how its candidates are checked, and `reason` why it began. `chunks` and `checked`
     count chunks of candidates, all and done; `alive` are the proxies that passed. `problems` are
-    those of sources of candidates, by name, and of the refresh itself under "".
+    those of sources of candidates, by name, and of steps.
     """
 
     number: int
@@ -70,9 +70,14 @@ class PoolSummary:
     minimum: int | None = None
 
     @property
-    def alive(self) -> int:
-        """How many proxies can be used."""
-        return self.states.get("alive", 0)
+    def usable(self) -> int:
+        """How many proxies are neither dead nor in quarantine."""
+        return self.states.get("alive", 0) + self.states.get("unchecked", 0)
+
+    @property
+    def is_low(self) -> bool:
+        """Whether fewer proxies are usable than must be."""
+        return self.minimum is not None and self.usable < self.minimum
 
 
 class ProxyRefreshes(Repository):
@@ -135,15 +140,31 @@ class ProxyRefreshes(Repository):
 
     @writes
     def complete_chunk(
-        self, connection: Connection, task: Task, at: float, results: Sequence[Checked], alive: int
+        self,
+        connection: Connection,
+        task: Task,
+        at: float,
+        results: Sequence[Checked],
+        *,
+        alive: int,
+        problem: str | None = None,
     ) -> bool:
-        """Store the results of a chunk; False when another process has claimed the task."""
+        """Store the results of a chunk; False when another process has claimed the task.
+
+        A `problem` is one of the whole chunk, such as a judge that does not respond.
+        """
         current = _read(connection, is_locked=True)
         if current is None or not complete_task(connection, task):
             return False
         name = f"{task.what['refresh']}/{task.what['chunk']}"
         _store(connection, _RESULTS, name, [*results])
-        new = replace(current, checked=current.checked + 1, alive=current.alive + alive)
+        problems = {} if problem is None else {"check": problem}
+        new = replace(
+            current,
+            checked=current.checked + 1,
+            alive=current.alive + alive,
+            problems={**current.problems, **problems},
+        )
         _write(connection, new)
         done = event_row(
             None,
@@ -170,7 +191,12 @@ class ProxyRefreshes(Repository):
 
     @writes
     def complete(
-        self, connection: Connection, task: Task, at: float, pool: PoolSummary | None
+        self,
+        connection: Connection,
+        task: Task,
+        at: float,
+        pool: PoolSummary | None,
+        problem: str | None = None,
     ) -> bool:
         """End a refresh whose results are in the pool; False: another process has claimed it."""
         current = _read(connection, is_locked=True)
@@ -178,7 +204,8 @@ class ProxyRefreshes(Repository):
             return False
         if pool is not None:
             _store(connection, _STATE, _POOL, asdict(pool))
-        _end(connection, current, at)
+        problems = {} if problem is None else {"merge": problem}
+        _end(connection, replace(current, problems={**current.problems, **problems}), at)
         return True
 
     @writes
@@ -245,7 +272,8 @@ def _advance(connection: Connection, refresh: Refresh, at: float) -> Refresh:
         _place(connection, new, Step.MERGE, at)
         return new
     problem = f"the step {refresh.step.value} was given up; see the events proxies.task_failed"
-    return _end(connection, replace(refresh, problems={**refresh.problems, "": problem}), at)
+    problems = {**refresh.problems, refresh.step.value: problem}
+    return _end(connection, replace(refresh, problems=problems), at)
 
 
 def _end(connection: Connection, refresh: Refresh, at: float) -> Refresh:

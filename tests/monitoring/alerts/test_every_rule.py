@@ -15,6 +15,7 @@ from longline.core.model import Event
 from longline.monitoring.alerts.alerting import Alerting, make_alerting
 from longline.monitoring.alerts.rules import RULE_KINDS
 from longline.storage.events.events import EventFilter, event_row
+from longline.storage.proxy_refresh import PoolSummary
 from longline.storage.scheduling.flows import FlowState, NewFlowRun
 from longline.storage.scheduling.launches import SOURCE, NewLaunch
 from longline.storage.scheduling.schedules import DecidedOccurrence, Wanted
@@ -260,6 +261,20 @@ class FullDisk(Trouble):
         home.file.write_text(f"{FILE}  rules: {{disk-low: {{min: 0}}}}\n")
 
 
+class FewProxies(Trouble):
+    """Proxies have died, and fewer than the minimum are left."""
+
+    subjects = ("home",)
+
+    async def begin(self, home: Home) -> None:
+        pool = PoolSummary(home.clock.now(), {"alive": 3, "dead": 9}, minimum=10)
+        await home.store.proxy_refreshes.note_pool(pool)
+
+    async def end(self, home: Home) -> None:
+        pool = PoolSummary(home.clock.now(), {"alive": 12, "dead": 0}, minimum=10)
+        await home.store.proxy_refreshes.note_pool(pool)
+
+
 def troubles() -> Mapping[str, Trouble]:
     """Return a trouble for each rule."""
     return {
@@ -275,6 +290,7 @@ def troubles() -> Mapping[str, Trouble]:
         "flow-waiting": WaitingFlow(),
         "worker-gone": LostWorker(),
         "event-lag": SlowSubscriber(),
+        "few-proxies": FewProxies(),
         "disk-low": FullDisk(),
     }
 

@@ -27,6 +27,7 @@ from longline.config.job_spec import JobSpec
 from longline.config.settings import Settings, explain_settings
 from longline.core.errors import BadFile, BadOption, ConfigError, StoreError, UnknownJob
 from longline.core.output import count_text
+from longline.http.proxies.configuration import check_proxy_settings
 from longline.monitoring.alerts.configuration import alert_settings_in, check_alert_settings
 from longline.monitoring.alerts.manifest_rules import source_rules_in
 from longline.monitoring.reports.definitions import report_definitions_in, webhooks_in
@@ -99,6 +100,7 @@ def validate_all(files: tuple[Path, ...], *, no_secrets: bool) -> None:
     """
     settings = settings_of()
     check_alerts = partial(check_alert_settings, with_secrets=not no_secrets)
+    check_proxies = partial(check_proxy_settings, with_secrets=not no_secrets)
 
     def check_token(_document: Document) -> None:
         if settings.monitoring_token is not None and not no_secrets:
@@ -115,7 +117,7 @@ def validate_all(files: tuple[Path, ...], *, no_secrets: bool) -> None:
         settings,
         with_secrets=not no_secrets,
         source_checks=(source_rules_in,),
-        settings_checks=(check_token, check_alerts, check_webhooks),
+        settings_checks=(check_token, check_alerts, check_webhooks, check_proxies),
     )
     if wants_json():
         print_json({"files": count, "problems": [_problem_json(one) for one in problems]})

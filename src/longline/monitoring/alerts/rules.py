@@ -267,6 +267,14 @@ RULE_KINDS: Mapping[str, RuleKind] = {
             max=15 * _MINUTE,
         ),
         RuleKind(
+            "few-proxies",
+            "Fewer proxies than `proxies.minimum` are usable.",
+            wait=5 * _MINUTE,
+            subject="home",
+            limits="usable proxies",
+            options=_limited("min"),
+        ),
+        RuleKind(
             "disk-low",
             "The disk of the home is nearly full.",
             severity="critical",

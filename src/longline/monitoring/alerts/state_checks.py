@@ -392,6 +392,25 @@ def _disk(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
         )
 
 
+def _few_proxies(rule: Rule, home: HomeState) -> Iterator[AlertCondition]:
+    pool = home.inputs.proxies
+    wanted = None if pool is None else pool.minimum if rule.min is None else rule.min
+    if pool is None or wanted is None or pool.usable >= wanted:
+        return
+    dead, held = pool.states.get("dead", 0), pool.states.get("quarantined", 0)
+    yield _found(
+        rule,
+        "home",
+        f"{pool.usable} proxies are usable, of at least {wanted:g}; {dead} are dead and {held} in "
+        "quarantine",
+        observed=pool.usable,
+        limit=wanted,
+        since=pool.at,
+        action="See `longline proxies stats`; add sources to proxies.candidates, or run "
+        "`longline proxies refresh`.",
+    )
+
+
 _CHECKS: Mapping[str, Callable[[Rule, HomeState], Iterator[AlertCondition]]] = {
     "no-progress": _no_progress,
     "long-run": _long_running,
@@ -406,4 +425,5 @@ _CHECKS: Mapping[str, Callable[[Rule, HomeState], Iterator[AlertCondition]]] = {
     "worker-gone": _workers,
     "event-lag": _event_lag,
     "disk-low": _disk,
+    "few-proxies": _few_proxies,
 }

@@ -29,6 +29,7 @@ from longline.config.validation import (
     select_problem,
 )
 from longline.core.errors import BadOption
+from longline.http.proxies.configuration import proxy_settings_in
 from longline.monitoring.alerts.configuration import (
     Channel,
     ChannelName,
@@ -204,7 +205,7 @@ class ReportFile(SettingsPart[Mapping[str, ReportDefinition]]):
 
 
 async def check_settings_file(store: Store) -> None:
-    """Check what the settings file says about alerts and reports.
+    """Check what the settings file says about alerts, reports and proxies.
 
     Raises:
         BadFile: it is invalid, or names a webhook that does not exist.
@@ -215,6 +216,7 @@ async def check_settings_file(store: Store) -> None:
         webhooks = {one.name for one in await store.webhooks.list()}
         alert_settings_in(document, webhooks)
         report_definitions_in(document, webhooks)
+        proxy_settings_in(document)
 
 
 def webhooks_in(document: Document) -> set[str]:

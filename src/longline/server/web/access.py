@@ -1,8 +1,9 @@
 """Who may do what: host check, login, roles, protection against cross-site requests, audit.
 
-One middleware decides before any route runs. Without a valid credential only the login, the static
-files and the health checks respond. Reading needs the role `read`, every other method `operate`;
-routes that need `admin` say so with `AdminOnly`. Every change is an event with its caller.
+One middleware decides before any route runs. Without a valid credential only the login, the
+static files, the health checks and the judge of proxies respond. Reading needs the role `read`,
+every other method `operate`; routes that need `admin` say so with `AdminOnly`. Every change is an
+event with its caller.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SESSION_COOKIE = "longline_session"
 SESSION_SECONDS = 30 * 86_400.0
 LINK_SECONDS = 600.0
 
-_OPEN = ("/login", "/static/", "/livez", "/readyz", "/favicon.ico")
+_OPEN = ("/login", "/static/", "/livez", "/readyz", "/judge", "/favicon.ico")
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _MOST_FAILURES = 10  # of one address, within the window
 _WINDOW = 60.0  # seconds

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Row, and_, exists, func, select
 from longline.core.model import OPEN_STATES, JobState
 from longline.storage.database import Repository, reads
 from longline.storage.events.projections import ProjectionRow, read_rows
+from longline.storage.proxy_refresh import PoolSummary, read_pool
 from longline.storage.scheduling.flows import FlowState
 from longline.storage.scheduling.launches import LaunchState
 from longline.storage.scheduling.schedules import late_sources
@@ -173,6 +174,7 @@ class AlertInputs:
     failed_launches: Sequence[FailedLaunch]
     flows: Sequence[StoppedFlow]
     lost_workers: Sequence[LostWorker]
+    proxies: PoolSummary | None = None
 
 
 class AlertInputReader(Repository):
@@ -202,6 +204,7 @@ class AlertInputReader(Repository):
             failed_launches=_failed_launches(connection, now - _RECENT),
             flows=_stopped_flows(connection),
             lost_workers=_lost_workers(connection, now - _RECENT),
+            proxies=read_pool(connection),
         )
 
 

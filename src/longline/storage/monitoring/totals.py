@@ -17,6 +17,7 @@ from longline.storage.database import Repository, reads, size_of
 from longline.storage.events.events import newest_event
 from longline.storage.events.projections import ProjectionRow, Stage, read_rows
 from longline.storage.events.subscribers import Subscriber, read_subscribers
+from longline.storage.proxy_refresh import read_pool
 from longline.storage.schema import (
     alerts,
     flow_runs,
@@ -76,7 +77,8 @@ class HomeTotals:
     `all_domains` counts domains, open breakers, trips, bans and refusals of all of them.
     `occurrences` counts those of the last hour by fate, and `schedule_lag` is the most seconds
     that one of these was late. `queued_since` and `due_since` are the times of the oldest
-    occurrence and launch that wait. `alerts` are the firing ones by rule and severity.
+    occurrence and launch that wait. `alerts` are the firing ones by rule and severity, and
+    `proxies` those of the pool by state.
     """
 
     at: float
@@ -96,6 +98,7 @@ class HomeTotals:
     workers: Mapping[bool, int]
     alerts: Mapping[tuple[str, str], int]
     size_bytes: int
+    proxies: Mapping[str, int]
 
 
 class Totals(Repository):
@@ -135,6 +138,7 @@ class Totals(Repository):
             workers=_count_workers(connection, at),
             alerts=_firing_alerts(connection),
             size_bytes=size_of(connection),
+            proxies={} if (pool := read_pool(connection)) is None else pool.states,
         )
 
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from longline.core.clock import SystemClock
-from longline.distributed.task_runner import ExportRunner
+from longline.distributed.task_runner import ExportRunner, is_export_to
 from longline.export.tasks import exports_folder
 from longline.storage.access import Role
 from longline.storage.queue.tasks import TaskKind
@@ -101,7 +101,7 @@ async def test_a_job_is_exported_to_a_file(dashboard: Dashboard, filled: Filled)
     runner = ExportRunner(dashboard.store, SystemClock())
 
     queued = json.loads((await post(dashboard, "/exports", body)).text)
-    task = await runner.claim(TaskKind.EXPORT, folder=folder)
+    task = await runner.claim(TaskKind.EXPORT, is_wanted=is_export_to(folder))
     running = await get(dashboard, f"/exports/{filled.open_job}/shop.csv")
     assert task is not None
     await runner.export(task)

@@ -19,6 +19,7 @@ from longline.core.clock import SystemClock
 from longline.core.logging import configure_logging
 from longline.core.output import closed_stdout_ignored
 from longline.engine.runtime import handling_signals
+from longline.http.proxies.configuration import proxy_settings_in
 from longline.monitoring.alerts.configuration import alert_settings_in
 from longline.monitoring.reports.definitions import report_definitions_in
 from longline.server.serve import Server
@@ -108,7 +109,7 @@ async def open_web(settings: Settings) -> tuple[socket.socket, str]:
 
 
 def _check_settings_file() -> None:
-    """Refuse invalid alerts and reports: no one would be notified, and only the log would show it.
+    """Refuse invalid alerts, reports and proxies: only the log would show it.
 
     Raises:
         BadFile: the settings file is invalid.
@@ -118,3 +119,4 @@ def _check_settings_file() -> None:
         document = read_document(path)
         alert_settings_in(document)
         report_definitions_in(document)
+        proxy_settings_in(document)
