@@ -59,6 +59,7 @@ class Visit:
     ) -> None:
         self._send = send
         self._item = item
+        self._scope = "discovery" if item is None else item.key
         self._results_by_name: dict[str, Any] = {}
         self.clock = clock
         self.cursor = cursor
@@ -101,6 +102,7 @@ class Visit:
         timeout: float | None = None,  # noqa: ASYNC109  # the chain's deadline, not a cancel scope
         priority: int | None = None,
         shared: bool = False,
+        session: str | None = None,
         rendered: bool = False,
         clicks: Clicks | None = None,
         renew: bool = False,
@@ -120,6 +122,7 @@ class Visit:
             timeout: response timeout in seconds; default: that of the job.
             priority: order among waiting requests, higher first; default: that of the item.
             shared: send the request once per run, however many items need it.
+            session: the name of a session, which all requests that name it share.
             rendered: open the page in a browser, if the source has one.
             clicks: return several pages of a list with a next button.
             renew: authenticate again first, for sites that report an expired token in the body.
@@ -148,6 +151,8 @@ class Visit:
             is_renewing=renew,
             clicks=clicks,
             captures=(*(("screenshot",) if screenshot else ()), *(("pdf",) if pdf else ())),
+            session=session,
+            scope=self._scope,
         )
         page = await self._send(request, self.usage)
         self.address = page.url
@@ -196,7 +201,8 @@ class Visit:
             },
             params=params,
         )
-        return None if file is None else {n: one for n, one in file.items() if n != "md5"}
+        hidden = ("md5", "is_cached")
+        return None if file is None else {n: one for n, one in file.items() if n not in hidden}
 
     async def download_with_digests(
         self,
@@ -207,12 +213,12 @@ class Visit:
         request: Mapping[str, Any] | None = None,
         params: Mapping[str, str | int] | None = None,
     ) -> dict[str, Any] | None:
-        """Download a file as `download` does; the result has its `md5`, too."""
+        """Download a file as `download` does; the result has `md5` and `is_cached`, too."""
         priority = self._item.priority if self._item else 0
         values = {"file": FileWish(), "priority": priority, **(request or {})}
         asked = without_userinfo(with_query(url, params))
         try:
-            page = await self._send(Request(asked, **values), self.usage)
+            page = await self._send(Request(asked, scope=self._scope, **values), self.usage)
         except BudgetSpent:
             raise
         except FetchError as error:
@@ -226,7 +232,7 @@ class Visit:
             return None
         if page.headers.get("content-type") != FILE_TYPE:
             raise BadAnswer(asked, "files are not stored here")
-        return {**page.json, "source_url": asked}
+        return {**page.json, "source_url": asked, "is_cached": page.is_cached}
 
     async def screenshot(
         self, url: str, *, field: str = "screenshot", required: bool = False
@@ -373,6 +379,10 @@ class Source:
     """Whether cookies are kept during a run; or the initial ones, as in a job file."""
     auth: ClassVar[Any] = None
     """Authentication, as in a job file; secrets only by reference."""
+    proxies: ClassVar[Any] = None
+    """Which proxies of the pool are used, as in a job file: `True`, or `{"tiers": [...]}`."""
+    sessions: ClassVar[Any] = None
+    """Sessions of cookies, a proxy and headers, as in a job file: `"item"`, `"login"`, `20`."""
     cache: ClassVar[bool] = False
     """Whether responses are cached by the rules of HTTP (RFC 9111)."""
     ca_file: ClassVar[Path | None] = None
@@ -497,6 +507,11 @@ class Source:
         """
         del item
         return None
+
+    def leads_on(self, item: Item) -> bool:
+        """Return whether the item is not a record itself, and only leads to others."""
+        del item
+        return False
 
     def carries_values(self, item: Item) -> bool:
         """Return whether the item carries values that discovery or another item extracted."""

@@ -196,7 +196,7 @@ class _SpiderSource(RecordSource):
                 return await super().record(visit)
             item = unpack(visit.item.data[_ITEM])
             if self._crawl.pipelines is not None:
-                item = await self._crawl.pipelines.process(item, where)
+                item = await self._crawl.pipelines.process(item, visit)
             return _item_as_json(item, where)
         if self._closed is not None:
             raise SkipItem(f"skipped: the spider has closed itself ({self._closed})")

@@ -7,6 +7,7 @@ import inspect
 import logging
 import warnings
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from http.cookiejar import Cookie
 from typing import Any, TypeVar
 
@@ -30,6 +31,8 @@ from scrapy.exceptions import (
 from scrapy.http import Headers, Response
 from scrapy.http.cookies import CookieJar
 from scrapy.pipelines import ItemPipelineManager
+from scrapy.pipelines.files import FilesPipeline
+from scrapy.pipelines.images import ImagesPipeline
 from scrapy.pipelines.media import MediaPipeline
 from scrapy.responsetypes import responsetypes
 from scrapy.settings import Settings
@@ -53,9 +56,10 @@ from longline.core.errors import (
     UnexpectedShape,
 )
 from longline.http.errors import BadAnswer, BodyCut, RobotsDisallowed, TimedOut
-from longline.http.messages import Page
+from longline.http.messages import FileWish, Page
 from longline.http.middleware.identity import is_public_suffix
 from longline.limits.retry import RETRIED_STATUSES
+from longline.sources.base import Visit
 
 _ERRORS = frozenset(range(400, 600))
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -83,6 +87,16 @@ _REPLACED = {
 """Settings without effect, and their replacement."""
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
+_METHODS_NOT_CALLED = frozenset(
+    {
+        *("__init__", "from_crawler", "from_settings", "open_spider", "file_path", "thumb_path"),
+        *("media_to_download", "media_downloaded", "media_failed", "file_downloaded"),
+        *("image_downloaded", "get_images", "convert_image"),
+    }
+)
+"""Methods of pipelines for files that Scrapy's engine calls."""
+_current_visit: ContextVar[Visit] = ContextVar("_current_visit")
+Prepare = Callable[[Request], Request]
 Cut = Callable[[str], None]
 """Receives the reason why a request was left out."""
 
@@ -185,14 +199,28 @@ def parts_not_run(settings: Settings, kind: type[Spider]) -> Iterator[str]:
         named = (_component_name(one) for one, order in given.items() if order is not None)
         yield from (f"{word} {one}" for one in named if one not in usual)
     for one in _pipeline_classes(settings, kind):
-        if issubclass(one, MediaPipeline):
-            name = _component_name(one)
+        name = _component_name(one)
+        if issubclass(one, FilesPipeline):
+            for method in sorted(_own_methods(one) & _METHODS_NOT_CALLED):
+                yield f"{method} of item pipeline {name} (files are stored by their content)"
+        elif issubclass(one, MediaPipeline):
             yield f"item pipeline {name}, which needs Scrapy's engine to download files"
+    yield from (
+        f"setting {name} (images are stored as they are)"
+        for name in ("IMAGES_MIN_HEIGHT", "IMAGES_MIN_WIDTH", "IMAGES_THUMBS")
+        if _is_changed(settings, name) and settings.get(name)
+    )
     for name, instead in _REPLACED.items():
         if _is_changed(settings, name) and settings.get(name):
             yield f"setting {name} ({instead})"
     if getattr(kind, "http_user", None) or getattr(kind, "http_pass", None):
         yield "HTTP authentication by http_user (use `auth` in a job file)"
+
+
+def _own_methods(kind: type) -> set[str]:
+    """Return the names that the project's classes of a pipeline define."""
+    own = (one for one in kind.__mro__ if not one.__module__.startswith(("scrapy.", "builtins")))
+    return {name for one in own for name in vars(one)}
 
 
 def _component_name(kind: Any) -> str:
@@ -208,32 +236,103 @@ def _pipeline_classes(settings: Settings, kind: type[Spider]) -> list[type]:
         raise BadSource(kind.__name__, problem) from error
 
 
-def _build_components(kinds: Iterable[type], crawler: Crawler) -> list[Any]:
+def _build_components(
+    kinds: Iterable[type],
+    crawler: Crawler,
+    build: Callable[[type, Crawler], Any] = build_from_crawler,
+) -> list[Any]:
     built = []
     for kind in kinds:
         try:
-            built.append(build_from_crawler(kind, crawler))
+            built.append(build(kind, crawler))
         except NotConfigured as error:
             if error.args:  # without a reason, a setting disables it
                 _log.warning("%s is disabled: %s", _component_name(kind), error)
     return built
 
 
+class _FileStage:
+    """An item pipeline that downloads files through longline, in place of one of Scrapy.
+
+    Of the original, `get_media_requests` and `item_completed` are called; what else it needs of
+    Scrapy's engine, such as its store, does not exist.
+    """
+
+    def __init__(self, kind: type[FilesPipeline], crawler: Crawler, prepare: Prepare) -> None:
+        settings = crawler.settings
+        self._is_image = issubclass(kind, ImagesPipeline)
+        names = ("IMAGES", "ImagesPipeline") if self._is_image else ("FILES", "FilesPipeline")
+        prefix, base = names
+        self._pipeline: Any = kind.__new__(kind)
+
+        def setting(name: str) -> Any:
+            key = self._pipeline._key_for_pipe(name, base, settings)  # noqa: SLF001  # its own names
+            own = getattr(kind, name, getattr(kind, f"DEFAULT_{name}", None))
+            return settings.get(key, own)
+
+        if not setting(f"{prefix}_STORE"):
+            raise NotConfigured(f"{prefix}_STORE is not set")
+        self._field = str(setting(f"{prefix}_URLS_FIELD"))
+        setattr(self._pipeline, f"{prefix.lower()}_urls_field", self._field)
+        result = setting(f"{prefix}_RESULT_FIELD")
+        setattr(self._pipeline, f"{prefix.lower()}_result_field", result)
+        self._pipeline.crawler = crawler
+        assert crawler.spider is not None  # noqa: S101  # pipelines are built after the spider
+        self._info = self._pipeline.spiderinfo = MediaPipeline.SpiderInfo(crawler.spider)
+        self._prepare = prepare
+
+    async def process_item(self, item: Any) -> Any:
+        """Download the files of an item, and return it with what refers to them."""
+        requests = list(arg_to_iter(self._pipeline.get_media_requests(item, self._info)))
+        results = [await self._download(number, one) for number, one in enumerate(requests)]
+        completed = self._pipeline.item_completed(results, item, self._info)
+        return await completed if inspect.isawaitable(completed) else completed
+
+    async def _download(self, number: int, request: Request) -> tuple[bool, Any]:
+        field = f"{self._field}[{number}]"
+        values = {
+            "file": FileWish(is_image=self._is_image),
+            "headers": headers_to_send(self._prepare(request)),
+        }
+        visit = _current_visit.get()
+        file = await visit.download_with_digests(request.url, field, request=values)
+        if file is None:
+            reason = next(note.text for note in reversed(visit.notes) if note.field == field)
+            failure = Failure(IgnoreRequest(reason))  # type: ignore[no-untyped-call]  # no types
+            return False, failure
+        place = file.get("path") or file.get("url")
+        status = "uptodate" if file["is_cached"] else "downloaded"
+        about = {name: file[name] for name in ("sha256", "bytes", "type")}
+        return True, {
+            "url": request.url,
+            "path": place,
+            "checksum": file["md5"],
+            "status": status,
+            **about,
+        }
+
+
 class _Pipelines:
     """The item pipelines of one spider in one process, opened with the first item."""
 
-    def __init__(self, crawler: Crawler, kinds: list[type]) -> None:
+    def __init__(self, crawler: Crawler, kinds: list[type], prepare: Prepare) -> None:
+        def build(kind: type, crawler: Crawler) -> Any:
+            if issubclass(kind, FilesPipeline):
+                return _FileStage(kind, crawler, prepare)
+            return build_from_crawler(kind, crawler)
+
         with warnings.catch_warnings():
             # Deprecation warnings concern `scrapy crawl`.
             warnings.simplefilter("ignore", ScrapyDeprecationWarning)
-            built = _build_components(kinds, crawler)
+            built = _build_components(kinds, crawler, build)
             self._manager = ItemPipelineManager(*built, crawler=crawler)
         self._opening = asyncio.Lock()
         self._is_open = False
         self._failure: Exception | None = None
 
-    async def process(self, item: Any, where: str) -> Any:
+    async def process(self, item: Any, visit: Visit) -> Any:
         """Return an item as the pipelines leave it; raise SkipItem if one dropped it."""
+        _current_visit.set(visit)
         async with self._opening:
             if self._failure is not None:
                 raise self._failure  # some may be open already
@@ -250,7 +349,7 @@ class _Pipelines:
             raise SkipItem(f"dropped by an item pipeline: {error}") from error
         if not ItemAdapter.is_item(result):
             problem = f"the item pipelines returned a {type(result).__name__}, which is not an item"
-            raise UnexpectedShape(where, problem)
+            raise UnexpectedShape(visit.item.url, problem)
         return result
 
     async def close(self) -> None:
@@ -291,10 +390,14 @@ class Crawl:
         shaping = (UrlLengthMiddleware, RefererMiddleware, DepthMiddleware)
         self._shaping = _build_components(shaping, crawler)
         self._errors = HttpErrorMiddleware.from_crawler(crawler)
-        # Those that download files need Scrapy's engine.
+        # Other media pipelines need Scrapy's engine.
         enabled = _pipeline_classes(settings, kind)
-        pipelines = [one for one in enabled if not issubclass(one, MediaPipeline)]
-        self.pipelines = _Pipelines(crawler, pipelines) if pipelines else None
+        pipelines = [
+            one
+            for one in enabled
+            if issubclass(one, FilesPipeline) or not issubclass(one, MediaPipeline)
+        ]
+        self.pipelines = _Pipelines(crawler, pipelines, self.prepared) if pipelines else None
         crawler.spider_middlewares = [*self._shaping, self._errors]
         crawler.signals.send_catch_log(signal=signals.spider_opened, spider=self.spider)
         crawler.signals.send_catch_log(signal=signals.engine_started)

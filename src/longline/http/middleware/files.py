@@ -140,7 +140,8 @@ class FilesMiddleware(Middleware):
         if page is None:
             return Page(request.url, status, kept, body, is_cached=True)
         # 304 and 206 are details of the transfer: the file is complete.
-        return Page(page.url, 200, kept, body, page.seconds, streamed=page.size)
+        is_cached = page.status == _NOT_MODIFIED
+        return Page(page.url, 200, kept, body, page.seconds, is_cached, page.size)
 
     def _reference(self, file: StoredFile) -> dict[str, Any]:
         return {

@@ -9,7 +9,7 @@ from itemadapter import ItemAdapter
 from scrapy import Spider
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DropItem, NotConfigured
-from scrapy.pipelines.files import FilesPipeline
+from scrapy.pipelines.media import MediaPipeline
 
 LOG = "CHANDLERY_LOG"
 
@@ -103,8 +103,8 @@ class Off:
         raise AssertionError(item)
 
 
-class Files(FilesPipeline):
-    """Downloads files, which only Scrapy's engine can."""
+class Files(MediaPipeline):
+    """Downloads media in a way of its own, which only Scrapy's engine can."""
 
 
 class Stamps:
