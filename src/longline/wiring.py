@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from longline.config.identity import check_cookies, merge_headers
 from longline.config.job_spec import BudgetSpec, JobSpec, RetrySpec, make_spec
 from longline.config.plugins import BACKENDS, SUBSCRIBERS, load_plugin, plugin_names
+from longline.config.proxies import ProxySpec, SessionSpec
 from longline.config.settings import Settings
 from longline.core.clock import Clock, SystemClock
 from longline.core.errors import BadOption, ConfigError, LayerFailed, MissingExtra
@@ -36,10 +37,13 @@ from longline.http.middleware.identity import user_agent
 from longline.http.middleware.rate_limit import RefusedUrls
 from longline.http.proxies.candidates import LARGEST_LIST
 from longline.http.proxies.check import ProxyChecker
+from longline.http.proxies.choice import Tier, Wanted
 from longline.http.proxies.configuration import CheckOptions
 from longline.http.proxies.judge import judge_running
 from longline.http.proxies.pool import ProxyPool, ProxyStates
 from longline.http.proxies.proxy import CredentialFiles, Proxy
+from longline.http.proxies.rotation import ProxyRotation
+from longline.http.proxies.sessions import SessionPool
 from longline.http.robots import RobotsReader, RobotsText, robots_agent
 from longline.http.transport import (
     ConnectionLimit,
@@ -480,6 +484,7 @@ async def open_fetching(
     when the run began, if it was not now.
     """
     rate = source.rate if spec.rate is None else None if spec.rate == "unlimited" else spec.rate
+    proxies, sessions = proxies_of(spec, source), sessions_of(spec, source)
     async with AsyncExitStack() as ends:
         if shared is None:
             shared = await ends.enter_async_context(open_shared_http(settings, clock))
@@ -562,10 +567,46 @@ async def open_fetching(
             addresses=addresses,
             middlewares=load_middlewares(source),
             files=FileStorage(open_file_store(settings), backends.files, settings.largest_file),
+            rotation=None if proxies is None else _rotation(proxies, backends.proxies, clock),
+            per_proxy=proxies is not None and proxies.per_proxy,
+            sessions=None if sessions is None else SessionPool(sessions),
             agent=robots_agent(user_agent_of(settings)),
         )
         chain = build_chain(transport, policies, clock, ends)
         yield Fetching(chain, limiter, breaker, rate, budgets, backends.bookmarks)
+
+
+def _rotation(spec: ProxySpec, states: ProxyStates, clock: Clock) -> ProxyRotation:
+    from longline.http.proxies.configuration import read_proxy_settings  # noqa: PLC0415  # slow
+
+    tiers = read_proxy_settings().tiers
+    known = [Tier(one.name, one.cost, one.budget) for one in tiers]
+    return ProxyRotation(states, clock, Wanted(spec.tiers, spec.country, spec.minimum), tiers=known)
+
+
+def proxies_of(spec: JobSpec, source: type[Source]) -> ProxySpec | None:
+    """Return which proxies requests use: as the job says, else the source; None is none.
+
+    Raises:
+        BadOption: the `proxies` of the source is not valid.
+    """
+    own = make_spec({"source": source.name, "proxies": source.proxies}).proxies
+    found = own if spec.proxies is None else spec.proxies
+    return found if found is not None and found.enabled else None
+
+
+def sessions_of(spec: JobSpec, source: type[Source]) -> SessionSpec | None:
+    """Return the sessions of requests: as the job says, else the source; None is one for all.
+
+    Raises:
+        BadOption: the `sessions` of the source is not valid, or does not fit its login.
+    """
+    own = make_spec({"source": source.name, "sessions": source.sessions}).sessions
+    found = own if spec.sessions is None else spec.sessions
+    auth = spec.auth or make_spec({"source": source.name, "auth": source.auth}).auth
+    if found is not None and found.per != "login" and auth is not None and auth.kind == "login":
+        raise BadOption("sessions", "a login belongs to one session: write `sessions: login`")
+    return found
 
 
 def open_file_store(settings: Settings) -> FileStore:
@@ -688,6 +729,8 @@ def usable(spec: JobSpec, chromium: str | None = None) -> tuple[type[Source], So
     source = kind.with_options(spec.options)
     check_needs(kind, chromium)
     client_identity(spec, kind)
+    proxies_of(spec, kind)
+    sessions_of(spec, kind)
     retry_policy(spec, kind)
     load_middlewares(kind)
     load_listeners(kind)

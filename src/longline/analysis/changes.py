@@ -280,8 +280,8 @@ _SCOPE = {"set": "--set", "params": "--param"}
 # that later versions add.
 _IRRELEVANT = {
     *("about", "burst", "ca_file", "cache", "expects", "fields", "fresh", "locale"),
-    *("max_in_flight", "may_be_empty", "name", "pipeline", "rate", "retry", "schedule"),
-    *("silence", "timeout", "usually_empty", "version", "volatile"),
+    *("max_in_flight", "may_be_empty", "name", "pipeline", "proxies", "rate", "retry"),
+    *("schedule", "sessions", "silence", "timeout", "usually_empty", "version", "volatile"),
 }
 _NAMED_PARTS = {"parameters", "endpoints"}  # mappings of names to parts
 

@@ -48,7 +48,7 @@ _HELD = (ItemState.QUARANTINED, ItemState.FAILED)
 _UNFINISHED = (ItemState.QUEUED, ItemState.LEASED)
 _NOT_RULES = {  # parts of a manifest that decide neither what is requested nor how it is read
     *("about", "version", "rate", "burst", "max_in_flight", "headers", "cookies", "auth", "cache"),
-    *("ca_file", "expects", "fresh", "pipeline", "retry", "schedule"),
+    *("ca_file", "expects", "fresh", "pipeline", "proxies", "retry", "schedule", "sessions"),
 }
 _NO_PAGES = (
     "the manifest reads it differently now, and the job has no archived pages; run the source "

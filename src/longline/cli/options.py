@@ -265,6 +265,11 @@ source_options = combine(
         type=UP_TO_1000,
         help="Maximum concurrent items per domain in each process.",
     ),
+    click.option(
+        "--proxies",
+        metavar="TIERS",
+        help="Proxies for requests: 'any', 'none', or tiers in order: datacentre,residential.",
+    ),
 )
 
 

@@ -11,6 +11,7 @@ from pydantic import ByteSize, Field, ValidationError, field_validator, model_va
 from longline.config.auth import Auth
 from longline.config.documents import read_document
 from longline.config.identity import Cookies, Headers, PrivateHosts
+from longline.config.proxies import Proxies, Sessions
 from longline.config.validation import StrictModel, describe_error, invalid
 from longline.core.errors import BadFile, BadOption
 
@@ -68,6 +69,10 @@ class JobSpec(StrictModel):
     headers: Headers = Field(default_factory=dict)
     cookies: Cookies | None = None
     auth: Auth | None = None
+    proxies: Proxies | None = None
+    """Which proxies are used: true, false, tiers, or more; see docs/proxies.md."""
+    sessions: Sessions | None = None
+    """Sessions of cookies, a proxy and headers: item, login, or a number of uses."""
     cache: bool | None = None
     archive: bool = False
     budget: BudgetSpec = BudgetSpec()

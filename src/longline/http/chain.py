@@ -1,8 +1,8 @@
 """The chain of middlewares that every request passes, and its order.
 
-retry → (plugins and source) → redirects → addresses → status → archive → robots → request log
-→ authentication → identity → files → cache → coalescing → budget check → breaker → concurrency
-→ rate limit → budget → bans → HTML guard → transport
+retry → (plugins and source) → sessions → redirects → addresses → status → archive → robots
+→ request log → authentication → identity → files → cache → coalescing → budget check → breaker
+→ proxies → concurrency → rate limit → budget → bans → HTML guard → transport
 
 - Retries and redirects are outermost: every attempt and every hop passes the rest again and takes
   its own slot of the rate limit.
@@ -12,6 +12,8 @@ retry → (plugins and source) → redirects → addresses → status → archiv
 - Cache and coalescing are outside budget, breaker and rate limit: a response that needs no request
   costs nothing.
 - The concurrency limit is outside the rate limit: a request that has a rate slot does not wait.
+- Proxies are inside the breaker, which does not see their failures, and outside the limits: each
+  attempt through another proxy takes its own slot.
 - A connection is awaited together with the rate limit, before the request's timeout starts.
 - A budget is checked before a request waits, and charged when it goes.
 
@@ -40,6 +42,7 @@ from longline.http.middleware.coalescing import CoalescingMiddleware
 from longline.http.middleware.files import FilesMiddleware, FileStorage
 from longline.http.middleware.html_guard import HtmlGuard, HtmlProbe
 from longline.http.middleware.identity import IdentityMiddleware
+from longline.http.middleware.proxies import ProxyMiddleware
 from longline.http.middleware.rate_limit import (
     ConcurrencyMiddleware,
     RateLimitMiddleware,
@@ -47,7 +50,10 @@ from longline.http.middleware.rate_limit import (
 )
 from longline.http.middleware.request_log import RequestLogMiddleware, is_request_logged
 from longline.http.middleware.retry import RetryMiddleware
+from longline.http.middleware.sessions import SessionMiddleware
 from longline.http.middleware.status import RedirectMiddleware, StatusMiddleware
+from longline.http.proxies.rotation import ProxyRotation
+from longline.http.proxies.sessions import SessionPool
 from longline.http.robots import AGENT, RobotsMiddleware, RobotsText
 from longline.http.transport import ConnectionLimit
 from longline.limits.backends.state import StateBackend
@@ -89,6 +95,10 @@ class Policies:
     middlewares: tuple[MiddlewareFactory, ...] = ()
     """Middlewares of the source, the outermost first."""
     files: FileStorage | None = None
+    rotation: ProxyRotation | None = None
+    per_proxy: bool = False
+    """Whether the rate limit is that of each proxy, not of the domain."""
+    sessions: SessionPool | None = None
     agent: str = AGENT
     """Our product token in robots.txt."""
 
@@ -105,7 +115,9 @@ def build_chain(
         chain = CacheMiddleware(chain, policies.cache, clock, mark=mark)
     if policies.files:
         chain = FilesMiddleware(chain, policies.files, policies.job)
-    chain = IdentityMiddleware(chain, headers=identity.headers, cookies=identity.cookies)
+    chain = IdentityMiddleware(
+        chain, headers=identity.headers, cookies=identity.cookies, sessions=policies.sessions
+    )
     if identity.auth:
         chain = AuthMiddleware(chain, identity.auth, clock)
     if is_request_logged():
@@ -124,6 +136,8 @@ def build_chain(
     if policies.addresses:
         chain = AddressMiddleware(chain, policies.addresses)
     chain = RedirectMiddleware(chain)
+    if policies.sessions:
+        chain = SessionMiddleware(chain, policies.sessions)
     for make in reversed(policies.middlewares):
         chain = make(chain)
     return RetryMiddleware(chain, policies.retry, clock)
@@ -140,10 +154,16 @@ def _build_inner(
     if policies.budgets:
         chain = BudgetMiddleware(chain, policies.budgets)
     chain = RateLimitMiddleware(
-        chain, policies.limiter, clock, policies.connections, policies.refused_urls
+        *(chain, policies.limiter, clock, policies.connections, policies.refused_urls),
+        per_proxy=policies.per_proxy,
     )
     if policies.concurrency_limiter:
         chain = ConcurrencyMiddleware(chain, policies.concurrency_limiter)
         closing.push_async_callback(policies.concurrency_limiter.close)
+    if policies.rotation:
+        chain = ProxyMiddleware(
+            *(chain, policies.rotation, clock, policies.sessions),
+            expects=policies.identity.expects,
+        )
     chain = BreakerMiddleware(chain, policies.breaker, clock)
     return BudgetCheckMiddleware(chain, policies.budgets) if policies.budgets else chain

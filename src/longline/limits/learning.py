@@ -340,6 +340,12 @@ class DomainLimit:
         else:
             self._set_learned((await self._backend.read(self.domain))[0])
 
+    @property
+    def is_from_site(self) -> bool:
+        """Whether robots.txt, the site itself or a person has set a limit for the domain."""
+        is_pinned = self._learned is not None and self._learned.is_pinned and self._respects_pins
+        return is_pinned or self._cap is not None or self._published is not None
+
     def cap_rate(self, rate: float) -> None:
         """Never exceed this rate."""
         if self._cap is None or rate < self._cap:

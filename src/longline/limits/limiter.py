@@ -225,6 +225,13 @@ class RateLimiter:
         known.state = await self._backend.penalise(domain, known.limit or _UNLIMITED, seconds)
         known.barred_until = max(known.barred_until, known.state.barred_until)
 
+    async def is_from_site(self, domain: str) -> bool:
+        """Return whether robots.txt, the site itself or a person has set the limit of a domain."""
+        known = self._domains.get(domain)
+        if known is None or not known.is_loaded:
+            known = await self._load_domain(domain)
+        return known.is_from_site
+
     def cap_rate(self, domain: str, rate: float) -> None:
         """Never exceed this rate at a domain, whatever its limit is otherwise.
 

@@ -26,6 +26,7 @@ from longline.config.expressions import check_braces, fill_all, names_in
 from longline.config.identity import Cookies, Headers, PrivateHosts
 from longline.config.job_spec import RATE_PROBLEM, Rate, RetrySpec, ScheduleValues
 from longline.config.plugins import plugin_names
+from longline.config.proxies import Proxies, Sessions
 from longline.config.times import Seconds
 from longline.config.validation import StrictModel, invalid
 from longline.core.errors import BadFile, BadOption, DiscoveryFailed
@@ -59,7 +60,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 }
 """The type of a parameter, and the other types that its default may have."""
 _ATTRIBUTES = """
-    name version burst max_in_flight retry headers auth cache ca_file private_hosts expects volatile
+    name version burst max_in_flight retry headers auth proxies sessions cache ca_file private_hosts expects volatile
     usually_empty transport middlewares listeners pipeline
 """
 
@@ -112,6 +113,10 @@ class Manifest(StrictModel):
     headers: Headers = Field(default_factory=dict)
     cookies: Cookies | None = None
     auth: Auth | None = None
+    proxies: Proxies | None = None
+    """Which proxies are used: true, false, tiers, or more."""
+    sessions: Sessions | None = None
+    """Sessions of cookies, a proxy and headers: item, login, or a number of uses."""
     cache: bool = False
     ca_file: Path | None = Field(
         default=None, description="certificate authorities to trust besides the system's (PEM)"

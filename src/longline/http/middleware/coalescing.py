@@ -46,6 +46,8 @@ class CoalescingMiddleware(Middleware):
             request.captures,
             tuple(request.headers.items()),
             tuple(request.hidden.items()),
+            # Each session receives its own cookies; a shared request belongs to none.
+            None if request.is_shared else request.session,
         )
         if request.is_shared and (kept := self._kept.get(key)):
             return _copy_page(kept, usage)

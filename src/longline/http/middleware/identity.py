@@ -14,12 +14,13 @@ import aiohttp
 from multidict import MultiMapping
 from yarl import URL
 
-from longline.config.identity import COOKIE_VALUE, StartCookies
+from longline.config.identity import COOKIE_VALUE, StartCookies, merge_headers
 from longline.config.secrets import SecretRef, is_loopback, reveal
 from longline.core.errors import BadOption, UnknownSecret
 from longline.core.model import Usage
 from longline.http.errors import AuthFailed
 from longline.http.messages import Middleware, Page, Redacted, Request, has_header, with_header
+from longline.http.proxies.sessions import SessionPool
 
 if TYPE_CHECKING:
     from publicsuffixlist import PublicSuffixList
@@ -62,6 +63,7 @@ class IdentityMiddleware(Middleware):
     source or job to another. Cookies expire by the clock of this machine.
 
     `headers` go to every host. `cookies` False stores none; a mapping has initial ones by host.
+    With `sessions`, the cookies of a request are those of its session.
     """
 
     def __init__(
@@ -70,14 +72,32 @@ class IdentityMiddleware(Middleware):
         *,
         headers: Mapping[str, str] | None = None,
         cookies: bool | StartCookies = True,
+        sessions: SessionPool | None = None,
     ) -> None:
         self._inner = inner
+        self._sessions = sessions
         self._headers = dict(headers or {})
+        self._cookies = cookies
         self._has_cookies = cookies is not False
         self._start = cookies if isinstance(cookies, Mapping) else {}
         self._jar: CookieJar | None = None
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
+        session = None if self._sessions is None else self._sessions.find(request.session)
+        if session is not None:
+            if session.identity is None:
+                headers = merge_headers(self._headers, session.headers)
+                session.identity = IdentityMiddleware(
+                    self._inner, headers=headers, cookies=self._cookies
+                )
+            page: Page = await session.identity.send(request, usage)
+            return page
+        if request.session is not None:
+            raise BadOption("session", "the source has no sessions; add `sessions: item`, for one")
+        return await self.send(request, usage)
+
+    async def send(self, request: Request, usage: Usage) -> Page:
+        """Send a request with the headers and cookies of this object."""
         if self._headers:
             own = {n: v for n, v in self._headers.items() if not has_header(request.headers, n)}
             request = replace(request, headers=Redacted({**own, **request.headers}))

@@ -11,21 +11,33 @@ if several that work fail alike, the site is.
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from longline.core.clock import Clock
 from longline.core.errors import Blocked, ConnectFailed, Deferred, FailureKind, FetchError
 from longline.core.model import Usage
-from longline.http.errors import BadCertificate, BodyCut, NoProxy, ProxyFailed, TimedOut
-from longline.http.messages import Middleware, Page, Request
+from longline.http.errors import (
+    BadCertificate,
+    BodyCut,
+    NoProxy,
+    ProxyFailed,
+    SessionEnded,
+    TimedOut,
+)
+from longline.http.messages import FIRST_ERROR, Middleware, Page, Request, may_be_html
 from longline.http.proxies.choice import Choice, Result
 from longline.http.proxies.proxy import Proxy
 from longline.http.proxies.rotation import ProxyRotation
+from longline.http.proxies.sessions import Session, SessionPool
 
 _MOST_TRIES = 5
 """Proxies that one request tries; then its domain waits a little."""
 _PAUSE = 2.0  # seconds for which a domain waits after that
 _OWN_BAN = 900.0  # seconds for which an item waits whose URL alone is answered with a ban
+_MOST_TRIALS = 1000  # requests that wait for another session
+_STRANGE = "the page has none of the expected elements"
 _UNCERTAIN = (BodyCut, ConnectFailed, TimedOut, BadCertificate)
 _PROVEN, _UNPROVEN = 1.0, 0.6  # how much the failure of a proxy says about the site
 _ENOUGH = 3.0  # with this sum, the site is at fault
@@ -50,28 +62,70 @@ class ProxyMiddleware(Middleware):
     """Chooses a proxy for each request to a site, and records how it did.
 
     It is inside the breaker, and outside the limits: each attempt takes its own slot of the domain.
+    A request of a session uses the proxy of the session; if that fails, the session has ended.
+    `expects` are CSS selectors of which every HTML page of the source matches at least one.
     """
 
-    def __init__(self, inner: Middleware, rotation: ProxyRotation, clock: Clock) -> None:
+    def __init__(
+        self,
+        inner: Middleware,
+        rotation: ProxyRotation,
+        clock: Clock,
+        sessions: SessionPool | None = None,
+        *,
+        expects: Sequence[str] = (),
+    ) -> None:
         self._inner = inner
         self._rotation = rotation
         self._clock = clock
+        self._sessions = sessions
+        self._expects = tuple(expects)
         self._suspects: dict[str, str] = {}
+        self._trials: OrderedDict[tuple[int, str], _Trial] = OrderedDict()
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
-        trial = _Trial()
+        session = None if self._sessions is None else self._sessions.find(request.session)
+        trial = self._trials.pop((id(usage), request.url), None) or _Trial()
         while len(trial.tried) < _MOST_TRIES:
-            choice = await self._rotation.choose(request.domain, frozenset(trial.tried))
-            if choice.address is None:
+            address = await self._pick(request, usage, session, trial)
+            if address is None:
                 break
-            proxy = await self._rotation.find(choice.address)
-            trial.tried.add(choice.address)
+            trial.tried.add(address)
+            proxy = await self._rotation.find(address)
             if proxy is None or not await self._rotation.charge(proxy):
                 continue
+            if session is not None:
+                session.proxy = address
             if (page := await self._try(request, usage, proxy, trial)) is not None:
                 return page
+            if session is not None and len(trial.tried) < _MOST_TRIES:
+                raise self._ended(request, usage, trial, "failed")
         await self._blame(request, usage, trial)
         raise self._no_proxy(request, await self._rotation.choose(request.domain), trial)
+
+    async def _pick(
+        self, request: Request, usage: Usage, session: Session | None, trial: _Trial
+    ) -> str | None:
+        """Return the address of the proxy to use next; None if there is none.
+
+        Raises:
+            SessionEnded: that of the session cannot be used now.
+        """
+        if session is None or session.proxy is None:
+            choice = await self._rotation.choose(request.domain, frozenset(trial.tried))
+            return choice.address
+        own = await self._rotation.candidate(request.domain, session.proxy)
+        if own is None or own.held_until(self._clock.now()) is not None:
+            raise self._ended(request, usage, trial, "cannot be used now")
+        return session.proxy
+
+    def _ended(self, request: Request, usage: Usage, trial: _Trial, problem: str) -> SessionEnded:
+        # The same request comes again in another session, and what was tried is still known.
+        self._trials[id(usage), request.url] = trial
+        while len(self._trials) > _MOST_TRIALS:
+            self._trials.popitem(last=False)
+        problem = f"the proxy of the session {problem}"
+        return SessionEnded(request.url, self._clock.now(), problem, FailureKind.NETWORK)
 
     async def _try(
         self, request: Request, usage: Usage, proxy: Proxy, trial: _Trial
@@ -82,49 +136,63 @@ class ProxyMiddleware(Middleware):
             FetchError: the site is at fault, or the request was not sent.
         """
         usage.proxied += 1
+        page, began = None, self._clock.now()
         self._rotation.begin(proxy.address)
         try:
             page = await self._inner(replace(request, proxy=proxy), usage)
-        except ProxyFailed as error:
-            usage.proxy_failures += 1
-            if not error.is_certain:
-                await self._doubt(request, proxy, error, trial)
-                return None
-            await self._record_failure(request, usage, proxy.address, Result.REFUSED, error)
-            return None
         except Blocked as error:
             usage.proxy_bans += 1
             await self._note_ban(request, usage, proxy, error, trial)
             return None
-        except _UNCERTAIN as error:
-            usage.proxy_failures += 1
-            await self._doubt(request, proxy, error, trial)
-            return None
+        except (ProxyFailed, *_UNCERTAIN) as error:
+            fault: FetchError = error
+        else:
+            if not self._is_strange(page):
+                seconds = page.seconds or self._clock.now() - began
+                await self._succeed(request, usage, proxy, seconds, trial)
+                return page
+            fault = ProxyFailed(request.url, proxy.address, _STRANGE)
         finally:
             self._rotation.end(proxy.address)
+        usage.proxy_failures += 1
+        if isinstance(fault, ProxyFailed) and fault.is_certain:
+            await self._record_failure(request, usage, proxy.address, Result.REFUSED, fault)
+            return None
+        return await self._doubt(request, proxy, fault, page, trial)
+
+    def _is_strange(self, page: Page) -> bool:
+        """Return whether a page may be an insertion of the proxy: it has no expected element."""
+        if not self._expects or page.status >= FIRST_ERROR or not may_be_html(page.headers):
+            return False
+        return not any(page.first(selector) is not None for selector in self._expects)
+
+    async def _succeed(
+        self, request: Request, usage: Usage, proxy: Proxy, seconds: float, trial: _Trial
+    ) -> None:
         self._suspects.pop(request.domain, None)
-        await self._rotation.record_success(request.domain, proxy.address, page.seconds, usage)
+        await self._rotation.record_success(request.domain, proxy.address, seconds, usage)
         await self._blame(request, usage, trial)
-        return page
 
     async def _doubt(
-        self, request: Request, proxy: Proxy, error: FetchError, trial: _Trial
-    ) -> None:
-        """Note a failure that may be the proxy's or the site's.
+        self, request: Request, proxy: Proxy, fault: FetchError, page: Page | None, trial: _Trial
+    ) -> Page | None:
+        """Note a failure that may be the site's, too; return the page if it is.
 
         Raises:
-            FetchError: proxies that work failed alike: it is the site's.
+            FetchError: it is the site's, and there is no page.
         """
-        trial.uncertain[proxy.address] = error
+        trial.uncertain[proxy.address] = fault
         known = await self._rotation.candidate(request.domain, proxy.address)
         is_known = known is not None and (known.is_proven or known.latency is not None)
         trial.weight += _PROVEN if is_known else _UNPROVEN
-        if trial.weight < (_ENOUGH_TIMEOUTS if isinstance(error, TimedOut) else _ENOUGH):
-            return
-        if isinstance(error, ProxyFailed):
-            problem = f"through {len(trial.uncertain)} proxies; the last one: {error.problem}"
-            raise ConnectFailed(request.url, problem) from error
-        raise error
+        if trial.weight < (_ENOUGH_TIMEOUTS if isinstance(fault, TimedOut) else _ENOUGH):
+            return None
+        if page is None and isinstance(fault, ProxyFailed):
+            problem = f"through {len(trial.uncertain)} proxies; the last one: {fault.problem}"
+            raise ConnectFailed(request.url, problem) from fault
+        if page is None:
+            raise fault
+        return page
 
     async def _note_ban(
         self, request: Request, usage: Usage, proxy: Proxy, error: Blocked, trial: _Trial

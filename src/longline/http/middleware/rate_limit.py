@@ -38,6 +38,9 @@ class RateLimitMiddleware(Middleware):
 
     A URL that is refused again and again while others succeed bars nothing but itself: its item is
     deferred. `refused_urls` is where processes share which URLs were refused.
+
+    With `per_proxy`, each proxy has a slot of its own for a domain, unless robots.txt, the site or
+    a person has set the limit of the domain.
     """
 
     def __init__(
@@ -47,12 +50,15 @@ class RateLimitMiddleware(Middleware):
         clock: Clock,
         connections: ConnectionLimit | None = None,
         refused_urls: StateBackend[RefusedUrls] | None = None,
+        *,
+        per_proxy: bool = False,
     ) -> None:
         self._inner = inner
         self._limiter = limiter
         self._clock = clock
         self._connections = connections
         self._refused_urls = refused_urls or MemoryStateBackend[RefusedUrls](clock)
+        self._per_proxy = per_proxy
         self._refused_here: set[str] = set()
         self._successes: defaultdict[str, deque[tuple[float, str]]] = defaultdict(
             partial(deque, maxlen=_RECENT)
@@ -82,6 +88,9 @@ class RateLimitMiddleware(Middleware):
 
     async def _acquire_slot(self, request: Request, usage: Usage) -> AcquiredSlot:
         domain = request.domain
+        proxy = request.proxy if self._per_proxy else None
+        if proxy is not None and not await self._limiter.is_from_site(domain):
+            domain = f"{domain} via {proxy.address}"
         if self._limiter.try_acquire(domain):
             return AcquiredSlot(domain, self._clock.now(), 0.0, is_limited=False)
         with usage.waiting:

@@ -50,6 +50,14 @@ class CheckOptions(StrictModel):
         return self
 
 
+class TierSpec(StrictModel):
+    """A price of proxies: the cost of a request, and the most that a day (UTC) may cost."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+    cost: float = Field(default=0.0, ge=0)
+    budget: float | None = Field(default=None, ge=0)
+
+
 class ProxySettings(StrictModel):
     """What the settings file says about the pool of proxies.
 
@@ -67,6 +75,8 @@ class ProxySettings(StrictModel):
     forget_after: int = Field(default=5, ge=1)
     """Failed checks in a row after which a proxy of a list is removed."""
     check: CheckOptions = Field(default_factory=CheckOptions)
+    tiers: tuple[TierSpec, ...] = ()
+    """Tiers of proxies, in the order in which requests use them."""
 
 
 def proxy_settings_in(document: Document) -> ProxySettings:
