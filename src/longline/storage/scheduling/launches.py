@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, or_, select, update
 
 from longline.core.output import count_text
-from longline.storage.backends import BulkInsert, as_json, sanitize_text, upsert
+from longline.storage.backends import BulkChange, BulkInsert, as_json, sanitize_text, upsert
 from longline.storage.database import Repository, lock_name, reads, writes
 from longline.storage.events.events import append_events, event_row
 from longline.storage.jobs import cancel_job
@@ -383,17 +383,43 @@ _PLACE = BulkInsert(
 )
 
 
-def cancel_launch(connection: Connection, launch: int, at: float, reason: str) -> None:
-    """Cancel a launch in the caller's transaction: a queued one, or what a running one runs."""
-    if _cancel_queued(connection, launch, at, reason):
+def cancel_launches(connection: Connection, reasons: Mapping[int, str], at: float) -> None:
+    """Cancel launches in the caller's transaction: queued ones, and what running ones run."""
+    if not reasons:
         return
-    row = connection.execute(select(launches).where(launches.c.id == launch)).one_or_none()
-    if row is None or row.target is None:
-        return
-    if row.kind == SOURCE:
-        cancel_job(connection, row.target, at, reason)
-    else:
-        cancel_flow(connection, row.target, reason, at)
+    chosen = select(launches).where(launches.c.id.in_([*reasons]))
+    rows = connection.execute(chosen.order_by(launches.c.id).with_for_update()).all()
+    ended = {"state": LaunchState.ENDED.value, "result": "cancelled", "ended_at": at}
+    _CANCEL.run(
+        connection,
+        [
+            {"id": row.id, "reason": sanitize_text(reasons[row.id]), **ended}
+            for row in rows
+            if row.state == LaunchState.QUEUED
+        ],
+    )
+    for row in rows:
+        if row.state != LaunchState.RUNNING or row.target is None:
+            continue
+        if row.kind == SOURCE:
+            cancel_job(connection, row.target, at, reasons[row.id])
+        else:
+            cancel_flow(connection, row.target, reasons[row.id], at)
+
+
+_CANCEL = BulkChange(
+    {name: launches.c[name].type for name in ("id", "state", "result", "ended_at", "reason")},
+    lambda given: (
+        update(launches)
+        .where(launches.c.id == given.id)
+        .values(
+            state=given.state,
+            result=given.result,
+            ended_at=given.ended_at,
+            reason=given.reason,
+        )
+    ),
+)
 
 
 def schedule_origin(name: str) -> str:

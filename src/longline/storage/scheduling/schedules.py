@@ -34,7 +34,7 @@ from longline.storage.events.events import EventRow, append_events, event_row, n
 from longline.storage.scheduling.launches import (
     LaunchState,
     NewLaunch,
-    cancel_launch,
+    cancel_launches,
     place_launches,
     schedule_origin,
 )
@@ -683,6 +683,24 @@ _INSERT = BulkInsert(
     occurrences,
     ("schedule", "nominal_at", "kind", "fate", "reason", "decided_at", "launch_id"),
 )
+_RELEASE = BulkChange(  # of queued ones, which keep their kind
+    {
+        name: occurrences.c[name].type
+        for name in ("schedule", "nominal_at", "fate", "reason", "decided_at", "launch_id")
+    },
+    lambda given: (
+        update(occurrences)
+        .where(
+            occurrences.c.schedule == given.schedule, occurrences.c.nominal_at == given.nominal_at
+        )
+        .values(
+            fate=given.fate,
+            reason=given.reason,
+            decided_at=given.decided_at,
+            launch_id=given.launch_id,
+        )
+    ),
+)
 _MOVE = BulkChange(
     {"b_name": Text(), "b_until": Double()},
     lambda given: (
@@ -778,14 +796,20 @@ def _store_decisions(
     queued: Mapping[str, Collection[float]],
 ) -> None:
     rows: list[dict[str, Any]] = []
+    released: list[dict[str, Any]] = []
     appended: list[EventRow] = []
+    cancelled = {
+        launch: f"the next run of {name} is due"
+        for name, several in decided.items()
+        for one in several
+        for launch in one.cancels
+    }
+    cancel_launches(connection, cancelled, at)
     placed = place_launches(
         connection, [one.launch for several in decided.values() for one in several if one.launch]
     )
     for name, several in decided.items():
         for one in several:
-            for launch in one.cancels:
-                cancel_launch(connection, launch, at, f"the next run of {name} is due")
             launched = None if one.launch is None else placed[str(one.launch.key)]
             row = {
                 "schedule": name,
@@ -796,15 +820,10 @@ def _store_decisions(
                 "decided_at": at,
                 "launch_id": launched,
             }
-            if one.nominal_at in queued.get(name, ()):
-                is_it = (occurrences.c.schedule == name) & (
-                    occurrences.c.nominal_at == one.nominal_at
-                )
-                del row["kind"]
-                connection.execute(update(occurrences).where(is_it).values(**row))
-            else:
-                rows.append(row)
+            is_queued = one.nominal_at in queued.get(name, ())
+            (released if is_queued else rows).append(row)
             appended.append(_event_of(name, one, launched, at))
+    _RELEASE.run(connection, released)
     _INSERT.run(connection, rows)  # a second row of an occurrence fails, and all of it is undone
     append_events(connection, appended)
 
