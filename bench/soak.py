@@ -21,6 +21,7 @@ import proof_cluster_throughput
 import proof_cluster_writers
 import proof_cluster_zero_429
 import proof_corpus
+import proof_files
 import proof_flows
 import proof_fuzz
 import proof_hostile
@@ -43,6 +44,7 @@ PROOFS: dict[str, Callable[[Sizes], Proof | Skipped]] = {
         proof_zero_429,
         proof_learning,
         proof_kill,
+        proof_files,
         proof_writers,
         proof_catalogue,
         proof_memory,
@@ -82,6 +84,9 @@ _NEED_NGINX = {
 @click.option("--learning", type=click.IntRange(min=50), default=150, help="pages of learning")
 @click.option("--kills", type=click.IntRange(min=1), default=100, help="of kill")
 @click.option("--kill-items", type=click.IntRange(min=1), default=2000, help="of kill")
+@click.option("--files", type=click.IntRange(min=1), default=10_000, help="of files")
+@click.option("--file-kills", type=click.IntRange(min=1), default=40, help="of files")
+@click.option("--file-bytes", type=click.IntRange(min=1), default=2_000_000_000, help="of files")
 @click.option("--seed", type=int, default=1, help="of the times of kill, and of fuzz")
 @click.option("--invocations", type=click.IntRange(min=1), default=1200, help="of fuzz")
 @click.option("--writers", type=click.IntRange(min=1), default=10, help="processes of writers")
