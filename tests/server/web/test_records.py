@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import hashlib
 import io
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from multidict import CIMultiDict
+from yarl import URL
 
 from longline.core.model import Record
 from longline.storage.query import RecordQuery
@@ -145,3 +148,56 @@ async def test_a_search_ends_in_time_and_goes_on(dashboard: Dashboard) -> None:
 
     assert (page.rows, page.is_full) == ([], False)
     assert [row["key"] for row in rest.rows] == ["first"]
+
+
+def store_file(dashboard: Dashboard, content: bytes, suffix: str) -> dict[str, Any]:
+    """Store a file; return what a record says about it."""
+    digest = hashlib.sha256(content).hexdigest()
+    place = f"{digest[:2]}/{digest[2:4]}/{digest}{suffix}"
+    path = dashboard.settings.files_folder / place
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    return {"path": place, "sha256": digest, "bytes": len(content), "type": "image/gif"}
+
+
+async def test_a_stored_picture_is_shown_as_what_its_bytes_are(dashboard: Dashboard) -> None:
+    picture = store_file(dashboard, b"GIF89a picture", ".gif")
+    page = store_file(dashboard, b"<script>alert(1)</script>", ".html")
+    await add(dashboard, "a", {"photo": picture, "more": [{"inner": page}]})
+
+    record = await dashboard.get("/records/one?source=shop&key=a")
+    shown = await dashboard.get(f"/stored/{picture['path']}")
+    sent = await dashboard.get(f"/stored/{page['path']}")
+
+    assert f'<img src="/stored/{picture["path"]}"' in record.text
+    assert f'href="/stored/{page["path"]}"' in record.text
+    of_picture, of_page = CIMultiDict(shown.headers), CIMultiDict(sent.headers)
+    assert (shown.status, of_picture["content-type"]) == (200, "image/gif")
+    assert "content-disposition" not in of_picture
+    assert of_page["content-type"] == "application/octet-stream"
+    assert of_page["content-disposition"].startswith("attachment")
+    for headers in (of_picture, of_page):
+        assert headers["content-security-policy"] == "default-src 'none'; sandbox"
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "place", ["../longline.sqlite", "%2e%2e/longline.sqlite", "/etc/passwd", ".drafts/x", "a" * 64]
+)
+async def test_nothing_but_stored_files_is_sent(dashboard: Dashboard, place: str) -> None:
+    await add(dashboard, "a", {"photo": {"path": place, "sha256": "x", "type": "image/png"}})
+
+    record = await dashboard.get("/records/one?source=shop&key=a")
+    sent = await dashboard.get(URL(f"{dashboard.url}/stored/{place}", encoded=True).path_qs)
+
+    assert "/stored/" not in record.text
+    assert sent.status == 404
+
+
+async def test_a_stored_file_needs_a_login(dashboard: Dashboard) -> None:
+    picture = store_file(dashboard, b"GIF89a picture", ".gif")
+    dashboard.session.cookie_jar.clear()
+
+    sent = await dashboard.get(f"/stored/{picture['path']}", allow_redirects=False)
+
+    assert sent.status in (303, 401)

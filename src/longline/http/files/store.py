@@ -150,6 +150,11 @@ class FileStore(Protocol):
         """
 
 
+def is_place(text: str) -> bool:
+    """Return whether a text is a place of a folder: nothing else is ever opened."""
+    return _PLACE.fullmatch(text) is not None
+
+
 class FolderStore(FileStore):
     """Files in a folder; places are paths relative to it."""
 
@@ -172,7 +177,7 @@ class FolderStore(FileStore):
 
     def path_of(self, place: str) -> Path | None:
         """Return the path of a place; None if it is not one of this store."""
-        return self.folder / place if _PLACE.fullmatch(place) else None
+        return self.folder / place if is_place(place) else None
 
     def add(self, draft: Path, sha256: str, suffix: str) -> str:
         folder = self.folder / sha256[:2] / sha256[2:4]

@@ -7,16 +7,19 @@ import re
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Request
 from starlette.datastructures import QueryParams
-from starlette.responses import Response, StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, Response, StreamingResponse
 
 from longline.core.errors import BadOption
 from longline.core.json import json_value_at
 from longline.export.export import STDOUT, ExportRequest, export_records
+from longline.http.files.store import FolderStore, is_place, picture_type
 from longline.pipeline.quality import GRADES
 from longline.server.web.context import Home, Web
 from longline.server.web.record_filters import RecordFilters, record_query
@@ -262,6 +265,7 @@ async def _show_record(request: Request, web: Web, source: str, key: str) -> Res
         compared=compared and {"step": compared, "changes": _sides(compared.differences)},
         enrichments=[{**one, "text": _shown(one["answer"])} for one in enrichments],
         pictures=_pictures(row["data"]),
+        files=_files(row["data"]),
         self_url=record_url(row["source"], row["key"]),
     )
 
@@ -322,6 +326,54 @@ def _pictures(data: Mapping[str, Any]) -> list[str]:
         elif isinstance(one, str) and _PICTURE.fullmatch(one):
             found[one] = None
     return list(found)
+
+
+# ---------------- Files of records
+
+
+def _files(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the stored files that a record refers to, with the addresses of those in the home."""
+    values: list[Any] = list(data.values())
+    found: dict[str, dict[str, Any]] = {}
+    while values and len(found) < _MOST_PICTURES:
+        one = values.pop(0)
+        if isinstance(one, list):
+            values[:0] = one[:_MOST_PICTURES]
+        elif isinstance(one, dict) and "sha256" in one:
+            place = one.get("path")
+            if isinstance(place, str) and is_place(place):
+                kind = one.get("type")
+                found[place] = {
+                    "url": f"/stored/{place}",
+                    "name": one.get("name") or place.rpartition("/")[2],
+                    "is_picture": isinstance(kind, str) and kind.startswith("image/"),
+                    "bytes": one.get("bytes"),
+                }
+        elif isinstance(one, dict):
+            values[:0] = list(one.values())[:_MOST_PICTURES]
+    return list(found.values())
+
+
+@router.get("/stored/{place:path}")
+async def send_file(place: str, web: Home) -> Response:
+    """Send a stored file; only what is a picture by its own bytes is shown by a browser."""
+    path = FolderStore(web.settings.files_folder).path_of(place)
+    start = await asyncio.to_thread(_first_bytes, path) if path is not None else None
+    if path is None or start is None:
+        raise HTTPException(404, "There is no such file in this home.")
+    kind = picture_type(start)
+    headers = {"Content-Security-Policy": "default-src 'none'; sandbox"}
+    if kind is None:
+        headers["Content-Disposition"] = f'attachment; filename="{path.name}"'
+    return FileResponse(path, media_type=kind or "application/octet-stream", headers=headers)
+
+
+def _first_bytes(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            return file.read(64)
+    except OSError:
+        return None
 
 
 # ---------------- Download
