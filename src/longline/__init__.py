@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` does it
     from longline.config.settings import Settings
     from longline.core.errors import LonglineError, SkipItem
-    from longline.core.model import Cursor, Event, Item, JobState, Record, RunEvent
+    from longline.core.model import Cursor, Event, Item, JobState, Quota, Record, RunEvent
     from longline.engine.progress import Progress, ProgressTracker, SiteProgress, SiteStatus
     from longline.engine.report import BatchResult, ItemResult, JobReport
     from longline.http.messages import Page, Request
@@ -22,13 +22,14 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` do
     from longline.scheduling.flow import Flow
     from longline.scraper import Scraper, ScrapeResult
     from longline.sources.base import Options, Source, Visit, layer
+    from longline.sources.html.crawl import Crawl, CrawlSource, ItemRule, LinkRule
     from longline.storage.query import RecordQuery
     from longline.sync import SyncOrchestrator
 
 _MODULES = {
     "config.settings": "Settings",
     "core.errors": "LonglineError SkipItem",
-    "core.model": "Cursor Event Item JobState Record RunEvent",
+    "core.model": "Cursor Event Item JobState Quota Record RunEvent",
     "engine.progress": "Progress ProgressTracker SiteProgress SiteStatus",
     "engine.report": "BatchResult ItemResult JobReport",
     "http.messages": "Page Request",
@@ -39,6 +40,7 @@ _MODULES = {
     "scheduling.flow": "Flow",
     "scraper": "ScrapeResult Scraper",
     "sources.base": "Options Source Visit layer",
+    "sources.html.crawl": "Crawl CrawlSource ItemRule LinkRule",
     "storage.query": "RecordQuery",
     "sync": "SyncOrchestrator",
 }
@@ -46,19 +48,24 @@ _MODULES = {
 __all__ = [
     "BatchResult",
     "CircuitBreaker",
+    "Crawl",
+    "CrawlSource",
     "Cursor",
     "Event",
     "Flow",
     "Item",
     "ItemResult",
+    "ItemRule",
     "JobReport",
     "JobState",
+    "LinkRule",
     "LonglineError",
     "Options",
     "Orchestrator",
     "Page",
     "Progress",
     "ProgressTracker",
+    "Quota",
     "RateLimiter",
     "Record",
     "RecordQuery",

@@ -168,6 +168,7 @@ class _Discovered:
     exchanges: Sequence[Exchange]
     lead: int
     certainty: Certainty
+    is_crawled: bool = False
 
 
 async def make_plan(
@@ -234,7 +235,8 @@ async def _discover_items(session: SourceSession, budget: int) -> _Discovered:
     certainty = Certainty.KNOWN
     if log.is_exhausted and len(items) < (limit or _MANY):
         certainty = Certainty.AT_MOST if limit else Certainty.AT_LEAST
-    return _Discovered(list(items.values()), log.take(), lead, certainty)
+    is_crawled = any(one.refills for one in items.values())
+    return _Discovered(list(items.values()), log.take(), lead, certainty, is_crawled)
 
 
 def _exchanges_of(samples: Sequence[Sample]) -> Iterator[Exchange]:
@@ -271,7 +273,7 @@ class _Estimate:
         self._concurrency = session.spec.concurrency or settings.concurrency
         self._found = found
         self._samples = samples
-        self._is_growing = any(one.outcome.found for one in samples)
+        self._is_growing = any(one.outcome.found for one in samples) or found.is_crawled
         self._certainty = found.certainty
         self._items = len(found.items)
         if found.certainty is Certainty.AT_MOST and session.spec.limit:

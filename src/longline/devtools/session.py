@@ -5,6 +5,7 @@ from __future__ import annotations
 import pydoc
 import tempfile
 import webbrowser
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -29,7 +30,7 @@ from longline.core.errors import (
     NotNow,
     UnexpectedShape,
 )
-from longline.core.model import Item, Usage
+from longline.core.model import Cursor, Item, Usage
 from longline.core.redaction import SecretRedactor
 from longline.core.threads import LoopThread
 from longline.engine.collector import Collector
@@ -41,6 +42,7 @@ from longline.wiring import Fetching, client_identity, open_fetching, torn_down,
 
 NO_SOURCE = "page"
 """The source of a spec that is not about a source."""
+_MAX_LEADING_PAGES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,13 +265,14 @@ async def find_items(session: SourceSession, limit: int, visit: Visit) -> AsyncI
     try:
         await session.source.prepare(visit)
         count = 0
+        pages = _LeadingPages(session)
         stream = session.source.discover(visit)
         async for found in stream:
-            if isinstance(found, Item):
+            async for item in pages.items(found):
                 count += 1
-                yield found
-            if count >= limit:
-                return
+                yield item
+                if count >= limit:
+                    return
     except LonglineError:
         raise
     except Exception as error:
@@ -277,6 +280,31 @@ async def find_items(session: SourceSession, limit: int, visit: Visit) -> AsyncI
     finally:
         if (close := getattr(stream, "aclose", None)) is not None:
             await close()
+
+
+class _LeadingPages:
+    """Pages of a crawl, of which the first are read to find items."""
+
+    def __init__(self, session: SourceSession) -> None:
+        self._session = session
+        self._left = _MAX_LEADING_PAGES
+        self._known: set[str] = set()
+
+    async def items(self, found: Item | Cursor) -> AsyncIterator[Item]:
+        """Yield an item, or those that its page leads to if it is not one itself."""
+        waiting = deque([found] if isinstance(found, Item) else ())
+        while waiting:
+            item = waiting.popleft()
+            if item.key in self._known or any(one.most <= 0 for one in item.quotas):
+                continue
+            self._known.add(item.key)
+            if not self._session.source.leads_on(item):
+                yield item
+            elif self._left > 0:
+                self._left -= 1
+                outcome = await self._session.collector.collect(item)
+                await outcome.usage.settle()
+                waiting.extend(sorted(outcome.found, key=lambda one: -one.priority))
 
 
 # ---------------- Fetch pages at a Python prompt, within the limits of a home

@@ -513,6 +513,11 @@ class Source:
         del item
         return False
 
+    def leads_on(self, item: Item) -> bool:
+        """Return whether the item is not a record itself, and only leads to others."""
+        del item
+        return False
+
     def carries_values(self, item: Item) -> bool:
         """Return whether the item carries values that discovery or another item extracted."""
         return bool(item.data)

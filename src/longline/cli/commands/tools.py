@@ -278,6 +278,7 @@ def sandbox_command(*, host: str, port: int, rate: float | str, **options: objec
     /news/          a sitemap index, JSON-LD, dates in German
     /generated/7/   a list with detail pages, different for every number
     /redesign/100/  an auction whose markup changes once 100 lots have been shown
+    /maze/          crawler traps: endless calendar, session ids, mirrored parameters
     /imoti/prodazhbi/, /homes/for-sale, /wohnen/
                     the same flats in Bulgarian, English and German; POST
                     /listings/round/2 changes, removes and adds some

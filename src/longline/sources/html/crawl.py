@@ -378,6 +378,9 @@ class CrawlSource(Source):
         await follow_links(self._crawler, visit, page)
         return await self.read(page, visit)
 
+    def leads_on(self, item: Item) -> bool:
+        return not is_item(item)
+
     def carries_values(self, item: Item) -> bool:
         return not item.data.keys() <= {_DATA}
 

@@ -529,6 +529,9 @@ class HtmlCrawlSource(HtmlSource):
             await follow_links(self._crawler, visit, page)
         return await super().page(visit)
 
+    def leads_on(self, item: Item) -> bool:
+        return not is_item(item)
+
     def carries_values(self, item: Item) -> bool:
         del item
         return False
