@@ -102,7 +102,6 @@ class CandidateSource(StrictModel):
     scheme: Scheme = "http"
     tier: str = Field(default=DEFAULT_TIER, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
     country: str | None = Field(default=None, pattern=r"^[A-Za-z]{2}$")
-    cost: float | None = Field(default=None, ge=0)
     credentials: SecretRef | None = None
     rotating: bool = False
     timeout: Seconds | None = Field(default=None, gt=0)

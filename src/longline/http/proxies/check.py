@@ -251,9 +251,10 @@ def _address(text: str) -> Address | None:
 
 def _addresses_in(text: str) -> set[Address]:
     words: Sequence[str] = _ADDRESS.findall(text)
-    # An IPv4 address may be followed by a port.
-    several = [*words, *(one.partition(":")[0] for one in words if "." in one)]
-    return {found for one in several if (found := _address(one.strip(":."))) is not None}
+    # An IPv4 address may be followed by a port, and any by punctuation.
+    several = [*words, *(one.strip(":.") for one in words)]
+    several += [one.partition(":")[0] for one in words if "." in one]
+    return {found for one in several if (found := _address(one)) is not None}
 
 
 def _short(text: str) -> str:

@@ -78,8 +78,12 @@ class ProxySessions:
         except UnknownSecret as error:
             raise ProxyFailed(url, proxy.address, str(error), is_certain=True) from None
         if proxy.scheme in {"http", "https"}:
-            auth = None if credentials is None else aiohttp.BasicAuth(*credentials, "utf-8")
-            yield self._http_session(), {"proxy": proxy.address, "proxy_auth": auth}
+            options: dict[str, Any] = {"proxy": proxy.address}
+            if credentials is not None:
+                # aiohttp makes it Proxy-Authorization, for a tunnel and for a plain request.
+                login = aiohttp.encode_basic_auth(*credentials)
+                options["proxy_headers"] = {"Authorization": login}
+            yield self._http_session(), options
             return
         opened = self._socks_session(proxy, credentials)
         opened.in_flight += 1
@@ -179,6 +183,7 @@ def _reason_of(error: Exception) -> str:
 
 
 _PROGRAMS = ("tinyproxy", "squid", "privoxy", "polipo", "3proxy", "proxy.py", "mitmproxy", "mubeng")
+_MUBENG_ERROR = b"Proxy server error"  # with status 502, for whatever failed behind it
 _ORIGIN = ("date", "server", "content-type", "set-cookie", "etag", "last-modified")
 
 
@@ -195,6 +200,8 @@ def find_proxy_error(page: Page) -> tuple[str, bool] | None:
     found = None
     if status < FIRST_ERROR:
         pass
+    elif page.body.strip() == _MUBENG_ERROR:
+        found = "mubeng could not reach the site through the proxy that it chose"
     elif "x-squid-error" in headers:
         found = f"it answered with {headers['x-squid-error'][:60]}"
     elif "error=" in joined_header(headers, "proxy-status"):
