@@ -28,6 +28,7 @@ _WORK = 1.5  # seconds of work after which a process is killed at the latest
 _LAST_LIFE = 1800.0  # seconds that the last process may take
 _LOOK = 0.05
 _LARGEST_MEMORY = 200.0
+_LARGEST_FILE = "100GB"
 _BLOCK = 1_000_000
 _CUTS = 4  # of the large file: the server breaks off, or the process is killed
 _ETAG = '"large"'
@@ -71,7 +72,7 @@ class Site:
             block = content(place // _BLOCK, _BLOCK)[place % _BLOCK :]
             try:
                 await response.write(block)
-            except ConnectionResetError:  # the process was killed
+            except ConnectionError:  # the process was killed
                 return response
             self.sent_of_large += len(block)
             place += len(block)
@@ -244,7 +245,7 @@ async def _start(command: list[str]) -> asyncio.subprocess.Process:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
-        env=environment(),
+        env={**environment(), "LONGLINE_LARGEST_FILE": _LARGEST_FILE},
     )
 
 
