@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 from longline.core.clock import Clock, backoff
 from longline.core.errors import CircuitOpen, Deferred, FailureKind, FetchError, RobotsUnreachable
 from longline.core.model import Usage
-from longline.http.errors import BadAnswer, RobotsDisallowed
+from longline.http.errors import BadAnswer, NoProxy, RobotsDisallowed, SessionEnded
 from longline.http.messages import Middleware, Page, Request, origin_of, without_userinfo
 from longline.http.middleware.retry import RetryMiddleware
 from longline.http.middleware.status import RedirectMiddleware, StatusMiddleware
@@ -586,6 +586,8 @@ class RobotsMiddleware(Middleware):
         Raises:
             FetchError: it is not the request for robots.txt that failed, or the host bans us.
         """
+        if old is None and isinstance(error, (NoProxy, SessionEnded)):
+            raise error  # it says nothing about the host
         is_open = isinstance(error, CircuitOpen) and error.kind is not FailureKind.BLOCKED
         is_response = error.kind in RETRIED_KINDS or isinstance(error, BadAnswer)
         if old is None and not is_open and (isinstance(error, CircuitOpen) or not is_response):

@@ -26,7 +26,7 @@ from longline.http.errors import (
     SessionEnded,
     TimedOut,
 )
-from longline.http.messages import FIRST_ERROR, Middleware, Page, Request, may_be_html
+from longline.http.messages import FIRST_ERROR, Middleware, Page, Request
 from longline.http.proxies.choice import Choice, Result
 from longline.http.proxies.proxy import Proxy
 from longline.http.proxies.rotation import ProxyRotation
@@ -162,7 +162,8 @@ class ProxyMiddleware(Middleware):
 
     def _is_strange(self, page: Page) -> bool:
         """Return whether a page may be an insertion of the proxy: it has no expected element."""
-        if not self._expects or page.status >= FIRST_ERROR or not may_be_html(page.headers):
+        is_html = "html" in page.headers.get("content-type", "").lower()
+        if not self._expects or page.status >= FIRST_ERROR or not is_html:
             return False
         return not any(page.first(selector) is not None for selector in self._expects)
 
