@@ -22,6 +22,7 @@ from longline.config.settings import Settings
 from longline.core.clock import SystemClock
 from longline.core.errors import BadFile, BadSource, StoreError
 from longline.core.output import count_text
+from longline.http.proxies.configuration import read_proxy_settings
 from longline.monitoring.alerts.alerting import EvaluationState, read_evaluation
 from longline.monitoring.alerts.configuration import read_alert_settings
 from longline.scheduling.upcoming import due_since
@@ -47,6 +48,7 @@ from longline.services.doctor.servers import (
 )
 from longline.storage.database import Database
 from longline.storage.monitoring.totals import HomeTotals
+from longline.storage.proxy_refresh import PoolSummary, Refresh
 from longline.storage.scheduling.schedules import StoredSchedule
 from longline.storage.store import Store
 
@@ -54,6 +56,7 @@ _TIMEOUT = 5.0  # seconds for all checks, which run in parallel
 _SERVE = "run `longline serve --no-web`"
 _LONG_LAG = 300.0  # seconds that an event, a due item or a due launch may wait
 _MOST_SCHEDULES = 5  # late ones that are named
+_LONGEST_REFRESH = 2 * 3600.0  # seconds that a refresh of proxies may take
 _EXPIRES_SOON = 14 * 86400.0  # seconds
 
 
@@ -248,6 +251,35 @@ def certificates(context: CheckContext) -> Iterator[Finding]:
         yield ok("certificates", f"{valid} in ca_file")
 
 
+def proxies(context: CheckContext) -> Iterator[Finding]:
+    """Check that enough proxies are usable, and that refreshes end."""
+
+    async def read(opened: Database) -> tuple[PoolSummary | None, Refresh | None]:
+        refreshes = Store(opened).proxy_refreshes
+        return await refreshes.pool(), await refreshes.last()
+
+    try:
+        read_proxy_settings()
+    except BadFile as error:
+        sentence = f"the settings of proxies are not applied: {error}"
+        yield warning("proxies", sentence, "correct the file; `longline config validate` checks it")
+    found = None
+    with suppress(StoreError):  # the check of the database reports it
+        found = ask_database(context, read)
+    pool, refresh = found or (None, None)
+    open_for = 0.0
+    if refresh is not None and refresh.is_open:
+        open_for = context.now() - refresh.started_at
+    if open_for > _LONGEST_REFRESH:
+        sentence = f"refresh {refresh.number if refresh else 0} has been open for {open_for:.0f} s"
+        yield warning("proxies", sentence, f"{_SERVE}; `longline logs` shows problems")
+    if pool is not None and pool.is_low:
+        sentence = f"{pool.usable} proxies are usable; the minimum is {pool.minimum}"
+        yield warning("proxies", sentence, "see `longline proxies stats`")
+    elif pool is not None and sum(pool.states.values()):
+        yield ok("proxies", f"{pool.usable} proxies are usable")
+
+
 CHECKS: Mapping[str, Check] = {
     "home": home,
     "disk": disk,
@@ -261,6 +293,7 @@ CHECKS: Mapping[str, Check] = {
     "work": waiting_work,
     "alerts": alerts,
     "certificates": certificates,
+    "proxies": proxies,
 }
 READINESS = ("home", "disk", "database", "redis", "broker")
 """The checks without which a process cannot work; what it works on does not count."""

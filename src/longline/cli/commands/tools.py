@@ -279,6 +279,7 @@ def sandbox_command(*, host: str, port: int, rate: float | str, **options: objec
     /generated/7/   a list with detail pages, different for every number
     /redesign/100/  an auction whose markup changes once 100 lots have been shown
     /maze/          crawler traps: endless calendar, session ids, mirrored parameters
+    /judge          echoes a request, to check proxies
     /imoti/prodazhbi/, /homes/for-sale, /wohnen/
                     the same flats in Bulgarian, English and German; POST
                     /listings/round/2 changes, removes and adds some

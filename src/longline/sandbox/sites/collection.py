@@ -11,6 +11,7 @@ from longline.sandbox.sites.app import App
 from longline.sandbox.sites.base import PracticeSite
 from longline.sandbox.sites.generated import Generated
 from longline.sandbox.sites.graphql import GraphQL
+from longline.sandbox.sites.judge import Judge
 from longline.sandbox.sites.listings.board import Board
 from longline.sandbox.sites.listings.site import Listings
 from longline.sandbox.sites.maze import Maze
@@ -37,12 +38,13 @@ class Sites:
         self.generated = Generated()
         self.redesign = Redesign(seed)
         self.maze = Maze(seed)
+        self.judge = Judge()
         self.listings = Listings(Board(seed))
 
     def __iter__(self) -> Iterator[PracticeSite]:
         yield from (self.quotes, self.shop, self.rest, self.graphql)
         yield from (self.app, self.members, self.news, self.generated)
-        yield from (self.redesign, self.maze)
+        yield from (self.redesign, self.maze, self.judge)
         yield from (self.listings, *self.listings.sites)
 
     def routes(self, prefix: str) -> list[web.RouteDef]:
