@@ -97,7 +97,8 @@ class FilesMiddleware(Middleware):
                 sent = replace(sent, headers={**sent.headers, **sink.headers})
             elif known is not None:
                 sent = _with_conditions(sent, known)
-            page = await self._inner(replace(sent, sink=sink), usage)
+            with usage.waiting:  # a long download must not count against the time of its item
+                page = await self._inner(replace(sent, sink=sink), usage)
             if page.status == _UNSATISFIABLE and sink.headers:
                 await sink.give_up_draft()
                 raise BodyCut(request.url, 0)  # the next attempt starts again
