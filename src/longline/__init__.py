@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` do
     from longline.core.model import Cursor, Event, Item, JobState, Quota, Record, RunEvent
     from longline.engine.progress import Progress, ProgressTracker, SiteProgress, SiteStatus
     from longline.engine.report import BatchResult, ItemResult, JobReport
+    from longline.http.bodies import FilePart
     from longline.http.messages import Page, Request
     from longline.limits.breaker import CircuitBreaker
     from longline.limits.limiter import RateLimiter
@@ -32,6 +33,7 @@ _MODULES = {
     "core.model": "Cursor Event Item JobState Quota Record RunEvent",
     "engine.progress": "Progress ProgressTracker SiteProgress SiteStatus",
     "engine.report": "BatchResult ItemResult JobReport",
+    "http.bodies": "FilePart",
     "http.messages": "Page Request",
     "limits.breaker": "CircuitBreaker",
     "limits.limiter": "RateLimiter",
@@ -52,6 +54,7 @@ __all__ = [
     "CrawlSource",
     "Cursor",
     "Event",
+    "FilePart",
     "Flow",
     "Item",
     "ItemResult",

@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 
+from longline.analysis.reextract import ReextractStatus, reextract, source_for
 from longline.config.documents import read_document
 from longline.core.errors import BadFile
 from longline.core.model import ItemState, JobState
 from longline.engine.report import JobReport
+from longline.http.archive.warc import open_warc
 from longline.http.messages import Page
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Visit, layer
 from longline.sources.html.crawl import Crawl, CrawlSource, ItemRule, LinkRule
 from longline.sources.manifest import parse_manifest
+from longline.storage.store import open_store
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 
@@ -41,7 +44,9 @@ def crawl(
             "manifest: html\nname: shop\nrate: unlimited\nfields: {title: h1}\n"
             f"start: {site.url}/\n{others}crawl: {rules}\n"
         )
-        async with Orchestrator(str(path), home=tmp_path, clock=clock) as orchestrator:
+        async with Orchestrator(
+            str(path), home=tmp_path, clock=clock, archive=True
+        ) as orchestrator:
             report = await orchestrator.execute()
             rows = await orchestrator.store.queue.finished(report.job)
         return report, {row["key"]: row["state"] for row in rows}
@@ -69,6 +74,28 @@ async def test_items_and_pages_are_found_from_link_to_link(
         "/p/3": ItemState.STORED,
     }
     assert max(site.hits.values()) == 1
+
+
+async def test_a_crawl_is_extracted_again_without_a_request(
+    site: ScriptedSite, crawl: Callable[..., Any], tmp_path: Path, clock: VirtualClock
+) -> None:
+    site.says("/", links("/list"))
+    site.says("/list", links("/p/1"))
+    site.says("/p/1", "<h1>One</h1>")
+
+    report, _ = await crawl()
+    site.answers.clear()
+    with open_store(f"sqlite:///{tmp_path}/longline.sqlite") as store:
+        async with open_warc(tmp_path / "archive") as archive:
+            job = await store.jobs.get(report.job)
+            again = await reextract(store, archive, job, source_for(job, None, {}), clock)
+
+    states = {one.key: one.status for one in again.comparisons}
+    assert states == {
+        "page /": ReextractStatus.SKIPPED,
+        "page /list": ReextractStatus.SKIPPED,
+        "/p/1": ReextractStatus.SAME,
+    }
 
 
 async def test_rules_say_which_links_count(site: ScriptedSite, crawl: Callable[..., Any]) -> None:

@@ -65,6 +65,25 @@ def look_up(name: str, values: Mapping[str, Any], default: Any = None) -> Any:
     return value
 
 
+_SINGLE_NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
+
+
+def fill_value(value: Any, scope: Mapping[str, Any]) -> Any:
+    """Return a JSON value with its names filled in; a text that is one name becomes its value."""
+    if isinstance(value, Mapping):
+        return {name: fill_value(one, scope) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [fill_value(one, scope) for one in value]
+    if not isinstance(value, str):
+        return value
+    single = _SINGLE_NAME.fullmatch(value)
+    found = _MISSING if single is None else look_up(single[1], scope, _MISSING)
+    try:
+        return fill(value, scope) if found is _MISSING else found
+    except KeyError as error:
+        raise ValueError(f"{{{error.args[0]}}} has no value for {value!r}") from error
+
+
 def check_braces(text: str) -> str:
     """Return the text if every brace in it is part of a name or doubled.
 

@@ -25,6 +25,7 @@ from longline.core.errors import (
 )
 from longline.core.json import plain, to_json
 from longline.core.model import CUT, WARNING, Cursor, Item, Listener, Note, Usage
+from longline.http.bodies import form_body, graphql_body, json_body, multipart_body
 from longline.http.errors import BadAnswer
 from longline.http.messages import (
     FILE_TYPE,
@@ -35,6 +36,7 @@ from longline.http.messages import (
     MiddlewareFactory,
     Page,
     Request,
+    has_header,
     with_query,
     without_userinfo,
 )
@@ -98,6 +100,9 @@ class Visit:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         json: Any = None,
+        form: Mapping[str, Any] | None = None,
+        multipart: Mapping[str, Any] | None = None,
+        graphql: Mapping[str, Any] | None = None,
         accept: frozenset[int] = frozenset(),
         timeout: float | None = None,  # noqa: ASYNC109  # the chain's deadline, not a cancel scope
         priority: int | None = None,
@@ -118,6 +123,9 @@ class Visit:
             headers: headers of this request.
             body: the body.
             json: a body to send as JSON.
+            form: fields of a form to send with POST; a list is repeated.
+            multipart: fields of a form with files (`FilePart`), to send with POST.
+            graphql: a query to send with POST: `{"query": …, "variables": {…}}`.
             accept: statuses to return instead of raising (400 and above) or following (redirects).
             timeout: response timeout in seconds; default: that of the job.
             priority: order among waiting requests, higher first; default: that of the item.
@@ -133,9 +141,18 @@ class Visit:
             FetchError: the request failed; its kind decides the outcome of the item.
         """
         headers = dict(headers or {})
-        if json is not None:
-            body = orjson.dumps(json)
-            headers.setdefault("content-type", "application/json")
+        made = None if json is None else json_body(json)
+        if form is not None:
+            made = form_body(form)
+        elif multipart is not None:
+            made = multipart_body(multipart)
+        elif graphql is not None:
+            made = graphql_body(graphql["query"], graphql.get("variables") or {})
+        if made is not None:
+            body = made.content
+            if not has_header(headers, "content-type"):
+                headers["content-type"] = made.type
+            method = "POST" if json is None and method == "GET" else method
         if priority is None:
             priority = self._item.priority if self._item else 0
         request = Request(
@@ -507,11 +524,6 @@ class Source:
         """
         del item
         return None
-
-    def leads_on(self, item: Item) -> bool:
-        """Return whether the item is not a record itself, and only leads to others."""
-        del item
-        return False
 
     def leads_on(self, item: Item) -> bool:
         """Return whether the item is not a record itself, and only leads to others."""

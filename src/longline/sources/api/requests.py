@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -12,16 +11,22 @@ from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
 
-import orjson
-
 from longline.config.auth import QueryAuth
-from longline.config.expressions import fill, look_up, names_in
+from longline.config.expressions import fill, fill_value, look_up, names_in
 from longline.config.identity import merge_headers
 from longline.config.secrets import Reach
 from longline.core.clock import Clock
 from longline.core.errors import Deferred, FailureKind, SkipItem, UnexpectedShape, bad_status
 from longline.core.model import Failure
 from longline.core.threads import LARGE_BYTES, off_loop
+from longline.http.bodies import (
+    JSON,
+    form_body,
+    form_pairs,
+    graphql_body,
+    json_body,
+    scalar_text,
+)
 from longline.http.errors import Rejected
 from longline.http.messages import Page, origin_of, without_userinfo
 from longline.limits.rate_limit import BucketState, RateLimit, reserve_slot
@@ -39,10 +44,6 @@ from longline.sources.api.manifest import (
 from longline.sources.api.pagination import PageParameters
 from longline.sources.base import Visit
 
-_SINGLE_NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
-_MISSING = object()
-_FORM = "application/x-www-form-urlencoded"
-_JSON = "application/json"
 _MAX_WAIT_IN_PLACE = DEFAULT_RETRY.longest_wait_in_place
 _FAILURE_KINDS = {"retry": FailureKind.SERVER, "wait": FailureKind.OVERLOAD}
 _MAX_SHOWN = 200  # characters of an API's error that a message repeats
@@ -80,8 +81,8 @@ class RequestBuilder:
         endpoint, extra = self._endpoints[name], extra or PageParameters()
         scope = {**self._parameters, **scope}
         body, kind = _build_body(endpoint, scope, extra)
-        usual = {"Accept": _JSON, **({"Content-Type": kind} if kind else {})}
-        own = {n: _scalar_text(_fill_value(v, scope)) for n, v in endpoint.headers.items()}
+        usual = {"Accept": JSON, **({"Content-Type": kind} if kind else {})}
+        own = {n: scalar_text(fill_value(v, scope)) for n, v in endpoint.headers.items()}
         url = self._build_url(endpoint, scope, extra)
         return ApiRequest(url, endpoint.effective_method, merge_headers(usual, own), body)
 
@@ -108,7 +109,7 @@ class RequestBuilder:
             self._check_host(url, self.base_url)
         else:
             url = f"{self.base_url}/{path.lstrip('/')}" if path else self.base_url
-        query = urlencode(_pairs({**_fill_value(endpoint.query, scope), **extra.query}))
+        query = urlencode(form_pairs({**fill_value(endpoint.query, scope), **extra.query}))
         return f"{url}{'&' if '?' in url else '?'}{query}" if query else url
 
     def _check_host(self, url: str, where: str) -> None:
@@ -134,55 +135,21 @@ def _fill_path(text: str, scope: Mapping[str, Any]) -> str:
     return fill(text, scope, in_url=True)
 
 
-def _fill_value(value: Any, scope: Mapping[str, Any]) -> Any:
-    """Return a JSON value with its names filled in; a text that is one name becomes its value."""
-    if isinstance(value, Mapping):
-        return {name: _fill_value(one, scope) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_fill_value(one, scope) for one in value]
-    if not isinstance(value, str):
-        return value
-    single = _SINGLE_NAME.fullmatch(value)
-    found = _MISSING if single is None else look_up(single[1], scope, _MISSING)
-    try:
-        return fill(value, scope) if found is _MISSING else found
-    except KeyError as error:
-        raise ValueError(f"{{{error.args[0]}}} has no value for {value!r}") from error
-
-
 def _build_body(
     endpoint: Endpoint, scope: Mapping[str, Any], extra: PageParameters
 ) -> tuple[bytes | None, str]:
     """Return the body and its content type."""
     if endpoint.graphql:
-        variables = {**_fill_value(endpoint.graphql.variables, scope), **extra.variables}
-        return orjson.dumps({"query": endpoint.graphql.query, "variables": variables}), _JSON
+        variables = {**fill_value(endpoint.graphql.variables, scope), **extra.variables}
+        made = graphql_body(endpoint.graphql.query, variables)
+        return made.content, made.type
     if endpoint.body is None and not extra.body:
         return None, ""
-    body = _fill_value({} if endpoint.body is None else endpoint.body, scope)
+    body = fill_value({} if endpoint.body is None else endpoint.body, scope)
     if extra.body:
         body = {**body, **extra.body}
-    if endpoint.body_as == "json":
-        return orjson.dumps(body), _JSON
-    return urlencode(_pairs(body)).encode(), _FORM
-
-
-def _pairs(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return query parameters: a list is repeated, a value of None is left out."""
-    return [
-        (name, _scalar_text(one))
-        for name, value in values.items()
-        for one in (value if isinstance(value, list | tuple) else [value])
-        if one is not None
-    ]
-
-
-def _scalar_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Mapping | list | tuple):
-        return orjson.dumps(value).decode()
-    return "" if value is None else str(value)
+    made = json_body(body) if endpoint.body_as == "json" else form_body(body)
+    return made.content, made.type
 
 
 class EndpointClient:

@@ -24,6 +24,7 @@ from longline.sources.html.crawl import Crawl
 from longline.sources.html.fields import FieldLike, Fields, FieldSpec
 from longline.sources.html.pagination import ClickPages, MorePages, Pagination
 from longline.sources.html.places import Css, Selector, Selectors, check_css
+from longline.sources.html.requests import RequestSpec
 from longline.sources.manifest import Manifest, check_url, check_url_with_defaults
 from longline.sources.parsing.numbers import Locale
 
@@ -78,8 +79,8 @@ _Values = Annotated[
 ]
 
 
-class Start(StrictModel):
-    """A start URL, or one for each combination of the values of its names."""
+class Start(RequestSpec):
+    """A start URL, or one for each combination of the values of its names, and how it is sent."""
 
     url: str
     each: dict[str, _Values] = Field(default_factory=dict)
@@ -94,8 +95,9 @@ class Start(StrictModel):
 
     @model_validator(mode="after")
     def _check_each(self) -> Self:
+        used = {*names_in(self.url), *self.names()}
         for name in self.each:
-            if name not in names_in(self.url):
+            if name not in used:
                 raise invalid(f"{{{name}}} is not in the URL, so each.{name} has no effect")
         if all(not isinstance(one, Range) or not one.names() for one in self.each.values()):
             try:
@@ -116,19 +118,28 @@ class Start(StrictModel):
     def unknown_name(self, parameters: Mapping[str, Any]) -> str | None:
         """Return a name that is neither a parameter nor in `each`; None if there is none."""
         ranges = [one for one in self.each.values() if isinstance(one, Range)]
-        for name in [*names_in(self.url), *(name for one in ranges for name in one.names())]:
+        own = [*names_in(self.url), *self.names()]
+        for name in [*own, *(name for one in ranges for name in one.names())]:
             if name not in parameters and name not in self.each:
                 return name
         return None
 
     def urls(self, parameters: Mapping[str, Any]) -> Iterator[str]:
         """Yield every URL, the last name first; raise ValueError if there are too many."""
+        return (url for url, _ in self.requests(parameters))
+
+    def requests(
+        self, parameters: Mapping[str, Any]
+    ) -> Iterator[tuple[str, dict[str, Any] | None]]:
+        """Yield every URL and how it is requested, None for GET; raise ValueError as `urls`."""
         for values in product(*self._values(parameters)):
             named = {
                 name: f"{value:0{each.digits}}" if isinstance(each, Range) else value
                 for (name, each), value in zip(self.each.items(), values, strict=True)
             }
-            yield fill(self.url, {**parameters, **named}, in_url=True)
+            known = {**parameters, **named}
+            sent = None if self.is_plain else self.filled(known)
+            yield fill(self.url, known, in_url=True), sent
 
 
 def _as_links(value: Any) -> Any:
@@ -166,6 +177,8 @@ class Items(StrictModel):
     """Read only those sitemaps of an index or robots.txt whose URL matches."""
     match: Pattern | None = None
     """Only URLs that match; alone, any link whose URL matches."""
+    request: RequestSpec | None = None
+    """How the page of an item is requested; {url}, {key} and fields of its element are known."""
     fields: Fields | None = None
     """With `link`: fields of the element itself, in addition to those of its page."""
 
@@ -184,6 +197,8 @@ class Items(StrictModel):
             raise invalid("link belongs to elements; write elements, too, or links instead")
         if self.fields is not None and self.link is None:
             raise invalid("fields of an element need link; without one, write fields at the top")
+        if self.request is not None and self.are_elements:
+            raise invalid("request is for the pages of items, and these items have none")
         if self.sitemaps is not None and not self.sitemap:
             raise invalid("sitemaps selects sitemaps of an index; write sitemap, too")
         return self
@@ -248,6 +263,11 @@ class HtmlManifest(Manifest):
             raise invalid("follow and pages need items: how items are found on those pages")
         if self.items is not None and self.items.sitemap and (self.follow or self.pages):
             raise invalid("a sitemap lists all items; remove follow and pages")
+        has_body = any(not one.is_plain for one in self.start) or (
+            self.items is not None and self.items.request is not None
+        )
+        if has_body and (self.transport != "http" or self.crawl is not None):
+            raise invalid("a request with a method or body needs transport: http, and no crawl")
         if isinstance(self.pages, ClickPages) and self.transport == "http":
             raise invalid("pages with click need a browser: write transport: browser")
         return self
@@ -323,6 +343,9 @@ class HtmlManifest(Manifest):
         for start in self.start:
             if name := start.unknown_name(self.parameters):
                 yield name, "start"
+        if self.items and self.items.request is not None:
+            known = {"url", "key", *(self.items.fields or {})}
+            yield from ((n, "items") for n in self.items.request.names() if n not in known)
         sitemaps = self.items.sitemap if self.items else False
         for url in sitemaps if isinstance(sitemaps, tuple) else ():
             yield from ((name, "items.sitemap") for name in names_in(url))

@@ -16,6 +16,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from longline.config.expressions import find, user_pattern
 from longline.core.errors import BadOption, Gone, UnexpectedShape
+from longline.core.json import to_json
 from longline.core.model import Cursor, Item
 from longline.core.threads import off_loop
 from longline.http.browser.transport import BrowserPage, clicked_in
@@ -34,6 +35,7 @@ from longline.sources.html.items import ELEMENT, FoundItems, ItemFinder, KeyConf
 from longline.sources.html.manifest import HtmlManifest
 from longline.sources.html.pagination import ClickPages, MorePages, PageStep, ReadPage, make_pager
 from longline.sources.html.places import BROKEN_LINK_ERRORS, Links, PageScope, whole_page
+from longline.sources.html.requests import REQUEST
 from longline.sources.html.sitemaps import discover_sitemaps
 from longline.sources.manifest import Discovered, fail_if_empty, source_attributes, url_problem
 
@@ -49,9 +51,20 @@ _MAX_CLICKS = 50
 
 def start_urls(manifest: HtmlManifest, parameters: Mapping[str, Any]) -> Iterator[str]:
     """Yield every start URL; raise UnexpectedShape if an end of a range is not a number."""
+    return (url for url, _ in start_requests(manifest, parameters))
+
+
+def start_requests(
+    manifest: HtmlManifest, parameters: Mapping[str, Any]
+) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Yield every start URL and how it is requested, as `Start.requests`.
+
+    Raises:
+        UnexpectedShape: an end of a range is not a number.
+    """
     for start in manifest.start:
         try:
-            yield from start.urls(parameters)
+            yield from start.requests(parameters)
         except ValueError as error:
             raise UnexpectedShape(f"start {start.url}", str(error)) from error
 
@@ -62,11 +75,15 @@ async def discover_start_urls(
     """Yield the start URLs as items."""
     begin = int((visit.cursor or {}).get("start", 0))
     host = None
-    for number, url in enumerate(start_urls(manifest, parameters)):
+    for number, (url, sent) in enumerate(start_requests(manifest, parameters)):
         host = urlsplit(url).netloc if host is None else host
         if number < begin:
             continue
-        yield finder.at_url(url, host)
+        item = finder.at_url(url, host)
+        if sent is not None:  # the URL alone does not identify its page
+            key = f"{item.key} {_url_hash(to_json(sent).decode())}"
+            item = replace(item, key=key, data={REQUEST: sent})
+        yield item
         if (number + 1) % _CHUNK == 0:
             yield Cursor({"start": number + 1})
 
@@ -98,14 +115,18 @@ class IndexDiscovery:
         self._read = int(cursor.get("read", 0))
         self._pages_since_cursor = 0
         self._is_cut = False
+        self._sent: dict[str, Any] | None = None  # how the start URL is requested; None for GET
         self._clicked_lists = 0  # lists in which a click led to a second page
         self._second_pages: list[bool] = []  # whether the second page of a list differed
 
     async def run(self) -> Discovered:
         """Yield items as they are found, and a cursor after each index page."""
         pages = self._manifest.pages
-        for url in islice(start_urls(self._manifest, self._parameters), self._start, None):
-            if not self._pending and self._add_known(url):
+        starts = start_requests(self._manifest, self._parameters)
+        for url, sent in islice(starts, self._start, None):
+            self._sent = sent
+            name = url if sent is None else f"{url} {to_json(sent).decode()}"
+            if not self._pending and self._add_known(name):
                 self._pending.append((url, 0))
             while self._pending:
                 if isinstance(pages, ClickPages):
@@ -220,6 +241,8 @@ class IndexDiscovery:
         """Return a page of a list; None when it is missing or cannot be read."""
         self._read += 1
         try:
+            if step.count == 1 and depth == 0 and self._sent is not None:
+                return await self._visit.fetch(step.url, **self._sent)
             return await self._fetch_step(step, rendered=self._manifest.transport == "browser")
         except (Gone, *BROKEN_LINK_ERRORS) as error:
             if step.count == 1 and depth == 0 and self._has_one_start:
@@ -492,9 +515,18 @@ class HtmlSource(Source):
         """Return the fields of a page."""
         return read_fields(self._readers, whole_page(page))
 
+    def _item_request(self, item: Item) -> dict[str, Any]:
+        """Return how the page of an item is requested, as arguments of `Visit.fetch`."""
+        spec = self.manifest.items.request if self.manifest.items else None
+        if spec is None:
+            sent: dict[str, Any] = item.data.get(REQUEST, {})
+            return sent
+        found = {"url": item.url, "key": item.key, **item.data.get("fields", {})}
+        return spec.filled({**self.options.model_dump(), **found})
+
     async def _read_item_page(self, visit: Visit) -> tuple[Page, Reading]:
         if self.transport != "browser" and not self._captures:
-            page = await visit.fetch(visit.item.url)
+            page = await visit.fetch(visit.item.url, **self._item_request(visit.item))
             reading = self.read(page)
             # Scripts may add what the page itself lacks: a required field, or else all fields.
             is_lacking = reading.problem is not None
