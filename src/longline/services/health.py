@@ -276,7 +276,7 @@ def proxies(context: CheckContext) -> Iterator[Finding]:
     if pool is not None and pool.is_low:
         sentence = f"{pool.usable} proxies are usable; the minimum is {pool.minimum}"
         yield warning("proxies", sentence, "see `longline proxies stats`")
-    elif pool is not None and sum(pool.states.values()):
+    elif pool is not None and any(pool.states.values()):
         yield ok("proxies", f"{pool.usable} proxies are usable")
 
 
