@@ -35,6 +35,7 @@ class ServedFile:
     content: bytes
     type: str = "image/png"
     etag: str | None = '"1"'
+    modified: str | None = None
     has_ranges: bool = True
     cuts: list[int] = field(default_factory=list)
     requests: list[web.Request] = field(default_factory=list)
@@ -47,9 +48,15 @@ class ServedFile:
             headers["ETag"] = self.etag
             if request.headers.get("If-None-Match") == self.etag:
                 return web.Response(status=304, headers=headers)
+        if self.modified:
+            headers["Last-Modified"] = self.modified
         start, total = 0, len(self.content)
         wanted = request.headers.get("Range", "")
-        if wanted and self.has_ranges and request.headers.get("If-Range") == self.etag:
+        if (
+            wanted
+            and self.has_ranges
+            and request.headers.get("If-Range") == (self.etag or self.modified)
+        ):
             start = int(wanted.removeprefix("bytes=").rstrip("-"))
             if start >= total:
                 return web.Response(status=416)
@@ -88,13 +95,16 @@ class Downloads:
         self, url: str, *, job: str = "job-1", usage: Usage | None = None, **wish: object
     ) -> Page:
         """Download one file in a job."""
-        store = self.store or FolderStore(self.folder)
-        chain: Middleware = FilesMiddleware(
-            self.inner, FileStorage(store, self.known, self.largest), job
-        )
+        chain: Middleware = FilesMiddleware(self.inner, self.storage, job)
         chain = RedirectMiddleware(StatusMiddleware(chain, self.clock))
         wanted = FileWish(**wish)  # type: ignore[arg-type]  # fields of the class
         return await chain(Request(url, file=wanted), usage or Usage())
+
+    @property
+    def storage(self) -> FileStorage:
+        """Where the files are."""
+        store = self.store or FolderStore(self.folder)
+        return FileStorage(store, self.known, self.largest)
 
     @property
     def stored(self) -> list[Path]:

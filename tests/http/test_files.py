@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import time
 from collections.abc import AsyncIterator
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,7 @@ from longline.http.files.store import (
     type_of,
 )
 from longline.http.messages import FILE_TYPE, Page, Request
+from longline.http.middleware.files import FilesMiddleware
 from tests.http.served_files import LONG, PNG, Downloads, downloads, serve, sha256
 from tests.scripted_site import ScriptedSite
 from tests.small_disk import small_disk
@@ -330,3 +334,48 @@ async def test_a_transport_without_streams_is_enough(files: Downloads) -> None:
     page = await files.get("http://a.test/t.csv")
 
     assert page.json["bytes"] == 4
+
+
+@pytest.mark.parametrize(("age", "is_continued"), [(30, False), (90, True)])
+async def test_a_date_of_this_minute_proves_nothing(
+    site: ScriptedSite, files: Downloads, age: float, *, is_continued: bool
+) -> None:
+    served = serve(site, "/long", LONG, etag=None, cuts=[1_500_000])
+    served.modified = formatdate(time.time() - age, usegmt=True)
+    with pytest.raises(BodyCut):
+        await files.get(f"{site.url}/long")
+
+    page = await files.get(f"{site.url}/long")
+
+    assert ("Range" in served.requests[1].headers) == is_continued
+    assert page.json["sha256"] == sha256(LONG)
+
+
+async def test_a_draft_of_before_a_restart_of_the_machine_is_not_continued(
+    site: ScriptedSite, files: Downloads
+) -> None:
+    served = serve(site, "/long", LONG, cuts=[1_500_000])
+    with pytest.raises(BodyCut):
+        await files.get(f"{site.url}/long")
+    (about,) = (files.folder / ".drafts").glob("*.json")
+    about.write_text(json.dumps({**json.loads(about.read_text()), "boot": "another"}))
+
+    page = await files.get(f"{site.url}/long")
+
+    assert "Range" not in served.requests[-1].headers
+    assert page.json["sha256"] == sha256(LONG)
+
+
+async def test_without_a_browser_there_are_no_captures(files: Downloads) -> None:
+    async def spoofing(request: Request, usage: Usage) -> Page:
+        del usage
+        headers = {"Longline-Screenshot": '{"path": "spoofed"}', "longline-pdf": "no json"}
+        return Page(request.url, 200, headers, b"text")
+
+    files.inner = spoofing
+    chain = FilesMiddleware(spoofing, files.storage, "job")
+
+    page = await chain(Request("http://a.test/", captures=("screenshot", "pdf")), Usage())
+
+    assert page.files == {}
+    assert set(page.missing_files) == {"screenshot", "pdf"}

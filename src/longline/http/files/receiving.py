@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import BinaryIO, Self, TypeVar
 
 from longline.core.files import make_private_file, private_opener
+from longline.core.http_headers import parse_http_date
 from longline.http.errors import BadAnswer, BodyCut
 from longline.http.files.store import (
     FilesFull,
@@ -41,6 +42,7 @@ PART = 1_000_000
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MIN_DRAFT_AGE = 60.0  # seconds; a younger one may not be locked yet
 _MAX_DRAFT_AGE = 7 * 24 * 3600.0  # seconds
+_MIN_AGE = 60.0  # seconds between the change of a file and a response, to prove that it is the same
 _PARTIAL = 206
 _UNSATISFIABLE = 416
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
@@ -197,7 +199,9 @@ class Receiving(BodySink):
                 return
             self._file = file
             about = _read_about(self._about)
-            if about.get("url") != self._url or not about.get("validator"):
+            # After a power failure, the end of a draft may not be what was received.
+            is_same = (about.get("url"), about.get("boot")) == (self._url, _boot_id())
+            if not is_same or not about.get("validator"):
                 return
             while chunk := file.read(_READ):
                 self._update(chunk)
@@ -217,7 +221,8 @@ class Receiving(BodySink):
                 self._file = self._locked(self._path)
             if self._file is None:
                 return False  # another process receives the same file
-            text = json.dumps({"url": self._url, "validator": validator})
+            about = {"url": self._url, "validator": validator, "boot": _boot_id()}
+            text = json.dumps(about)
             make_private_file(self._about)
             self._about.write_text(text, "utf-8")
         return True
@@ -326,7 +331,20 @@ def _validator_of(headers: Mapping[str, str]) -> str:
     if headers.get("content-encoding"):
         return ""
     etag = headers.get("etag", "")
-    return etag if etag.startswith('"') else headers.get("last-modified", "")
+    if etag.startswith('"'):
+        return etag
+    # A file may change twice in the second that Last-Modified names (RFC 9110, 8.8.2.2).
+    modified = parse_http_date(headers.get("last-modified", ""))
+    sent = parse_http_date(headers.get("date", ""))
+    is_old = modified is not None and sent is not None and sent - modified >= _MIN_AGE
+    return headers.get("last-modified", "") if is_old else ""
+
+
+def _boot_id() -> str:
+    """Return what identifies this start of the machine; empty if the system has no such thing."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    return ""
 
 
 def _read_about(path: Path) -> dict[str, object]:
