@@ -39,6 +39,7 @@ class Sizes:
     schedules: int = 500
     schedule_days: int = 30
     flow_trials: int = 340
+    proxied_pages: int = 2000
     files: int = 10_000
     file_kills: int = 40
     file_bytes: int = 2_000_000_000

@@ -28,6 +28,7 @@ import proof_hostile
 import proof_kill
 import proof_learning
 import proof_memory
+import proof_proxies
 import proof_recovery
 import proof_schedules
 import proof_writers
@@ -50,6 +51,7 @@ PROOFS: dict[str, Callable[[Sizes], Proof | Skipped]] = {
         proof_memory,
         proof_schedules,
         proof_flows,
+        proof_proxies,
         proof_corpus,
         proof_hostile,
         proof_fuzz,
@@ -95,6 +97,7 @@ _NEED_NGINX = {
 @click.option("--schedules", type=click.IntRange(min=1), default=500, help="of schedules")
 @click.option("--schedule-days", type=click.IntRange(min=1), default=30, help="of schedules")
 @click.option("--flow-trials", type=click.IntRange(min=2), default=340, help="at most, of flows")
+@click.option("--proxied-pages", type=click.IntRange(min=50), default=2000, help="of proxies")
 @click.option("--queued", type=click.IntRange(min=1), default=100_000, help="items of memory")
 @click.option(
     "--cluster-requests", type=click.IntRange(min=20), default=120, help="of cluster-zero-429"

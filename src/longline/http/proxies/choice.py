@@ -350,7 +350,7 @@ _FAST = 0.05  # seconds; differences below it do not matter
 
 
 def weigh(policy: ProxyPolicy, candidates: Sequence[Candidate], now: float) -> Mapping[str, float]:
-    """Return the weight of each candidate: how surely and how quickly it works."""
+    """Return the weight of each candidate: how surely and quickly it works, and how busy it is."""
     latencies = {one.address: _latency_of(one) for one in candidates}
     known = [one for one in latencies.values() if one is not None]
     fastest = min(known, default=0.0)
@@ -360,7 +360,8 @@ def weigh(policy: ProxyPolicy, candidates: Sequence[Candidate], now: float) -> M
         speed = 1.0
         if latency is not None and latency > fastest:
             speed = ((2 * fastest + _FAST) / max(latency, 2 * fastest + _FAST)) ** 2
-        weights[one.address] = max(policy.trickle, _reliability(policy, one, now) ** 3 * speed)
+        weight = max(policy.trickle, _reliability(policy, one, now) ** 3 * speed)
+        weights[one.address] = weight / (1 + one.in_flight)
     return weights
 
 

@@ -1,0 +1,99 @@
+"""A site with a limit that bans addresses, and proxies of every kind of fault, in one process.
+
+Each proxy connects from its own address of this machine (127.0.1.N), which the site sees. It is
+started by `proof_proxies`, and prints its ports as JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+sys.path.append(str(Path(__file__).parent.parent))
+from tests.forward_proxy import ForwardProxy, read_head
+
+_OK = "<!doctype html><html><head><title>Page {path}</title></head><body><main class='page'>{text}</main></body></html>"  # noqa: E501  # one page
+_BAN = "<!doctype html><html><head><title>Access denied</title></head><body><h1>Access denied</h1><p>Your IP address has been blocked. Reference #18.2f</p></body></html>"  # noqa: E501  # one page
+_BANNED_AFTER = 20
+
+
+@dataclass(slots=True)
+class Site:
+    """A site that allows `rate` requests per second, and bans some addresses after 20 requests."""
+
+    rate: float
+    burst: float
+    banned: set[str]
+    requests: Counter[str] = field(default_factory=Counter)
+    statuses: Counter[int] = field(default_factory=Counter)
+    pages: Counter[str] = field(default_factory=Counter)
+    tokens: float = 0.0
+    at: float = 0.0
+    first: float = 0.0
+    last: float = 0.0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the requests of a connection."""
+        with suppress(OSError, asyncio.IncompleteReadError):
+            address = writer.get_extra_info("peername")[0]
+            while head := await read_head(reader):
+                path = head.split(b" ", 2)[1].decode()
+                path = urlsplit(path).path
+                status, kind, body = self._answer(path, address)
+                self.statuses[status] += 1
+                reason = "OK" if status == 200 else "No"  # noqa: PLR2004  # the usual one
+                more = "Retry-After: 1\r\n" if status == 429 else ""  # noqa: PLR2004  # refused
+                writer.write(
+                    f"HTTP/1.1 {status} {reason}\r\nDate: now\r\nServer: site\r\nContent-Type: "
+                    f"{kind}\r\n{more}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+                )
+                await writer.drain()
+        writer.close()
+
+    def _answer(self, path: str, address: str) -> tuple[int, str, str]:
+        now = time.monotonic()
+        if path == "/figures":
+            figures = {
+                "statuses": self.statuses,
+                "requests": self.requests,
+                "pages": len(self.pages),
+                "seconds": self.last - self.first,
+            }
+            return 200, "application/json", json.dumps(figures)
+        self.tokens = min(self.burst, self.tokens + (now - self.at) * self.rate)
+        self.at = now
+        if self.tokens < 1:
+            return 429, "text/plain", "too many requests"
+        self.tokens -= 1
+        if path == "/robots.txt":
+            return 200, "text/plain", "User-agent: *\nAllow: /\n"
+        self.requests[address] += 1
+        if address in self.banned and self.requests[address] > _BANNED_AFTER:
+            return 403, "text/html", _BAN
+        self.first, self.last = self.first or now, now
+        self.pages[path] += 1
+        return 200, "text/html", _OK.format(path=path, text="word " * 200)
+
+
+async def main(faults: list[str], rate: float, burst: float) -> None:
+    """Serve the site and one proxy for each fault until standard input ends."""
+    owns = [f"127.0.1.{number + 1}" for number in range(len(faults))]
+    banned = {own for own, fault in zip(owns, faults, strict=True) if fault == "banned"}
+    site = Site(rate, burst, banned, tokens=burst, at=time.monotonic())
+    server = await asyncio.start_server(site.serve, "127.0.0.1", 0, backlog=1000)
+    ports = []
+    for own, fault in zip(owns, faults, strict=True):
+        ports.append((await ForwardProxy(fault, own).start()).port)
+    print(json.dumps({"site": server.sockets[0].getsockname()[1], "proxies": ports}), flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1].split(","), float(sys.argv[2]), float(sys.argv[3])))
