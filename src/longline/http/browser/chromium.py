@@ -7,14 +7,22 @@ import ipaddress
 import os
 import secrets
 import struct
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
-from playwright.async_api import BrowserContext, Page, Route, async_playwright
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    Page,
+    ProxySettings,
+    Route,
+    async_playwright,
+)
 from playwright.async_api import Error as PlaywrightError
 
 from longline.core.clock import Clock
-from longline.core.errors import ConnectFailed
+from longline.core.errors import ConnectFailed, UnknownSecret
 from longline.core.model import Usage
 from longline.http.address_policy import AddressPolicy, hostname_of
 from longline.http.browser.loading import Load, is_lost, keep_failed_page, translate_browser_error
@@ -27,8 +35,9 @@ from longline.http.browser.traffic import (
     TrafficRules,
 )
 from longline.http.browser.transport import BrowserPage
-from longline.http.errors import NeverReady, PrivateAddress, TimedOut
+from longline.http.errors import NeverReady, PrivateAddress, ProxyFailed, TimedOut
 from longline.http.messages import Request
+from longline.http.proxies.proxy import Proxy
 
 # ---------------- A SOCKS5 proxy that applies the address policy to every connection of the browser
 
@@ -175,6 +184,9 @@ KEPT = "browser.kept"
 """The event when a failed page was kept."""
 _STARTING = 60.0  # seconds
 _CLOSING = 10.0
+_MOST_CONTEXTS = 8  # of proxies and sessions; idle ones are closed
+_PROXY_AUTH_REQUIRED = 407
+_ContextKey = tuple[str | None, str | None]
 _FLAGS = (
     "--disable-gpu",
     "--disable-background-networking",
@@ -184,14 +196,23 @@ _FLAGS = (
 
 
 class Chromium:
-    """A running browser with one context, whose pages share their cookies."""
+    """A running browser with one context, whose pages share their cookies.
+
+    Each proxy and session has a further context.
+    """
 
     def __init__(
-        self, context: BrowserContext, proxy: BrowserProxy | None, ends: AsyncExitStack
+        self,
+        context: BrowserContext,
+        proxy: BrowserProxy | None,
+        ends: AsyncExitStack,
+        options: BrowserOptions,
     ) -> None:
         self.context = context
         self.proxy = proxy
         self._ends = ends
+        self._options = options
+        self._contexts: OrderedDict[_ContextKey, BrowserContext] = OrderedDict()
         self.opened_pages = 0
         self.open_pages = 0
         self.is_lost = False
@@ -229,15 +250,28 @@ class Chromium:
                     handle_sighup=False,
                 )
             ends.push_async_callback(_close_quietly, browser.close)
-            context = await browser.new_context(
-                user_agent=options.user_agent,
-                service_workers="block",  # their requests could not be rate-limited or blocked
-                accept_downloads=False,
-            )
-            context.set_default_timeout(0)  # every wait has our own timeout, which can pause
-            # A tab routes its own requests; this is for windows that a page opens.
-            await context.route("**/*", _abort_route)
-            return cls(context, proxy, ends.pop_all())
+            context = await _new_context(browser, options)
+            return cls(context, proxy, ends.pop_all(), options)
+
+    async def context_of(self, request: Request) -> BrowserContext:
+        """Return the context of a request: that of its proxy and session, or the usual one.
+
+        Raises:
+            ProxyFailed: Chromium cannot use the proxy.
+        """
+        browser, proxy = self.context.browser, request.proxy
+        if browser is None or (proxy is None and request.session is None):
+            return self.context
+        key = (None if proxy is None else proxy.address, request.session)
+        if key not in self._contexts:
+            settings = None if proxy is None else _proxy_settings(request.url, proxy)
+            self._contexts[key] = await _new_context(browser, self._options, settings)
+        self._contexts.move_to_end(key)
+        context = self._contexts[key]
+        idle = [one for one, other in self._contexts.items() if one != key and not other.pages]
+        for one in idle[: max(0, len(self._contexts) - _MOST_CONTEXTS)]:
+            await _close_quietly(self._contexts.pop(one).close)
+        return context
 
     @property
     def is_alive(self) -> bool:
@@ -248,6 +282,36 @@ class Chromium:
     async def close(self) -> None:
         """Close it, with its processes."""
         await self._ends.aclose()
+
+
+async def _new_context(
+    browser: Browser, options: BrowserOptions, proxy: ProxySettings | None = None
+) -> BrowserContext:
+    context = await browser.new_context(
+        user_agent=options.user_agent,
+        service_workers="block",  # their requests could not be rate-limited or blocked
+        accept_downloads=False,
+        proxy=proxy,
+    )
+    context.set_default_timeout(0)  # every wait has our own timeout, which can pause
+    # A tab routes its own requests; this is for windows that a page opens.
+    await context.route("**/*", _abort_route)
+    return context
+
+
+def _proxy_settings(url: str, proxy: Proxy) -> ProxySettings:
+    try:
+        credentials = proxy.read_credentials()
+    except UnknownSecret as error:
+        raise ProxyFailed(url, proxy.address, str(error), is_certain=True) from None
+    # Without the bypass, Chromium would request loopback directly.
+    settings = ProxySettings(server=proxy.address, bypass="<-loopback>")
+    if credentials is None:
+        return settings
+    if proxy.scheme not in {"http", "https"}:
+        problem = "a browser cannot log in to SOCKS proxies"
+        raise ProxyFailed(url, proxy.address, problem)
+    return ProxySettings(**settings, username=credentials[0], password=credentials[1])
 
 
 async def _abort_route(route: Route) -> None:
@@ -285,9 +349,16 @@ class Tabs:
         """
         async with usage.waiting.to_enter(self._free), self._browser(request.url) as chromium:
             try:
-                tab = await chromium.context.new_page()
+                context = await chromium.context_of(request)
+                tab = await context.new_page()
                 try:
-                    return await self._load_tab(tab, request, usage)
+                    page = await self._load_tab(tab, request, usage)
+                    if request.proxy is not None and page.status == _PROXY_AUTH_REQUIRED:
+                        problem = "it refused the credentials (status 407)"
+                        raise ProxyFailed(
+                            request.url, request.proxy.address, problem, is_certain=True
+                        )
+                    return page
                 finally:
                     await _close_quietly(tab.close)
             except ConnectFailed as error:
