@@ -12,15 +12,18 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 
 from longline.core.errors import Gone
 from longline.core.model import Usage
-from longline.http.errors import BadAnswer, BodyCut
+from longline.http.errors import BadAnswer, BodyCut, TimedOut
 from longline.http.files.receiving import sweep
 from longline.http.files.store import (
     FilesFull,
     FilesUnwritable,
     FolderStore,
+    is_place,
     name_of,
     suffix_of,
     type_of,
@@ -379,3 +382,35 @@ async def test_without_a_browser_there_are_no_captures(files: Downloads) -> None
 
     assert page.files == {}
     assert set(page.missing_files) == {"screenshot", "pdf"}
+
+
+@pytest.mark.parametrize(("first", "piece"), [(1_500_000, 0), (100, 100)])
+async def test_a_download_that_stalls_or_drips_ends(
+    site: ScriptedSite, files: Downloads, clock: VirtualClock, first: int, piece: int
+) -> None:
+    async def slow(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "video/mp4"})
+        response.content_length = len(LONG)
+        await response.prepare(request)
+        await response.write(bytes(first))
+        while True:
+            await asyncio.sleep(5)
+            await response.write(bytes(piece))
+
+    site.answers["/slow"] = slow
+    began = clock.now()
+
+    with pytest.raises(TimedOut):
+        await files.get(f"{site.url}/slow")
+
+    assert clock.now() - began < 40
+
+
+@given(url=st.text(), disposition=st.text(), declared=st.text(), start=st.binary(max_size=32))
+def test_no_site_chooses_a_place(url: str, disposition: str, declared: str, start: bytes) -> None:
+    name = name_of(f"http://a.test/{url}", disposition)
+    suffix = suffix_of(type_of(declared, start), name)
+
+    assert is_place(f"00/00/{'0' * 64}{suffix}")
+    assert not set(name or "x") & set("/\\\0\r\n")
+    assert name not in ("", ".", "..")

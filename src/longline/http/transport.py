@@ -290,7 +290,7 @@ class HttpTransport(Middleware):
             ) as response:
                 body, streamed = b"", 0
                 if request.sink is not None and _is_streamed(response):
-                    streamed = await self._pour_body(request.sink, response, deadline)
+                    streamed = await self._pour_body(request, request.sink, response, deadline)
                 else:
                     body = await self._read_body(request, response)
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError):
@@ -311,10 +311,19 @@ class HttpTransport(Middleware):
         return Page(request.url, response.status, headers, body, seconds, streamed=streamed)
 
     async def _pour_body(
-        self, sink: BodySink, response: aiohttp.ClientResponse, deadline: asyncio.Timeout
+        self,
+        request: Request,
+        sink: BodySink,
+        response: aiohttp.ClientResponse,
+        deadline: asyncio.Timeout,
     ) -> int:
-        """Pass a body to a sink; a long one has more time, as long as it arrives fast enough."""
-        url, size, ends = current_request.get().url, 0, deadline.when()
+        """Pass a body to a sink.
+
+        The timeout applies to each pause. A long body may take longer, if it arrives fast enough.
+        """
+        url, size, ends = request.url, 0, deadline.when()
+        longest = request.timeout or self._options.timeout
+        loop = asyncio.get_running_loop()
         codings = response.headers.get("content-encoding", "").lower().split(",")
         unknown = [one for one in map(str.strip, codings) if one in _ENCODINGS - _DECODED]
         if unknown:
@@ -324,7 +333,7 @@ class HttpTransport(Middleware):
             async for piece in response.content.iter_any():  # already unpacked
                 size += len(piece)
                 if ends is not None:
-                    deadline.reschedule(ends + size / _SLOWEST)
+                    deadline.reschedule(min(ends + size / _SLOWEST, loop.time() + longest))
                 await sink.write(piece)
         except aiohttp.ClientPayloadError as error:
             raise current_request.get().refusal or BodyCut(url, size) from error
