@@ -10,7 +10,10 @@ from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from longline.core.clock import SystemClock
 from longline.core.model import Outcome, OutcomeAction, Record
+from longline.http.proxies.pool import CheckResult
+from longline.http.proxies.proxy import Proxy
 from longline.scheduling.flow import load_flow
 from longline.scheduling.flow_runner import start_flow
 from longline.storage.access import CredentialKind, NewCredential, Role
@@ -18,6 +21,7 @@ from longline.storage.events.events import event_row
 from longline.storage.monitoring.alerts import Alert, AlertChange, AlertState, Silence
 from longline.storage.monitoring.logs import LogLine
 from longline.storage.scheduling.launches import LaunchLimits, NewLaunch
+from longline.wiring import open_proxy_pool
 from tests.server.web.conftest import Answer, Dashboard
 from tests.server.web.filled_home import add_duplicates, failed, quarantined, run_job
 
@@ -42,7 +46,14 @@ VALUES = (
 UNSAFE = "\x00\x07\x1b\x7f\x9b\u202e\u2066\u200b"
 LISTS = (
     *("/", "/sources", "/jobs", "/records", "/schedules", "/schedules?days=7", "/flows"),
-    *("/domains", "/quarantine", "/duplicates", "/duplicates?show=confirmed", "/alerts"),
+    *(
+        "/domains",
+        "/proxies",
+        "/quarantine",
+        "/duplicates",
+        "/duplicates?show=confirmed",
+        "/alerts",
+    ),
     *("/alerts/resolved", "/alerts/rules", "/alerts/deliveries", "/logs", "/events"),
     *("/events/audit", "/events/subscribers", "/workers", "/settings"),
 )
@@ -152,6 +163,7 @@ async def fill(dashboard: Dashboard, values: Sequence[str]) -> list[str]:
         paths += await _add_schedule(dashboard, value)
         paths += await _add_flow(dashboard, value, number)
         await _add_domain(dashboard, value)
+        await _add_proxy(dashboard, value, number)
         await _add_processes(dashboard, value, number)
     await _add_alerts(dashboard, values)
     await _add_logs(dashboard, values)
@@ -191,6 +203,22 @@ async def _add_record(dashboard: Dashboard, value: str) -> list[str]:
         record = Record("records", value, value, data, mark, provenance)
         await dashboard.store.records.create(record, at=float(version))
     return [f"/records/one?{urlencode({'source': 'records', 'key': value})}"]
+
+
+async def _add_proxy(dashboard: Dashboard, value: str, number: int) -> None:
+    """Add a proxy whose list and site have sent a value."""
+    proxy = Proxy("http", "10.0.0.1", number + 1, tier=value, origin=value)
+    failed = CheckResult(is_alive=False, checked_at=1.0, exit_address=value, problem=value)
+    async with open_proxy_pool(dashboard.settings, SystemClock()) as pool:
+        await pool.add([proxy])
+        await pool.record_check(proxy.address, failed)
+    refreshes = dashboard.store.proxy_refreshes
+    await refreshes.begin(1.0, value, {})
+    if number == 0:
+        (task,) = await dashboard.store.tasks.ready(2.0)
+        claimed = await dashboard.store.tasks.claim(task, "me", 2.0, 3.0)
+        assert claimed is not None
+        await refreshes.complete_collection(claimed, 2.0, [], {value: value})
 
 
 async def _add_schedule(dashboard: Dashboard, value: str) -> list[str]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import expect
 
+from longline.config.settings import Settings
+from longline.core.clock import SystemClock
+from longline.http.proxies.proxy import Proxy
+from longline.wiring import open_proxy_pool
 from tests.server.web.browser.conftest import OpenVisitor
 from tests.server.web.browser.served import Served
 from tests.servers import free_port
@@ -93,6 +97,25 @@ async def test_a_circuit_breaker_is_reset(demo: Served, visit: OpenVisitor) -> N
     await me.click(me.button("Reset breaker"))
 
     await expect(me.button("Reset breaker")).to_have_count(0)
+
+
+async def test_proxies_are_checked_removed_and_refreshed(demo: Served, visit: OpenVisitor) -> None:
+    settings = Settings(home=demo.home)
+    several = [Proxy("http", "127.0.0.1", free_port()) for _ in range(2)]
+    async with open_proxy_pool(settings, SystemClock()) as pool:
+        await pool.add(several)
+    me = await visit(demo)
+
+    await me.click(me.page.get_by_role("navigation").get_by_role("link", name="Proxies"))
+    await me.sees("2 of 2 proxies are usable")
+    await me.click(me.button("Check").first)
+    await me.sees("is dead")
+    await me.click(me.button("Remove").first)
+    await me.sees("is removed")
+    await me.click(me.button("Refresh"))
+    await me.sees("no proxy passed the check")
+
+    await expect(me.button("Check")).to_have_count(1)
 
 
 async def test_a_manifest_is_tried_compared_and_saved(demo: Served, visit: OpenVisitor) -> None:

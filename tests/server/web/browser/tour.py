@@ -106,6 +106,7 @@ IN_JOURNEYS = {
     *("/jobs/{name}/pause", "/jobs/{name}/resume", "/jobs/{name}/cancel"),
     *("/flows/{run}/approve", "/flows/{run}/cancel", "/flows/{run}/retry", "/flows/{run}/undo"),
     *("/sources/new", "/sources/save", "/sources/edit", "/domains/reset"),
+    *("/proxies/refresh", "/proxies/check", "/proxies/remove"),
 }
 """Actions of which a journey uses every button: they need a page in a certain state."""
 VALUES = {
