@@ -135,6 +135,47 @@ async def test_fields_of_an_api_are_downloaded(
     assert records["3"]["data"]["photo"] is None
 
 
+async def test_files_of_details_and_embedded_records_are_downloaded(
+    site: ScriptedSite, tmp_path: Path, clock: VirtualClock
+) -> None:
+    text = """
+manifest: api
+name: goods
+base_url: {site}
+rate: unlimited
+endpoints:
+  goods:
+    path: /goods
+    records: "@"
+    key: id
+    fields: {{id: id}}
+    detail: good
+    embed: {{papers: papers}}
+  good:
+    path: /goods/{{parent.id}}
+    records: "@"
+    fields: {{photo: {{path: photo, type: image}}}}
+  papers:
+    path: /goods/{{parent.id}}/papers
+    records: "@"
+    fields: {{file: {{path: link, type: file}}}}
+"""
+    as_json = {"Content-Type": "application/json"}
+    site.says("/goods", '[{"id": 1}]', headers=as_json)
+    site.says("/goods/1", '{"photo": "/one.png"}', headers=as_json)
+    site.says("/goods/1/papers", '[{"link": "/a.pdf"}, {"link": "/no.pdf"}]', headers=as_json)
+    serve(site, "/one.png", PNG)
+    serve(site, "/a.pdf", b"%PDF-1 a", type="application/pdf")
+
+    _, records = await collected(manifest(tmp_path, text, site), tmp_path / "home", clock)
+
+    data, about = records["1"]["data"], records["1"]["about"]
+    assert data["photo"] == reference(PNG, f"{site.url}/one.png")
+    pdf = reference(b"%PDF-1 a", f"{site.url}/a.pdf", ".pdf", "application/pdf")
+    assert data["papers"] == [{"file": pdf}, {"file": None}]
+    assert [note["field"] for note in about["notes"]] == ["papers[1].file"]
+
+
 async def test_files_of_elements_and_nested_objects_are_downloaded(
     site: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
