@@ -15,16 +15,22 @@ import pytest
 
 from longline.config.job_spec import make_spec
 from longline.config.secrets import SecretRef
+from longline.core.clock import SystemClock
 from longline.core.model import Job, JobState
 from longline.distributed.client import submit_export
+from longline.distributed.proxy_tasks import ProxyTasks
 from longline.engine.owner import process_of
 from longline.export.export import ExportRequest
 from longline.export.tasks import export_task
+from longline.services.proxies import start_refresh
 from longline.storage.jobs import NewJob
+from longline.storage.proxy_refresh import Step
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.tasks import Task, TaskKind
+from longline.wiring import open_proxy_pool
 from tests.distributed.cluster_home import GatedSite, Home, home_running, until
 from tests.distributed.test_sweeper import a_dead_child
+from tests.proxy_servers import proxies_running
 
 pytestmark = pytest.mark.real_time
 
@@ -258,3 +264,34 @@ async def _killed_at(home: Home, before: set[int]) -> int:
     pid = await owner()
     os.kill(pid, signal.SIGKILL)
     return pid
+
+
+async def test_workers_check_the_chunks_of_a_refresh_of_proxies(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lists are read and the pool is written where the settings file is."""
+    monkeypatch.chdir(tmp_path)
+    with proxies_running() as servers:
+        (tmp_path / "list.txt").write_text("\n".join([*servers.alive, servers.dead]))
+        (tmp_path / "longline.yaml").write_text(
+            "proxies: {candidates: {mine: {file: list.txt}}, check: {chunk: 1, timeout: 5s}}\n"
+        )
+        home.living_worker()
+        here = ProxyTasks(home.store, SystemClock(), home.settings)
+        await start_refresh(home.settings, home.store, SystemClock())
+        assert await here.run_next(steps={Step.COLLECT})
+        (lost, *_) = await home.store.tasks.ready(time.time())
+        await home.store.tasks.claim(lost, a_dead_child(), time.time(), time.time() + 900)
+
+        async def is_checked() -> bool:
+            last = await home.store.proxy_refreshes.last()
+            return last is not None and last.step is Step.MERGE
+
+        await until(is_checked, "the check of all chunks")
+
+    assert await here.run_next(steps={Step.MERGE})
+    last = await home.store.proxy_refreshes.last()
+    assert last is not None
+    assert (last.is_open, last.chunks, last.checked, last.alive) == (False, 4, 4, 3)
+    async with open_proxy_pool(home.settings, SystemClock(), home.store) as pool:
+        assert len(await pool.all()) == 3
