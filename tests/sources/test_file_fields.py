@@ -110,6 +110,25 @@ async def test_fields_of_pages_are_downloaded(
     assert stored.read_bytes() == PNG
 
 
+async def test_robots_txt_and_budgets_apply_to_files(
+    shop: ScriptedSite, tmp_path: Path, clock: VirtualClock
+) -> None:
+    shop.says("/robots.txt", "User-agent: *\nDisallow: /a.pdf")
+    report, records = await collected(
+        manifest(tmp_path, PAGES, shop), tmp_path / "home", clock, budget={"bytes": 1_000_000}
+    )
+
+    notes = {note["field"]: note["text"] for note in records["1"]["about"]["notes"]}
+    assert "robots.txt" in notes["papers[0]"]
+    assert shop.hits["/a.pdf"] == 0
+    assert report.as_dict()["requests"] == 7
+
+    report, _ = await collected(
+        manifest(tmp_path, PAGES, shop), tmp_path / "other", clock, budget={"bytes": len(PNG)}
+    )
+    assert report.state is not JobState.COMPLETE
+
+
 async def test_a_required_file_that_fails_fails_its_item(
     shop: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
