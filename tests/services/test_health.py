@@ -47,9 +47,9 @@ PLUGIN = """
 from longline.services.doctor.findings import ok, warning
 
 
-def proxies(context):
-    yield ok("proxies", f"found in {context.settings.home.name}")
-    yield warning("proxies", "only 3 are left", "add some")
+def tunnel(context):
+    yield ok("tunnel", f"found in {context.settings.home.name}")
+    yield warning("tunnel", "only 3 are left", "add some")
 
 
 def broken(context):
@@ -64,7 +64,7 @@ number = 5
 """
 ENTRIES = """
 [longline.health]
-proxies = checks_code:proxies
+tunnel = checks_code:tunnel
 broken = checks_code:broken
 odd = checks_code:odd
 number = checks_code:number
@@ -271,8 +271,8 @@ def test_plugins_add_checks(
     found: dict[str, list[Finding]] = {name: [] for name in added}
     for one in report.findings:
         found[one.about].append(one)
-    assert [one.verdict for one in found["proxies"]] == [Verdict.OK, Verdict.WARNING]
-    assert found["proxies"][0].sentence == "found in home"
+    assert [one.verdict for one in found["tunnel"]] == [Verdict.OK, Verdict.WARNING]
+    assert found["tunnel"][0].sentence == "found in home"
     broken = [found[name][0].verdict for name in ("broken", "odd", "number", "missing")]
     assert broken == [Verdict.PROBLEM] * 4
     assert "checks 1.0" in found["missing"][0].sentence
