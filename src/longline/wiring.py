@@ -464,6 +464,7 @@ class Fetching:
     rate: float | Literal["auto"] | None
     budgets: Budgets | None = None
     bookmarks: StateBackend[Bookmark] | None = None
+    proxies: ProxySpec | None = None
 
 
 @asynccontextmanager
@@ -573,7 +574,7 @@ async def open_fetching(
             agent=robots_agent(user_agent_of(settings)),
         )
         chain = build_chain(transport, policies, clock, ends)
-        yield Fetching(chain, limiter, breaker, rate, budgets, backends.bookmarks)
+        yield Fetching(chain, limiter, breaker, rate, budgets, backends.bookmarks, proxies)
 
 
 def _rotation(spec: ProxySpec, states: ProxyStates, clock: Clock) -> ProxyRotation:

@@ -347,6 +347,9 @@ class _Estimate:
             outcome = one.outcome
             if outcome.action is not OutcomeAction.STORE:
                 yield f"{one.item.key} did not become a record: {outcome.reason}"
+        if (proxies := self._fetching.proxies) is not None:
+            share = "is that of each proxy" if proxies.per_proxy else "of a domain stays the same"
+            yield f"requests go through proxies; the rate limit {share}"
         if self._fetching.rate == "auto":
             yield "the rate is learned during the run and may change"
         if any(one.outcome.usage.rate_limited for one in self._samples):
