@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from longline.core.errors import Gone
 from longline.core.model import Usage
 from longline.http.errors import BadAnswer, BodyCut, TimedOut
-from longline.http.files.receiving import sweep
+from longline.http.files.receiving import Receiving, sweep
 from longline.http.files.store import (
     FilesFull,
     FilesUnwritable,
@@ -31,7 +31,7 @@ from longline.http.files.store import (
 from longline.http.messages import FILE_TYPE, Page, Request
 from longline.http.middleware.files import FilesMiddleware
 from tests.http.served_files import LONG, PNG, Downloads, downloads, serve, sha256
-from tests.scripted_site import ScriptedSite
+from tests.scripted_site import Answer, ScriptedSite
 from tests.small_disk import small_disk
 from tests.virtual import VirtualClock
 
@@ -414,3 +414,43 @@ def test_no_site_chooses_a_place(url: str, disposition: str, declared: str, star
     assert is_place(f"00/00/{'0' * 64}{suffix}")
     assert not set(name or "x") & set("/\\\0\r\n")
     assert name not in ("", ".", "..")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"content-length": "9" * 5000},
+        {"content-length": "-1"},
+        {"content-length": "many", "content-type": "\x00/;;;", "content-disposition": "filename="},
+        {"last-modified": "never", "date": "today", "content-range": "bytes 1-2/3"},
+    ],
+)
+async def test_hostile_headers_are_ignored(tmp_path: Path, headers: dict[str, str]) -> None:
+    async with Receiving(FolderStore(tmp_path), "http://a.test/x", largest=10) as sink:
+        await sink.begin(200, headers)
+        await sink.write(b"abc")
+        file = await sink.finish()
+
+    assert file.size == 3
+
+
+async def test_a_hostile_range_starts_again(site: ScriptedSite, files: Downloads) -> None:
+    served = serve(site, "/long", LONG, cuts=[1_500_000])
+    with pytest.raises(BodyCut):
+        await files.get(f"{site.url}/long")
+    headers = {"ETag": '"1"', "Content-Range": f"bytes {'9' * 3000}-1/2"}
+    site.answers["/long"] = _answering(206, headers)
+    with pytest.raises(BodyCut):
+        await files.get(f"{site.url}/long")
+    site.answers["/long"] = served
+
+    page = await files.get(f"{site.url}/long")
+
+    assert page.json["sha256"] == sha256(LONG)
+
+
+def _answering(status: int, headers: dict[str, str]) -> Answer:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.Response(body=b"x", status=status, headers=headers)
+
+    return answer

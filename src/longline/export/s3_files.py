@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from longline.core.errors import DestinationUnwritable
+from longline.core.errors import ConfigError, DestinationUnwritable
 from longline.core.files import make_private_folder
 from longline.export.s3 import S3Object
 from longline.http.files.store import FileStore, FilesUnwritable
+
+_ANY = "0" * 64
 
 
 class S3Files(FileStore):
@@ -28,32 +32,40 @@ class S3Files(FileStore):
             place = str(self.drafts.parent)
             raise FilesUnwritable(place, error.strerror or str(error)) from error
         if not self._has_bucket:  # before anything is downloaded
-            self._names("0" * 64)
+            self._find(_ANY)
             self._has_bucket = True
 
     def has(self, place: str) -> bool:
         if not place.startswith(f"{self._address}/"):
             return False  # it was stored elsewhere, before the setting was changed
-        try:
+        with self._translated():
             return S3Object(place).exists()
-        except DestinationUnwritable as error:
-            raise FilesUnwritable(self._address, error.problem) from error
 
     def add(self, draft: Path, sha256: str, suffix: str) -> str:
-        same = next((name for name in self._names(sha256) if name.startswith(sha256)), None)
-        place = f"{self._address}/{sha256[:2]}/{sha256[2:4]}/{same or sha256 + suffix}"
+        # The same content keeps its first suffix, as in a folder.
+        same = self._find(sha256)
+        place = self._place(sha256, same or f"{sha256}{suffix}")
         if same is None:
-            try:
+            with self._translated():
                 S3Object(place).upload(draft)
-            except DestinationUnwritable as error:
-                raise FilesUnwritable(self._address, error.problem) from error
         draft.unlink(missing_ok=True)
         return place
 
-    def _names(self, sha256: str) -> list[str]:
-        """Return the names of stored files that begin with a hash."""
+    def _find(self, sha256: str) -> str | None:
+        """Return the name of the file with this hash; None if there is none."""
+        with self._translated():
+            names = S3Object(self._place(sha256, sha256)).neighbours(sha256)
+        return next(iter(names), None)
+
+    def _place(self, sha256: str, name: str) -> str:
+        return f"{self._address}/{sha256[:2]}/{sha256[2:4]}/{name}"
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn what makes the storage unusable into an error that ends the run."""
         try:
-            place = S3Object(f"{self._address}/{sha256[:2]}/{sha256[2:4]}/{sha256}")
-            return place.neighbours(sha256)
+            yield
         except DestinationUnwritable as error:
             raise FilesUnwritable(self._address, error.problem) from error
+        except ConfigError as error:  # a missing package
+            raise FilesUnwritable(self._address, str(error)) from error

@@ -45,7 +45,9 @@ _MAX_DRAFT_AGE = 7 * 24 * 3600.0  # seconds
 _MIN_AGE = 60.0  # seconds between the change of a file and a response, to prove that it is the same
 _PARTIAL = 206
 _UNSATISFIABLE = 416
-_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
+_NUMBER = r"[0-9]{1,18}"
+_RANGE = re.compile(rf"bytes ({_NUMBER})-{_NUMBER}/({_NUMBER}|\*)")
+_LENGTH = re.compile(_NUMBER)
 _READ = 1 << 20
 
 
@@ -127,9 +129,9 @@ class Receiving(BodySink):
             total = None if part[2] == "*" else int(part[2])
         else:
             await self._restart()
-            length = headers.get("content-length", "")
+            length = _LENGTH.fullmatch(headers.get("content-length", ""))
             is_plain = not headers.get("content-encoding")
-            total = int(length) if length.isascii() and length.isdigit() and is_plain else None
+            total = int(length[0]) if length is not None and is_plain else None
         declared = headers.get("content-type", "")
         if (
             self._is_image
