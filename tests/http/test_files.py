@@ -96,6 +96,17 @@ async def test_a_later_job_validates_what_is_here(site: ScriptedSite, files: Dow
     assert served.sent == 2 * len(PNG) + 1
 
 
+async def test_a_validator_belongs_to_its_content(site: ScriptedSite, files: Downloads) -> None:
+    served = serve(site, "/a.png", PNG)
+    await files.get(f"{site.url}/a.png")
+    served.content, served.etag = PNG + b"!", None
+    await files.get(f"{site.url}/a.png", job="job-2")
+
+    await files.get(f"{site.url}/a.png", job="job-3")
+
+    assert [one.headers.get("If-None-Match") for one in served.requests] == [None, '"1"', None]
+
+
 async def test_a_file_that_was_deleted_is_downloaded_again(
     site: ScriptedSite, files: Downloads
 ) -> None:

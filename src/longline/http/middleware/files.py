@@ -112,13 +112,15 @@ class FilesMiddleware(Middleware):
                 file = await sink.finish()
             else:
                 return page
-        known = KnownFile.of(
+        # Of an unchanged file, a site need not repeat the validators.
+        same = known if page.status == _NOT_MODIFIED else None
+        found = KnownFile.of(
             file,
-            etag=page.headers.get("etag") or (known.etag if known else None),
-            modified=page.headers.get("last-modified") or (known.modified if known else None),
+            etag=page.headers.get("etag") or (same.etag if same else None),
+            modified=page.headers.get("last-modified") or (same.modified if same else None),
             job=self._job,
         )
-        await self._known.change(name, lambda _old, _now: (known, None))
+        await self._known.change(name, lambda _old, _now: (found, None))
         return self._describe(request, file, page.status, page.headers, page)
 
     def _has(self, known: KnownFile) -> bool:
@@ -225,5 +227,5 @@ def _without_length(headers: Mapping[str, str]) -> dict[str, str]:
     return {
         name.lower(): joined_header(headers, name)
         for name in headers
-        if name.lower() not in ("content-length", "content-encoding", "content-range")
+        if name.lower() not in ("content-length", "content-encoding")
     }
