@@ -54,7 +54,7 @@ async def run_job(store: Store) -> None:
     """Run a job with a stored, a failed and a deferred item."""
     job = await queued(store, "a", "b", "c", is_last=True)
     first, second, third = await leased(store, job, 3)
-    usage = Usage(requests=2, retries=1, waits=1, waited=0.5)
+    usage = Usage(requests=2, retries=1, waits=1, waited=0.5, proxied=2, proxy_failures=1)
     usage.add_response(429, 10, 0.01)
     usage.add_response(200, 1000, 0.3)
     await complete(store, stored(first, usage=usage))
@@ -90,6 +90,8 @@ async def test_a_run_is_seen_in_the_metrics(store: Store) -> None:
     assert value(text, "longline_responses_total", status="4xx", **shop) == 1
     assert value(text, "longline_rate_limited_responses_total", **shop) == 1
     assert value(text, "longline_rate_limit_wait_seconds_total", **shop) == 0.5
+    assert value(text, "longline_proxied_requests_total", **shop) == 2
+    assert value(text, "longline_proxy_failures_total", **shop) == 1
     assert value(text, "longline_received_bytes_total", **shop) == 1010
     assert value(text, "longline_queue_items", **shop) == 1
     assert value(text, "longline_jobs", state="running", **shop) == 1

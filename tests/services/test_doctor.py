@@ -28,6 +28,7 @@ from longline.services.doctor.doctor import (
     disk,
     examine,
     home,
+    proxies,
     secrets,
     sources,
     variables,
@@ -208,6 +209,25 @@ def test_missing_secrets_and_browsers_are_reported(
     assert "shop" in missing.sentence
     assert "LONGLINE_CHROMIUM" in (missing.remedy or "")
     assert only(sources, context).verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(
+    ("written", "verdict", "word"),
+    [
+        ("false", Verdict.OK, "no source"),
+        ("true", Verdict.OK, "stays the same"),
+        ("{per_proxy: true}", Verdict.WARNING, "each proxy"),
+    ],
+)
+def test_what_proxies_change_is_said(
+    context: CheckContext, tmp_path: Path, written: str, verdict: Verdict, word: str
+) -> None:
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "shop.yaml").write_text(f"{MANIFEST}proxies: {written}\n")
+
+    found = only(proxies, context)
+
+    assert (found.verdict, word in found.sentence) == (verdict, True)
 
 
 def test_a_broken_manifest_is_a_problem(context: CheckContext, tmp_path: Path) -> None:

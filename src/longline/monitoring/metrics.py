@@ -209,6 +209,27 @@ METRICS: tuple[MetricDefinition, ...] = (
         _counter("rate_limited"),
     ),
     MetricDefinition(
+        "longline_proxied_requests_total",
+        "counter",
+        "Requests sent through proxies.",
+        ("source",),
+        _counter("proxied"),
+    ),
+    MetricDefinition(
+        "longline_proxy_failures_total",
+        "counter",
+        "Requests through proxies that failed, or may have failed through their fault.",
+        ("source",),
+        _counter("proxy_failures"),
+    ),
+    MetricDefinition(
+        "longline_proxy_bans_total",
+        "counter",
+        "Ban pages that requests through proxies received.",
+        ("source",),
+        _counter("proxy_bans"),
+    ),
+    MetricDefinition(
         "longline_rate_limit_waits_total",
         "counter",
         "Requests that waited for the rate limit.",

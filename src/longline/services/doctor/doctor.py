@@ -48,6 +48,7 @@ from longline.sources.loader import check_secrets, survey
 EXTRAS = {  # a module of each extra
     "apprise": "apprise",
     "browser": "playwright",
+    "impersonate": "curl_cffi",
     "cluster": "celery",
     "duckdb": "duckdb",
     "excel": "xlsxwriter",
@@ -206,7 +207,8 @@ def secrets(context: CheckContext) -> Iterator[Finding]:
 def browser(context: CheckContext) -> Iterator[Finding]:
     """Check that a browser is installed if a source needs one."""
     entries = survey(context.settings).entries.values()
-    wanting = [one.name for one in entries if getattr(one.model, "transport", "http") != "http"]
+    kinds = {"browser", "auto"}
+    wanting = [one.name for one in entries if getattr(one.model, "transport", "http") in kinds]
     if not wanting:
         yield ok("browser", "no source needs one")
         return
@@ -217,6 +219,24 @@ def browser(context: CheckContext) -> Iterator[Finding]:
         yield problem("browser", sentence, "install Chromium, or set LONGLINE_CHROMIUM")
     else:
         yield ok("browser", f"found for {', '.join(wanting)}")
+
+
+def proxies(context: CheckContext) -> Iterator[Finding]:
+    """Report which sources use proxies, and what that changes."""
+    using = {
+        one.name: spec
+        for one in survey(context.settings).entries.values()
+        if (spec := getattr(one.model, "proxies", None)) is not None and spec.enabled
+    }
+    multiplied = [name for name, spec in using.items() if spec.per_proxy]
+    if multiplied:
+        sentence = f"{', '.join(multiplied)}: each proxy has the whole rate limit of a domain"
+        yield warning("proxies", sentence, "remove per_proxy unless the site allows it")
+    elif using:
+        sentence = f"used by {', '.join(using)}; the rate limit of a domain stays the same"
+        yield ok("proxies", sentence)
+    else:
+        yield ok("proxies", "no source uses them")
 
 
 _TIMEOUT = 8.0  # seconds for all checks, which run in parallel
@@ -241,6 +261,7 @@ CHECKS: Mapping[str, Check] = {
     "sources": sources,
     "secrets": secrets,
     "browser": browser,
+    "proxies": proxies,
 }
 
 
