@@ -417,6 +417,7 @@ async def pages_of(store: Store) -> dict[str, str]:
         "flow": f"/flows/{flow.id}",
         "flow-definition": "/flows/nightly-bikes",
         "domains": "/domains",
+        "proxies": "/proxies",
         "quarantine": "/quarantine",
         "quarantine-job": f"/quarantine?job={coins}",
         "quarantine-item": f"/quarantine/item?job={coins}&key={held[0].item.key}",
