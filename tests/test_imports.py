@@ -53,6 +53,7 @@ BACKENDS: dict[str, str | tuple[str, ...]] = {  # where alone each may be import
         "src/longline/services/",
     ),
     "botocore": "src/longline/export/s3",
+    "curl_cffi": "src/longline/http/impersonate",
     "duckdb": "src/longline/export/arrow",
     "fastapi": "src/longline/server/web/",
     "keyring": "src/longline/config/secrets",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
@@ -528,7 +529,12 @@ async def open_fetching(
             http = HttpTransport(options, clock, addresses, shared.resolver)
             ends.push_async_callback(http.close)
             transport = http
-            if source.transport != "http":
+            if source.transport == "impersonate":
+                # Imported when used, since it needs an optional library.
+                module = importlib.import_module("longline.http.impersonate")
+                transport = curl = module.ImpersonatingTransport(options, clock, addresses)
+                ends.push_async_callback(curl.close)
+            elif source.transport != "http":
                 turn = Subrequests(
                     limiter, breaker, budgets, addresses, is_remote=is_remote(settings.chromium)
                 )

@@ -417,7 +417,7 @@ class Source:
     """Kind of source: code, html, api, command, function, scrapy."""
     target: ClassVar[str | None] = None
     """URL of the site, if there is one."""
-    transport: ClassVar[Literal["http", "browser", "auto"]] = "http"
+    transport: ClassVar[Literal["http", "browser", "auto", "impersonate"]] = "http"
     browser: ClassVar[Any] = None
     """Browser settings, as in a manifest."""
     volatile: ClassVar[frozenset[str]] = frozenset()

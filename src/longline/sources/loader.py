@@ -220,13 +220,17 @@ def _load_named(source: type[Source], group: str, several: Iterable[Any]) -> tup
 
 
 def check_needs(source: type[Source], chromium: str | None = None) -> None:
-    """Check that the browser of a source is available; `chromium` is the configured one.
+    """Check that the transport of a source is available; `chromium` is the configured browser.
 
     Raises:
-        MissingExtra: the package for browsers is not installed.
+        MissingExtra: its package is not installed.
         NoBrowser: there is no browser.
     """
     if source.transport == "http":
+        return
+    if source.transport == "impersonate":
+        if importlib.util.find_spec("curl_cffi") is None:
+            raise MissingExtra("impersonate", f"the source {source.name}")
         return
     if importlib.util.find_spec("playwright") is None:
         raise MissingExtra("browser", f"the source {source.name}")

@@ -45,7 +45,7 @@ _MODELS = {
 }
 KINDS = tuple(_MODELS)
 ParameterType = Literal["text", "integer", "number", "boolean"]
-Transport = Literal["http", "browser", "auto"]
+Transport = Literal["http", "browser", "auto", "impersonate"]
 Discovered = AsyncGenerator[Item | Cursor, None]
 
 _SCHEMES = ("http://", "https://")
@@ -131,7 +131,10 @@ class Manifest(StrictModel):
     usually_empty: frozenset[str] = frozenset()
     """Fields that may be empty in every record without a warning."""
     transport: Transport = "http"
-    """How pages are fetched: `browser` runs scripts, `auto` only where fields are missing."""
+    """How pages are fetched: `browser` runs scripts, `auto` only where fields are missing.
+
+    `impersonate` looks like Chrome to the site: TLS, HTTP/2 and headers.
+    """
     middlewares: tuple[str, ...] = ()
     """Middlewares of plugins that every request passes, the outermost first."""
     listeners: tuple[str, ...] = ()

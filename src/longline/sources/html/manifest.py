@@ -32,6 +32,7 @@ Scalar = str | int | float
 MAX_START_URLS = 1_000_000
 """More start URLs than this are a mistake in the ranges."""
 _SCHEMES = ("http://", "https://", "{")
+_IN_BROWSER = ("browser", "auto")
 _ITEM_SOURCES = ("links", "elements", "records", "sitemap")
 _PAGE_NAMES = frozenset({"start", "page", "offset", "cursor"})
 
@@ -266,9 +267,9 @@ class HtmlManifest(Manifest):
         has_body = any(not one.is_plain for one in self.start) or (
             self.items is not None and self.items.request is not None
         )
-        if has_body and (self.transport != "http" or self.crawl is not None):
+        if has_body and (self.transport in _IN_BROWSER or self.crawl is not None):
             raise invalid("a request with a method or body needs transport: http, and no crawl")
-        if isinstance(self.pages, ClickPages) and self.transport == "http":
+        if isinstance(self.pages, ClickPages) and self.transport not in _IN_BROWSER:
             raise invalid("pages with click need a browser: write transport: browser")
         return self
 
@@ -285,7 +286,7 @@ class HtmlManifest(Manifest):
                 raise invalid(f"{captures[0]} is of the whole page: write it in fields at the top")
             return self
         kind = self.fields[captures[0]].type
-        if self.transport == "http":
+        if self.transport not in _IN_BROWSER:
             raise invalid(f"a {kind} needs a browser: write transport: browser")
         if self.items is not None and self.items.are_elements:
             raise invalid(f"a {kind} needs a page of its own, and these items are elements")
