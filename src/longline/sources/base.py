@@ -254,14 +254,22 @@ class Visit:
     async def screenshot(
         self, url: str, *, field: str = "screenshot", required: bool = False
     ) -> dict[str, Any] | None:
-        """Open a page in a browser and return what refers to its screenshot, as `download`."""
+        """Open a page in a browser, and return what refers to its screenshot, as `capture`.
+
+        Raises:
+            FetchError: the page could not be opened, or there is no screenshot and it is required.
+        """
         page = await self.fetch(url, screenshot=True)
         return self.capture(page, "screenshot", field, required=required)
 
     async def pdf(
         self, url: str, *, field: str = "pdf", required: bool = False
     ) -> dict[str, Any] | None:
-        """Open a page in a browser and return what refers to it as PDF, as `download`."""
+        """Open a page in a browser, and return what refers to it as PDF, as `capture`.
+
+        Raises:
+            FetchError: the page could not be opened, or there is no PDF and it is required.
+        """
         page = await self.fetch(url, pdf=True)
         return self.capture(page, "pdf", field, required=required)
 
