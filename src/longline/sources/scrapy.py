@@ -254,7 +254,7 @@ class _SpiderSource(RecordSource):
             headers=headers_to_send(sent),
             body=sent.body or None,
             accept=self._crawl.returned_statuses(request),
-            timeout=request.meta.get("download_timeout"),
+            timeout=self._crawl.timeout(request),
         )
         response = response_of(page, request)
         if self._crawl.jars is not None:

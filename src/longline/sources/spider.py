@@ -76,12 +76,14 @@ _COMPONENTS = {
 }
 _REPLACED = {
     "ADDONS": "its add-ons",
+    "CONCURRENT_REQUESTS_PER_DOMAIN": "use --concurrency",
     "DOWNLOAD_HANDLERS": "requests go through longline",
     "DOWNLOADER": "requests go through longline",
     "DUPEFILTER_CLASS": "requests are deduplicated by their fingerprint",
     "FEEDS": "use `longline export`",
     "HTTPCACHE_ENABLED": "use --cache",
     "ITEM_PROCESSOR": "item pipelines run in their order",
+    "RETRY_TIMES": "use --retries",
     "SCHEDULER": "requests are queued by longline",
 }
 """Settings without effect, and their replacement."""
@@ -450,6 +452,16 @@ class Crawl:
         if self.jars is not None:
             self.jars.process_request(sent)
         return sent
+
+    def timeout(self, request: Request) -> float | None:
+        """Return the timeout of a request in seconds; None if the project sets none.
+
+        That is `download_timeout` of the request or the spider, or DOWNLOAD_TIMEOUT.
+        """
+        own = request.meta.get("download_timeout", getattr(self.spider, "download_timeout", None))
+        if own is None and _is_changed(self._settings, "DOWNLOAD_TIMEOUT"):
+            own = self._settings.getfloat("DOWNLOAD_TIMEOUT")
+        return float(own) if own else None
 
     def returned_statuses(self, request: Request) -> frozenset[int]:
         """Return the statuses that the chain returns instead of retrying or raising.
