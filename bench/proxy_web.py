@@ -34,6 +34,7 @@ class Site:
     requests: Counter[str] = field(default_factory=Counter)
     statuses: Counter[int] = field(default_factory=Counter)
     pages: Counter[str] = field(default_factory=Counter)
+    proxies: list[ForwardProxy] = field(default_factory=list)
     tokens: float = 0.0
     at: float = 0.0
     first: float = 0.0
@@ -65,6 +66,7 @@ class Site:
                 "requests": self.requests,
                 "pages": len(self.pages),
                 "seconds": self.last - self.first,
+                "through_proxies": sum(proxy.requests for proxy in self.proxies),
             }
             return 200, "application/json", json.dumps(figures)
         self.tokens = min(self.burst, self.tokens + (now - self.at) * self.rate)
@@ -88,9 +90,9 @@ async def main(faults: list[str], rate: float, burst: float) -> None:
     banned = {own for own, fault in zip(owns, faults, strict=True) if fault == "banned"}
     site = Site(rate, burst, banned, tokens=burst, at=time.monotonic())
     server = await asyncio.start_server(site.serve, "127.0.0.1", 0, backlog=1000)
-    ports = []
     for own, fault in zip(owns, faults, strict=True):
-        ports.append((await ForwardProxy(fault, own).start()).port)
+        site.proxies.append(await ForwardProxy(fault, own).start())
+    ports = [proxy.port for proxy in site.proxies]
     print(json.dumps({"site": server.sockets[0].getsockname()[1], "proxies": ports}), flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
