@@ -24,7 +24,8 @@ from longline.http.proxies.candidates import CandidateSource
 from longline.http.proxies.choice import EVERYWHERE, Score
 from longline.http.proxies.configuration import ProxySettings
 from longline.http.proxies.judge import echo
-from longline.http.proxies.pool import ProxyStates
+from longline.http.proxies.pool import ProxyStates, ProxyUse, SeenDomain
+from longline.limits.backends.state import returning
 from longline.server.proxy_part import ProxyKeeper, run_proxy_tasks
 from longline.services import proxies
 from longline.services.proxies import ProxyOptions, ProxyOverview, UnknownProxy
@@ -120,7 +121,7 @@ async def test_credentials_are_in_private_files_only(
 
     await proxies.refresh_proxies(settings, store, CLOCK)
     events = await store.events.last(EventFilter(), limit=100)
-    shown = [proxies.proxy_json(one) for one in (await overview(settings, store)).pool.proxies]
+    shown = proxies.proxies_json(await overview(settings, store))
     store.close()
 
     holders = [one for one in settings.home.rglob("*") if _has(one, b"Secr3t-9")]
@@ -197,15 +198,25 @@ async def test_a_killed_refresh_is_continued(
     assert (ended.number, ended.checked, ended.alive) == (killed.number, 5, 4)
     # A request without a proxy for each chunk, and one through each proxy that is alive.
     assert site.hits["/judge"] <= 2 * (5 - killed.checked)
-    (known,) = [one for one in after.pool.proxies if one.pooled.address == address]
-    assert (known.score.requests, known.score.failed) == (7, 2)
+    assert after.use[address] == ProxyUse(requests=9, failed=3, bans=1)
 
 
 async def _set_score(settings: Settings, store: Store, address: str) -> None:
     async with open_limit_backends(settings, CLOCK, store) as backends:
         states: ProxyStates = backends.proxies
-        new = Score(requests=7, failed=2)
-        await states.scores(EVERYWHERE).change(address, lambda _old, _now: (new, None))
+        scores = {
+            "shop.test": Score(requests=5, failed=1, bans=1),
+            "news.test": Score(requests=3, failed=1),
+            EVERYWHERE: Score(requests=6, failed=3),  # one of which is about no domain
+        }
+        for domain in ("shop.test", "news.test"):
+            await states.domains.change(domain, lambda _old, now: (SeenDomain(now), None))
+        for domain, new in scores.items():
+            await _store_score(states, domain, address, new)
+
+
+async def _store_score(states: ProxyStates, domain: str, address: str, new: Score) -> None:
+    await states.scores(domain).change(address, returning(lambda _old, _now: new))
 
 
 async def test_a_server_refreshes_a_pool_that_is_too_small(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from longline.http.proxies.configuration import (
     ProxySettings,
     read_proxy_settings,
 )
-from longline.http.proxies.pool import PoolStatistics, ProxyPool, ProxyStatus
+from longline.http.proxies.pool import PoolStatistics, ProxyPool, ProxyStatus, ProxyUse
 from longline.http.proxies.proxy import DEFAULT_TIER, BadProxy, ParsedProxy, parse_proxy
 from longline.storage.proxy_refresh import PoolSummary, Refresh
 from longline.storage.store import Store
@@ -44,9 +44,13 @@ class UnknownProxy(NotFoundError):
 
 @dataclass(frozen=True, slots=True)
 class ProxyOverview:
-    """The pool, its last refresh, and what the settings file says; `problem` if it is invalid."""
+    """The pool, its last refresh, and what the settings file says; `problem` if it is invalid.
+
+    `use` has the requests through each proxy: at the domain that was asked for, or everywhere.
+    """
 
     pool: PoolStatistics
+    use: Mapping[str, ProxyUse]
     summary: PoolSummary
     refresh: Refresh | None
     settings: ProxySettings
@@ -75,13 +79,19 @@ async def read_overview(
         problem = str(error)
     async with open_proxy_pool(settings, clock, store) as pool:
         statistics = await pool.statistics(domain)
+        use = _use_at(statistics) if domain is not None else await pool.use()
     summary = summary_of(statistics, known, clock.now())
     last = await store.proxy_refreshes.last()
-    return ProxyOverview(statistics, summary, last, known, problem)
+    return ProxyOverview(statistics, use, summary, last, known, problem)
 
 
-def proxy_json(one: ProxyStatus) -> dict[str, Any]:
-    """Return a proxy for programs; times are seconds since the epoch, credentials are left out."""
+def proxies_json(found: ProxyOverview) -> list[dict[str, Any]]:
+    """Return proxies for programs; times are seconds since the epoch, credentials are left out."""
+    none = ProxyUse()
+    return [_proxy_json(one, found.use.get(one.pooled.address, none)) for one in found.pool.proxies]
+
+
+def _proxy_json(one: ProxyStatus, use: ProxyUse) -> dict[str, Any]:
     pooled, proxy, check = one.pooled, one.pooled.proxy, one.pooled.check
     is_held = one.quarantined_until is not None and pooled.state != "dead"
     return {
@@ -97,12 +107,15 @@ def proxy_json(one: ProxyStatus) -> dict[str, Any]:
         "exit_address": None if check is None else check.exit_address,
         "problem": None if check is None else check.problem,
         "checked_at": None if check is None else check.checked_at,
-        "requests": one.score.requests,
-        "failed": one.score.failed,
-        "bans": one.score.bans,
+        **asdict(use),
         "quarantined_until": one.quarantined_until if is_held else None,
         "reason": one.reason or None,
     }
+
+
+def _use_at(found: PoolStatistics) -> dict[str, ProxyUse]:
+    scores = {one.pooled.address: one.score for one in found.proxies}
+    return {name: ProxyUse(one.requests, one.failed, one.bans) for name, one in scores.items()}
 
 
 def read_lines(path: Path) -> list[str]:

@@ -28,7 +28,6 @@ from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
 from longline.core.output import count_text
 from longline.http.proxies.configuration import CheckOptions, read_proxy_settings
-from longline.http.proxies.pool import ProxyStatus
 from longline.http.proxies.proxy import DEFAULT_TIER
 from longline.services import proxies
 from longline.services.proxies import ProxyOptions, ProxyOverview
@@ -54,7 +53,11 @@ def proxies_command() -> None:
 async def list_proxies(store: Store, *, state: str | None, domain: str | None) -> None:
     """List the proxies with their last check and score."""
     found = await proxies.read_overview(settings_of(), store, SystemClock(), domain)
-    rows = [row for one in found.pool.proxies if state in (None, (row := _row(one))["state"])]
+    rows = [
+        row
+        for row in map(_with_times, proxies.proxies_json(found))
+        if state in (None, row["state"])
+    ]
     print_result(rows, lambda: _print_list(rows))
     _note_problem(found)
 
@@ -179,7 +182,7 @@ async def refresh_pool(store: Store, *, detach: bool) -> None:
 async def show_statistics(store: Store, *, domain: str | None) -> None:
     """Show how many proxies are in each state, and the last refresh."""
     found = await proxies.read_overview(settings_of(), store, SystemClock(), domain)
-    scores = [one.score for one in found.pool.proxies]
+    use = found.use.values()
     tiers: dict[str, int] = {}
     for one in found.pool.proxies:
         tiers[one.pooled.proxy.tier] = tiers.get(one.pooled.proxy.tier, 0) + 1
@@ -189,9 +192,9 @@ async def show_statistics(store: Store, *, domain: str | None) -> None:
         "usable": found.summary.usable,
         "minimum": found.summary.minimum,
         "tiers": tiers,
-        "requests": sum(one.requests for one in scores),
-        "failed": sum(one.failed for one in scores),
-        "bans": sum(one.bans for one in scores),
+        "requests": sum(one.requests for one in use),
+        "failed": sum(one.failed for one in use),
+        "bans": sum(one.bans for one in use),
         "refresh": None if found.refresh is None else _refresh_json(found.refresh),
     }
     print_result(values, lambda: _print_statistics(values, found.refresh))
@@ -223,8 +226,7 @@ def _check_options(stated: Mapping[str, Any]) -> CheckOptions:
 # ---------------- Output
 
 
-def _row(one: ProxyStatus) -> dict[str, Any]:
-    row = proxies.proxy_json(one)
+def _with_times(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, **{name: iso_time(row[name]) for name in ("checked_at", "quarantined_until")}}
 
 

@@ -14,6 +14,7 @@ from longline.limits.backends.state import MemoryStateBackend, StateBackend
 
 ProxyState = Literal["unchecked", "alive", "dead"]
 Anonymity = Literal["transparent", "anonymous", "elite"]
+_MOST_DOMAINS = 500  # whose requests are summed
 OnEvent = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 """Is passed the type and the data of an event."""
 
@@ -151,6 +152,15 @@ class PoolStatistics:
     proxies: tuple[ProxyStatus, ...] = ()
 
 
+@dataclass(slots=True)
+class ProxyUse:
+    """Requests through a proxy at all domains: all, those that failed, and bans."""
+
+    requests: int = 0
+    failed: int = 0
+    bans: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Replaced:
     """What the results of a refresh changed, as addresses.
@@ -275,6 +285,26 @@ class ProxyPool:
     async def domains(self) -> list[str]:
         """Return the domains that were requested through proxies."""
         return sorted(await self._states.domains.all())
+
+    async def use(self) -> dict[str, ProxyUse]:
+        """Return the requests through each proxy, summed over the domains.
+
+        The score as a whole lacks bans, and has successes a little later; those of a domain lack
+        failures that have nothing to do with it.
+        """
+        found: dict[str, ProxyUse] = {}
+        for domain in (await self.domains())[:_MOST_DOMAINS]:
+            for address, score in (await self._states.scores(domain).all()).items():
+                one = found.setdefault(address, ProxyUse())
+                one.requests += score.requests
+                one.failed += score.failed
+                one.bans += score.bans
+        for address, whole in (await self._states.scores(EVERYWHERE).all()).items():
+            one = found.setdefault(address, ProxyUse())
+            refused = max(0, whole.failed - one.failed)
+            one.requests += refused
+            one.failed += refused
+        return found
 
     async def statistics(self, domain: str | None = None) -> PoolStatistics:
         """Return the pool and its scores: at a domain, or everywhere."""

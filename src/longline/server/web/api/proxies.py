@@ -8,7 +8,7 @@ from longline.core.errors import NotFoundError
 from longline.server.models import Page, ProxyInfo, ProxyRefresh
 from longline.server.web.api.requests import CursorText, Limit, api_router, page_in_memory
 from longline.server.web.context import Home
-from longline.services.proxies import proxy_json, read_overview, start_refresh
+from longline.services.proxies import proxies_json, read_overview, start_refresh
 from longline.storage.proxy_refresh import Refresh
 
 router = api_router("proxies")
@@ -25,7 +25,7 @@ class NoRefreshYet(NotFoundError):
 async def list_proxies(web: Home, limit: Limit = 100, cursor: CursorText = None) -> Page[ProxyInfo]:
     """List the proxies of the pool by address."""
     found = await read_overview(web.settings, web.store, web.clock)
-    rows = [ProxyInfo(**proxy_json(one)) for one in found.pool.proxies]
+    rows = [ProxyInfo(**one) for one in proxies_json(found)]
     return page_in_memory(rows, limit, cursor, lambda one: (one.address,))
 
 

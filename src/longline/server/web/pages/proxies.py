@@ -16,7 +16,7 @@ from longline.server.web.live import LivePart
 from longline.server.web.rendering import render
 from longline.services.proxies import (
     check_proxies,
-    proxy_json,
+    proxies_json,
     read_overview,
     remove_proxies,
     start_refresh,
@@ -45,7 +45,7 @@ async def read_proxies(web: Web, arguments: Mapping[str, str]) -> dict[str, Any]
     found = await read_overview(web.settings, web.store, web.clock)
     text, view = arguments.get("q", "").strip()[:300], arguments.get("show", "all")
     start = _start(arguments.get("from", "0"))
-    rows = [proxy_json(one) for one in found.pool.proxies]
+    rows = proxies_json(found)
     rows = [row for row in rows if text.casefold() in _searched(row)]
     counts = {name: sum(row["state"] == name for row in rows) for name in _VIEWS[1:]}
     counts["all"] = len(rows)
