@@ -202,6 +202,29 @@ async def test_a_ban_after_twenty_requests_is_about_the_pair(
     assert everywhere.quarantined == 0, "it may be used for other sites"
 
 
+async def test_a_rotating_gateway_is_tried_again(site: ScriptedSite, bench: Bench) -> None:
+    serve(site, 30)
+    left = [403, 403, 403]
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        status = left.pop() if left else 200
+        return web.Response(
+            text=BAN if status == 403 else "x", status=status, content_type="text/html"
+        )
+
+    site.answers["/a"] = answer
+    proxy = await ForwardProxy().start()
+    bench.opened.append(proxy)
+    await bench.pool.add([parse_proxy(proxy.line, is_rotating=True)])
+    chain = bench.chain()
+    await get_all(chain, bench.usage, site, 30)
+
+    page = await chain(Request(f"{site.url}/a"), bench.usage)
+
+    assert page.status == 200
+    assert (await bench.statistics(site)).quarantined == 0
+
+
 async def test_a_ban_of_all_proxies_is_a_ban(site: ScriptedSite, bench: Bench) -> None:
     serve(site, 0)
     for path in "/a", "/b", "/c":

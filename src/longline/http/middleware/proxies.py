@@ -47,11 +47,12 @@ _ENOUGH_BANS = 3  # proxies that worked and are all banned for a URL: it is abou
 
 @dataclass(slots=True)
 class _Trial:
-    """What the proxies that one request has tried returned.
+    """What the proxies that one request has tried returned; a rotating one may be tried again.
 
     `uncertain` and `banned` have what was not recorded yet, by address.
     """
 
+    count: int = 0
     tried: set[str] = field(default_factory=set)
     uncertain: dict[str, FetchError] = field(default_factory=dict)
     banned: dict[str, Blocked] = field(default_factory=dict)
@@ -86,19 +87,21 @@ class ProxyMiddleware(Middleware):
     async def __call__(self, request: Request, usage: Usage) -> Page:
         session = None if self._sessions is None else self._sessions.find(request.session)
         trial = self._trials.pop((id(usage), request.url), None) or _Trial()
-        while len(trial.tried) < _MOST_TRIES:
+        while trial.count < _MOST_TRIES:
             address = await self._pick(request, usage, session, trial)
             if address is None:
                 break
-            trial.tried.add(address)
+            trial.count += 1
             proxy = await self._rotation.find(address)
+            if proxy is None or not proxy.is_rotating:
+                trial.tried.add(address)
             if proxy is None or not await self._rotation.charge(proxy):
                 continue
             if session is not None:
                 session.proxy = address
             if (page := await self._try(request, usage, proxy, trial)) is not None:
                 return page
-            if session is not None and len(trial.tried) < _MOST_TRIES:
+            if session is not None and trial.count < _MOST_TRIES:
                 raise self._ended(request, usage, trial, "failed")
         await self._blame(request, usage, trial)
         raise self._no_proxy(request, await self._rotation.choose(request.domain), trial)
@@ -238,7 +241,7 @@ class ProxyMiddleware(Middleware):
         if choice.is_banned:
             return Blocked(url, f"all proxies are banned; {choice.reason}")
         if choice.address is not None:  # others can be tried, but not without end
-            reason = f"{len(trial.tried)} proxies in a row failed for {url}"
+            reason = f"{trial.count} requests in a row through proxies failed for {url}"
         else:
             reason = f"no proxy can request {request.domain}: {choice.reason}"
         until = self._clock.now() + _PAUSE if choice.until is None else choice.until

@@ -137,21 +137,36 @@ class ProxyRotation:
     async def record_failure(
         self, domain: str, address: str, result: Result, reason: str, usage: Usage
     ) -> None:
-        """Record a request that failed through a proxy: at the domain, as a whole, or both."""
+        """Record a request that failed through a proxy: at the domain, as a whole, or both.
+
+        A gateway that rotates has another exit for the next request, so only several failures in a
+        row say something about it, and a ban is one of them.
+        """
+        proxy = await self.find(address)
+        if proxy is not None and proxy.is_rotating and result is not Result.REFUSED:
+            await self._record_at(domain, address, Result.FAILED, reason, usage, is_patient=True)
+            return
         if result is not Result.REFUSED:
             await self._record_at(domain, address, result, reason, usage)
         if result is not Result.BANNED:
             await self._record_at(EVERYWHERE, address, result, reason, usage)
 
     async def _record_at(
-        self, domain: str, address: str, result: Result, reason: str, usage: Usage
+        self,
+        domain: str,
+        address: str,
+        result: Result,
+        reason: str,
+        usage: Usage,
+        *,
+        is_patient: bool = False,
     ) -> None:
         is_whole = domain == EVERYWHERE
         before, after = await self._change(
             domain,
             address,
             lambda score, now: record_failure(
-                self._policy, score, now, result, reason, is_whole=is_whole
+                self._policy, score, now, result, reason, is_whole=is_whole or is_patient
             ),
         )
         if after.until is not None and after.since != before.since:
