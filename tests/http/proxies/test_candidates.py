@@ -208,6 +208,29 @@ async def test_a_url_gets_the_headers(
     assert found.problems == {"unknown": "its URL responded with status 403"}
 
 
+async def test_the_key_in_a_url_is_not_reported(
+    http: HttpTransport, site: ScriptedSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROVIDER_URL", f"{site.url}/list?key=Secr3t-9")
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="10.0.0.1:80" if request.query["key"] == "Secr3t-9" else "")
+
+    site.answers["/list"] = answer
+    closed = "http://127.0.0.1:9"
+
+    found = await read(
+        http,
+        tmp_path,
+        known={"url": "env:PROVIDER_URL"},
+        closed={"url": f"{closed}/Secr3t-9/list?key=Secr3t-9"},
+    )
+
+    assert list(found.proxies) == ["http://10.0.0.1:80"]
+    assert f"{closed}/…" in found.problems["closed"]
+    assert "Secr3t-9" not in repr(found.problems)
+
+
 async def test_a_url_that_hangs_is_left(
     http: HttpTransport, site: ScriptedSite, tmp_path: Path
 ) -> None:

@@ -22,10 +22,10 @@ from longline.config.expressions import JsonPath, find
 from longline.config.secrets import SecretRef, TextOrRef, reveal
 from longline.config.times import Seconds
 from longline.config.validation import StrictModel, check_exactly_one, invalid
-from longline.core.errors import LonglineError, error_text
+from longline.core.errors import FetchError, LonglineError, error_text
 from longline.core.json import read_json
 from longline.core.model import Usage
-from longline.http.messages import Middleware, Redacted, Request
+from longline.http.messages import Middleware, Redacted, Request, origin_of
 from longline.http.proxies.proxy import (
     DEFAULT_TIER,
     BadProxy,
@@ -67,10 +67,10 @@ class CandidateFields(StrictModel):
     password: JsonPath | None = None
 
 
-def _check_url(text: str) -> str:
-    if not text.startswith(("http://", "https://")):
-        raise invalid("write a URL that begins with http:// or https://")
-    return text
+def _check_url(value: SecretRef | str) -> SecretRef | str:
+    if isinstance(value, str) and not value.startswith(("http://", "https://")):
+        raise invalid("write a URL that begins with http:// or https://, or a reference to one")
+    return value
 
 
 def _check_command(text: str) -> str:
@@ -95,7 +95,7 @@ class CandidateSource(StrictModel):
     file: Path | None = None
     command: Annotated[str, AfterValidator(_check_command)] | None = None
     output: Path | None = None
-    url: Annotated[str, AfterValidator(_check_url)] | None = None
+    url: Annotated[TextOrRef, AfterValidator(_check_url)] | None = None
     headers: Mapping[str, TextOrRef] = Field(default_factory=dict)
     list: JsonPath = "@"
     fields: CandidateFields | None = None
@@ -220,16 +220,23 @@ async def _read_list(name: str, source: CandidateSource, http: Middleware) -> by
         if source.output is None:
             return content
     if source.url is not None:
-        headers = Redacted({key: reveal(value) for key, value in source.headers.items()})
-        page = await http(
-            Request(source.url, headers=headers, timeout=_timeout_of(source)), Usage()
-        )
-        if page.status != 200:  # noqa: PLR2004  # the only status with a list
-            raise CandidateError(name, f"its URL responded with status {page.status}")
-        return page.body
+        return await _fetch(name, source, reveal(source.url), http)
     path = source.output or source.file
     assert path is not None  # noqa: S101  # the model has checked it
     return await asyncio.to_thread(_read_file, name, path)
+
+
+async def _fetch(name: str, source: CandidateSource, url: str, http: Middleware) -> bytes:
+    headers = Redacted({key: reveal(value) for key, value in source.headers.items()})
+    try:
+        page = await http(Request(url, headers=headers, timeout=_timeout_of(source)), Usage())
+    except FetchError as error:
+        # Not chained: URLs of providers contain keys, and the problem is an event.
+        scheme, host = origin_of(url)
+        raise CandidateError(name, str(error).replace(url, f"{scheme}://{host}/…")) from None
+    if page.status != 200:  # noqa: PLR2004  # the only status with a list
+        raise CandidateError(name, f"its URL responded with status {page.status}")
+    return page.body
 
 
 def _read_file(name: str, path: Path) -> bytes:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from longline.config.documents import Document, read_document
+from longline.config.secrets import SecretRef
 from longline.config.settings import settings_file
 from longline.config.times import Seconds
 from longline.config.validation import StrictModel, invalid, select_problem
@@ -122,6 +123,6 @@ def check_proxy_settings(document: Document, *, with_secrets: bool = True) -> No
     for source in found.candidates.values() if with_secrets else ():
         if source.credentials is not None:
             source.credentials.check()
-        for value in source.headers.values():
-            if not isinstance(value, str):
+        for value in (source.url, *source.headers.values()):
+            if isinstance(value, SecretRef):
                 value.check()
