@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from longline.http.proxies.choice import EVERYWHERE, Score
 from longline.http.proxies.pool import CheckResult, PooledProxy, ProxyPool, ProxyStates, SeenDomain
 from longline.http.proxies.proxy import BadProxy, CredentialFiles, Proxy, parse_proxy
 from longline.limits.backends.sqlite import SqliteStateFile
+from longline.storage.store import open_store
 from tests.virtual import VirtualClock
 
 ALIVE = CheckResult(is_alive=True, checked_at=1.0, latency=0.2, country="BG")
@@ -81,11 +83,21 @@ def test_a_stored_proxy_is_restored() -> None:
     assert PooledProxy(**json.loads(json.dumps(asdict(pooled)))) == pooled
 
 
-@pytest.fixture
-async def pool(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[ProxyPool]:
-    file = SqliteStateFile(tmp_path / "state.sqlite", clock)
-    yield ProxyPool(ProxyStates.open(file.backend), clock, CredentialFiles(tmp_path / "secrets"))
-    await file.close()
+@pytest.fixture(params=["memory", "file", "database"])
+async def pool(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock
+) -> AsyncIterator[ProxyPool]:
+    files = CredentialFiles(tmp_path / "secrets")
+    if request.param == "memory":
+        yield ProxyPool(ProxyStates.in_memory(clock), clock, files)
+    elif request.param == "file":
+        file = SqliteStateFile(tmp_path / "state.sqlite", clock)
+        yield ProxyPool(ProxyStates.open(file.backend), clock, files)
+        await file.close()
+    else:
+        with open_store(f"sqlite:///{tmp_path}/state.sqlite") as store:
+            states = ProxyStates.open(partial(store.state_backend, clock=clock))
+            yield ProxyPool(states, clock, files)
 
 
 async def test_a_password_is_only_in_its_private_file(pool: ProxyPool, tmp_path: Path) -> None:
