@@ -49,6 +49,25 @@ def things(tmp_path: Path, site: ScriptedSite) -> str:
     return str(path)
 
 
+async def test_a_crawl_is_checked_on_the_first_item_that_its_pages_lead_to(
+    tmp_path: Path, clock: VirtualClock, site: ScriptedSite
+) -> None:
+    site.says("/", '<a href="/c/1">more</a>', headers=HTML)
+    site.says("/c/1", '<a href="/p/1">one</a>', headers=HTML)
+    site.says("/p/1", "<h1>One</h1>", headers=HTML)
+    path = tmp_path / "crawled.yaml"
+    path.write_text(
+        "manifest: html\nname: crawled\ncrawl: {items: {allow: /p/}}\n"
+        f"start: {site.url}/\nfields: {{title: h1}}\n"
+    )
+
+    checks = await checked(tmp_path, clock, str(path))
+
+    (check,) = checks.items
+    assert (check.item.key, check.action) == ("/p/1", OutcomeAction.STORE)
+    assert len(checks.discovery) == 2
+
+
 async def test_a_field_is_shown_with_its_selector_and_why_it_is_empty(
     tmp_path: Path, clock: VirtualClock, things: str
 ) -> None:
