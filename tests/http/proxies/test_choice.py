@@ -148,12 +148,13 @@ def test_a_choice_is_never_in_quarantine_or_tried(
     tried: set[int],
 ) -> None:
     candidates = [
-        Candidate(f"p{number}", tier, None, score_after(here), score_after(whole), in_flight)
-        for number, (here, whole, tier, in_flight) in enumerate(given_)
+        Candidate(f"p{number}", tier, None, score_after(here), score_after(whole))
+        for number, (here, whole, tier, _) in enumerate(given_)
     ]
+    busy = {f"p{number}": count for number, (*_, count) in enumerate(given_) if count}
     addresses = frozenset(f"p{number}" for number in tried)
 
-    choice = pick(candidates, random, tried=addresses)
+    choice = pick(candidates, random, tried=addresses, in_flight=busy)
 
     by_address = {one.address: one for one in candidates}
     if choice.address is not None:
@@ -212,17 +213,24 @@ def test_bans_of_all_that_work_are_a_ban() -> None:
 def test_weights_prefer_the_faster_and_never_starve(one: float, other: float) -> None:
     candidates = [working("a", latency=one), working("b", latency=other)]
 
-    weights = weigh(POLICY, candidates, NOW)
+    weights = weigh(POLICY, candidates, NOW, {})
 
     assert min(weights.values()) >= POLICY.trickle
     assert (one <= other) <= (weights["a"] >= weights["b"])
 
 
 def test_one_that_is_not_proven_gets_one_request_at_a_time() -> None:
-    trying = Candidate("new", in_flight=1)
+    trying, busy = Candidate("new"), {"new": 1}
 
-    assert pick([trying, working("a")], 0.999).address == "a"
-    assert pick([trying], 0.999).address == "new"
+    assert pick([working("a"), trying], 0.999, in_flight=busy).address == "a"
+    assert pick([trying], 0.999, in_flight=busy).address == "new"
+
+
+@given(randoms)
+def test_of_many_proxies_one_is_chosen(random: float) -> None:
+    candidates = [working(f"p{number}") for number in range(250)]
+
+    assert pick(candidates, random).address is not None
 
 
 def test_a_policy_out_of_range_is_refused() -> None:

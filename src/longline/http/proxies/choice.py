@@ -94,11 +94,15 @@ class ProxyPolicy:
             check_range(name, getattr(self, name), "above 0 seconds", above=0)
         check_range("trickle", self.trickle, "above 0, up to 1", above=0, at_most=1)
 
+    def decay(self, score: Score, now: float) -> float:
+        """Return by how much the counts of a score have decayed at a time."""
+        return 1.0 if now <= score.at else 0.5 ** ((now - score.at) / self.half_life)
+
     def decayed(self, score: Score, now: float) -> Score:
         """Return a score with its counts decayed to a time."""
         if now <= score.at:
             return score
-        factor = 0.5 ** ((now - score.at) / self.half_life)
+        factor = self.decay(score, now)
         return replace(
             score, at=now, successes=score.successes * factor, failures=score.failures * factor
         )
@@ -193,8 +197,7 @@ class Tier:
 class Candidate:
     """A proxy as the choice sees it: where it is, and its scores here and everywhere.
 
-    `in_flight` are the requests that this process sends through it now. `latency` is that of its
-    last check.
+    `latency` is that of its last check.
     """
 
     address: str
@@ -202,17 +205,13 @@ class Candidate:
     country: str | None = None
     score: Score = Score()
     whole: Score = Score()
-    in_flight: int = 0
     latency: float | None = None
 
     def held_until(self, now: float) -> float | None:
         """Return the end of its quarantine; None without one."""
-        ends = [
-            one.until
-            for one in (self.score, self.whole)
-            if one.until is not None and now < one.until
-        ]
-        return max(ends, default=None)
+        here, whole = self.score.until or 0.0, self.whole.until or 0.0
+        until = max(here, whole)
+        return until if now < until else None
 
     @property
     def is_proven(self) -> bool:
@@ -252,6 +251,8 @@ class Choice:
     is_tried: bool = False
 
 
+_MOST_WEIGHED = 100
+"""Proxies that are weighed for a request; of more, as many in a row from a random place on."""
 _EMPTY_WAIT = 60.0  # seconds until a pool without a suitable proxy is read again
 
 
@@ -265,6 +266,7 @@ def choose(
     tried: frozenset[str] = frozenset(),
     spent: frozenset[str] = frozenset(),
     tiers: Sequence[Tier] = (),
+    in_flight: Mapping[str, int] | None = None,
 ) -> Choice:
     """Choose a proxy for one request to a domain.
 
@@ -277,7 +279,9 @@ def choose(
         tried: addresses that this request has tried already.
         spent: tiers whose budget for today is spent.
         tiers: all tiers, in their order; others follow by name.
+        in_flight: requests that this process sends through proxies now, by address.
     """
+    busy = in_flight or {}
     fitting = [one for one in candidates if _fits(one, wanted)]
     affordable = [one for one in fitting if one.tier not in spent]
     usable = [one for one in affordable if one.held_until(now) is None]
@@ -286,9 +290,9 @@ def choose(
     for name in tier_order((one.tier for one in usable), wanted, tiers):
         group = [one for one in usable if one.tier == name and one.address not in tried]
         # One that has not proved itself gets one request at a time, if there are others.
-        free = [one for one in group if one.is_proven or not one.in_flight] or group
+        free = [one for one in group if one.address not in busy or one.is_proven] or group
         if free:
-            return Choice(_draw(policy, free, now, random).address)
+            return Choice(_draw(policy, free, now, random, busy).address)
     return Choice(reason="all usable proxies were tried", is_tried=True)
 
 
@@ -335,9 +339,17 @@ def _next_day(now: float) -> float:
 
 
 def _draw(
-    policy: ProxyPolicy, candidates: Sequence[Candidate], now: float, random: float
+    policy: ProxyPolicy,
+    candidates: Sequence[Candidate],
+    now: float,
+    random: float,
+    in_flight: Mapping[str, int],
 ) -> Candidate:
-    weights = weigh(policy, candidates, now)
+    if len(candidates) > _MOST_WEIGHED:
+        place = random * len(candidates)
+        start, random = int(place), place % 1
+        candidates = [*candidates[start:], *candidates[:start]][:_MOST_WEIGHED]
+    weights = weigh(policy, candidates, now, in_flight)
     place = random * sum(weights.values())
     for candidate in candidates:
         place -= weights[candidate.address]
@@ -349,7 +361,12 @@ def _draw(
 _FAST = 0.05  # seconds; differences below it do not matter
 
 
-def weigh(policy: ProxyPolicy, candidates: Sequence[Candidate], now: float) -> Mapping[str, float]:
+def weigh(
+    policy: ProxyPolicy,
+    candidates: Sequence[Candidate],
+    now: float,
+    in_flight: Mapping[str, int],
+) -> Mapping[str, float]:
     """Return the weight of each candidate: how surely and quickly it works, and how busy it is."""
     latencies = {one.address: _latency_of(one) for one in candidates}
     known = [one for one in latencies.values() if one is not None]
@@ -361,7 +378,7 @@ def weigh(policy: ProxyPolicy, candidates: Sequence[Candidate], now: float) -> M
         if latency is not None and latency > fastest:
             speed = ((2 * fastest + _FAST) / max(latency, 2 * fastest + _FAST)) ** 2
         weight = max(policy.trickle, _reliability(policy, one, now) ** 3 * speed)
-        weights[one.address] = weight / (1 + one.in_flight)
+        weights[one.address] = weight / (1 + in_flight.get(one.address, 0))
     return weights
 
 
@@ -374,9 +391,11 @@ def _latency_of(candidate: Candidate) -> float | None:
 
 def _reliability(policy: ProxyPolicy, candidate: Candidate, now: float) -> float:
     """Return the expected share of successes: what is known here, and else what is everywhere."""
-    score, whole = policy.decayed(candidate.score, now), policy.decayed(candidate.whole, now)
-    expected = (whole.successes + 1) / (whole.successes + whole.failures + 2)
-    return (score.successes + 2 * expected) / (score.successes + score.failures + 2)
+    score, whole = candidate.score, candidate.whole
+    far, near = policy.decay(whole, now), policy.decay(score, now)
+    expected = (far * whole.successes + 1) / (far * (whole.successes + whole.failures) + 2)
+    total = near * (score.successes + score.failures) + 2
+    return (near * score.successes + 2 * expected) / total
 
 
 @dataclass(slots=True)

@@ -73,6 +73,7 @@ class ProxyRotation:
         self._in_flight = InFlight()
         self._pool: tuple[float, dict[str, PooledProxy]] | None = None
         self._scores: dict[str, _Seen] = {}
+        self._made: dict[str, tuple[float, dict[str, Candidate]]] = {}
         self._spent: tuple[float, frozenset[str]] | None = None
         self._unwritten: dict[str, int] = {}
         self._written_at: dict[str, float] = {}
@@ -83,10 +84,17 @@ class ProxyRotation:
         await self._note_domain(domain)
         candidates = await self._candidates(domain)
         return choose(
-            *(self._policy, candidates, self._wanted, self._clock.now(), self._random()),
+            *(
+                self._policy,
+                tuple(candidates.values()),
+                self._wanted,
+                self._clock.now(),
+                self._random(),
+            ),
             tried=tried,
             spent=await self._spent_tiers(),
             tiers=tuple(self._tiers.values()),
+            in_flight=self._in_flight.counts,
         )
 
     async def find(self, address: str) -> Proxy | None:
@@ -96,8 +104,7 @@ class ProxyRotation:
 
     async def candidate(self, domain: str, address: str) -> Candidate | None:
         """Return a proxy with its scores at a domain; None if it is dead or not in the pool."""
-        candidates = await self._candidates(domain)
-        return next((one for one in candidates if one.address == address), None)
+        return (await self._candidates(domain)).get(address)
 
     def begin(self, address: str) -> None:
         """Count a request that is sent through a proxy; `end` is called after it."""
@@ -208,24 +215,34 @@ class ProxyRotation:
         before, after = await self._states.scores(domain).change(address, update)
         if (seen := self._scores.get(domain)) is not None:
             seen.scores[address] = after
+        for place, made in self._made.items():
+            if domain in (place, EVERYWHERE) and (old := made[1].get(address)) is not None:
+                is_whole = domain == EVERYWHERE
+                new = replace(old, whole=after) if is_whole else replace(old, score=after)
+                made[1][address] = new
         return before, after
 
-    async def _candidates(self, domain: str) -> list[Candidate]:
+    async def _candidates(self, domain: str) -> dict[str, Candidate]:
+        """Return the proxies that are not dead, with their scores, by address."""
+        made, now = self._made.get(domain), self._clock.now()
+        if made is not None and now - made[0] < _FRESHNESS and made[1]:
+            return made[1]
         here, whole = await self._read_scores(domain), await self._read_scores(EVERYWHERE)
-        none, counts = Score(), self._in_flight.counts
-        return [
-            Candidate(
+        none = Score()
+        candidates = {
+            address: Candidate(
                 address,
                 one.proxy.tier,
                 one.proxy.country,
                 here.get(address, none),
                 whole.get(address, none),
-                counts.get(address, 0),
                 one.check.latency if one.check is not None else None,
             )
             for address, one in (await self._read_pool()).items()
             if one.state != "dead"
-        ]
+        }
+        self._made[domain] = (now, candidates)
+        return candidates
 
     async def _read_pool(self) -> Mapping[str, PooledProxy]:
         now = self._clock.now()
