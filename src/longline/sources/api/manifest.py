@@ -30,6 +30,7 @@ from longline.http.messages import FIRST_ERROR, Page
 from longline.limits.retry import DEFAULT_RETRY, LONGEST_RETRY_AFTER, RETRIED_STATUSES
 from longline.sources.api.pagination import ByGraphql, Pagination
 from longline.sources.api.records import Fields, Key, parent_names
+from longline.sources.html.requests import GraphqlQuery
 from longline.sources.manifest import (
     Identifier,
     Manifest,
@@ -236,15 +237,6 @@ class Incremental(StrictModel):
         return self
 
 
-class Graphql(StrictModel):
-    """A GraphQL query, sent with POST."""
-
-    query: str = Field(min_length=1)
-    """The query; its braces are literal."""
-    variables: dict[str, Any] = Field(default_factory=dict)
-    """Variables of the query; `{name}` in them is a parameter."""
-
-
 class Endpoint(StrictModel):
     """Something that can be requested. `{name}` in its texts is a parameter."""
 
@@ -257,7 +249,7 @@ class Endpoint(StrictModel):
     headers: Headers = Field(default_factory=dict)
     body: Any = None
     body_as: Literal["json", "form"] = "json"
-    graphql: Graphql | None = None
+    graphql: GraphqlQuery | None = None
 
     records: JsonPath = "@"
     """Path of the list of records in the response."""
