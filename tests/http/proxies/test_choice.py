@@ -52,6 +52,9 @@ def working(address: str, tier: str = "default", latency: float = 0.1) -> Candid
     return Candidate(address, tier, score=score, whole=score)
 
 
+MANY = [working(f"p{number}") for number in range(250)]
+
+
 def failed(address: str, result: Result, tier: str = "default") -> Candidate:
     score = record_failure(POLICY, Score(), NOW, result, "it failed", is_whole=False)
     return Candidate(address, tier, score=score)
@@ -228,9 +231,7 @@ def test_one_that_is_not_proven_gets_one_request_at_a_time() -> None:
 
 @given(randoms)
 def test_of_many_proxies_one_is_chosen(random: float) -> None:
-    candidates = [working(f"p{number}") for number in range(250)]
-
-    assert pick(candidates, random).address is not None
+    assert pick(MANY, random).address is not None
 
 
 def test_a_policy_out_of_range_is_refused() -> None:
