@@ -31,7 +31,7 @@ from longline.engine.collector import (
 from longline.engine.owner import dead_among
 from longline.engine.pause_policy import TimeLimit
 from longline.engine.runtime import LEASE
-from longline.http.errors import RobotsDisallowed
+from longline.http.errors import NoProxy, RobotsDisallowed, SessionEnded
 from longline.sources.base import Visit
 from longline.storage.events.events import event_row
 from longline.storage.queue.enqueue import Discovered
@@ -222,7 +222,9 @@ class Discovery:
         if error.kind is FailureKind.BLOCKED or wait > self._patience:
             self.failure = error
             return False
-        is_silent = isinstance(error, Deferred) and error.kind in _SILENT
+        # Without a proxy, nothing is known about the site.
+        is_sent = isinstance(error, Deferred) and not isinstance(error, (NoProxy, SessionEnded))
+        is_silent = is_sent and error.kind in _SILENT
         if is_silent and not sum((await self._store.queue.counts(job)).values()):
             # A site that has never answered may have a wrong address.
             self.failure = _discovery_failure(self._collector.source.name, error)

@@ -15,13 +15,17 @@ from longline.config.proxies import ProxySpec, SessionSpec
 from longline.config.settings import Settings
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
+from longline.core.model import JobState
 from longline.http.proxies.proxy import parse_proxy
+from longline.orchestrator import Orchestrator
 from longline.sources.base import Source
 from longline.storage.events.events import EventFilter
 from longline.storage.store import open_store
 from longline.wiring import open_proxy_pool, proxies_of, sessions_of
+from tests.forward_proxy import ForwardProxy
 from tests.proxy_servers import ProxyServers
 from tests.scripted_site import ScriptedSite
+from tests.virtual import VirtualClock
 
 SECRET = "Secr3t-9"  # noqa: S105  # that of the proxy of tests
 
@@ -95,22 +99,36 @@ def test_a_login_belongs_to_one_session() -> None:
         sessions_of(make_spec({"source": "a", "sessions": "item", "auth": login}), Shop)
 
 
+async def test_a_job_waits_for_its_first_proxy(
+    site: ScriptedSite, tmp_path: Path, clock: VirtualClock
+) -> None:
+    write_shop(site, tmp_path)
+    settings, proxy = Settings(home=tmp_path / "home"), await ForwardProxy().start()
+
+    async def add_proxy() -> None:
+        await clock.sleep(300)
+        async with open_proxy_pool(settings, clock) as pool:
+            await pool.add([parse_proxy(proxy.line)])
+
+    async with (
+        Orchestrator(str(tmp_path / "shop.yaml"), settings=settings, clock=clock) as orchestrator,
+        asyncio.TaskGroup() as tasks,
+    ):
+        tasks.create_task(add_proxy())
+        report = await orchestrator.execute()
+    await proxy.close()
+
+    assert report.state is JobState.COMPLETE
+    assert report.progress.statistic("proxied") == 7
+    assert proxy.requests == 7
+
+
 @pytest.mark.real_time
 async def test_credentials_of_proxies_are_nowhere(
     site: ScriptedSite, tmp_path: Path, proxy_servers: ProxyServers
 ) -> None:
     home, log = tmp_path / "home", tmp_path / "run.log"
-    site.says("/robots.txt", "")
-    pages = [f"/p/{number}" for number in range(5)]
-    for path in pages:
-        site.says(path, "<h1>page</h1>", headers={"content-type": "text/html"})
-    links = "".join(f"<a class=item href={path}>x</a>" for path in pages)
-    site.says("/", links, headers={"content-type": "text/html"})
-    manifest = tmp_path / "shop.yaml"
-    manifest.write_text(
-        f"manifest: html\nname: shop\nstart: {site.url}/\nitems: a.item\nproxies: true\n"
-        "sessions: item\nrate: unlimited\nfields: {title: {css: h1, required: true}}\n"
-    )
+    manifest = write_shop(site, tmp_path)
     home.mkdir(0o700)
     with open_store(Settings(home=home).database) as store:
         async with open_proxy_pool(Settings(home=home), SystemClock(), store) as pool:
@@ -134,6 +152,22 @@ async def test_credentials_of_proxies_are_nowhere(
     with open_store(Settings(home=home).database) as store:
         (event,), _ = await store.events.read(0, EventFilter(("proxy.quarantined",)))
     assert event.subject == f"proxy/http://localhost:{proxy_servers.login_port}"
+
+
+def write_shop(site: ScriptedSite, folder: Path) -> Path:
+    """Let the site have five pages; return the manifest of a source that uses proxies for them."""
+    site.says("/robots.txt", "")
+    pages = [f"/p/{number}" for number in range(5)]
+    for path in pages:
+        site.says(path, "<h1>page</h1>", headers={"content-type": "text/html"})
+    links = "".join(f"<a class=item href={path}>x</a>" for path in pages)
+    site.says("/", links, headers={"content-type": "text/html"})
+    manifest = folder / "shop.yaml"
+    manifest.write_text(
+        f"manifest: html\nname: shop\nstart: {site.url}/\nitems: a.item\nproxies: true\n"
+        "sessions: item\nrate: unlimited\nfields: {title: {css: h1, required: true}}\n"
+    )
+    return manifest
 
 
 async def _run(command: list[str]) -> subprocess.CompletedProcess[str]:

@@ -11,6 +11,7 @@ if several that work fail alike, the site is.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,8 @@ from longline.http.proxies.proxy import Proxy
 from longline.http.proxies.rotation import ProxyRotation
 from longline.http.proxies.sessions import Session, SessionPool
 
+_LOG = logging.getLogger(__name__)
+_WARN_EVERY = 60.0  # seconds between warnings about one domain
 _MOST_TRIES = 5
 """Proxies that one request tries; then its domain waits a little."""
 _PAUSE = 2.0  # seconds for which a domain waits after that
@@ -82,6 +85,7 @@ class ProxyMiddleware(Middleware):
         self._sessions = sessions
         self._expects = tuple(expects)
         self._suspects: dict[str, str] = {}
+        self._warned_at: dict[str, float] = {}
         self._trials: OrderedDict[tuple[int, str], _Trial] = OrderedDict()
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
@@ -244,7 +248,11 @@ class ProxyMiddleware(Middleware):
             reason = f"{trial.count} requests in a row through proxies failed for {url}"
         else:
             reason = f"no proxy can request {request.domain}: {choice.reason}"
-        until = self._clock.now() + _PAUSE if choice.until is None else choice.until
+        now = self._clock.now()
+        until = now + _PAUSE if choice.until is None else choice.until
+        if now - self._warned_at.get(request.domain, -_WARN_EVERY) >= _WARN_EVERY:
+            self._warned_at[request.domain] = now
+            _LOG.warning("requests to %s wait: %s", request.domain, reason)
         return NoProxy(url, until, reason, FailureKind.NETWORK, is_for_domain=True)
 
 
