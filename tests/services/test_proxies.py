@@ -26,8 +26,10 @@ from longline.http.proxies.configuration import ProxySettings
 from longline.http.proxies.judge import echo
 from longline.http.proxies.pool import ProxyStates, ProxyUse, SeenDomain
 from longline.limits.backends.state import returning
+from longline.monitoring.metrics import Measurement, render_metrics
 from longline.server.proxy_part import ProxyKeeper, run_proxy_tasks
 from longline.services import proxies
+from longline.services.health import CHECKS, check_health
 from longline.services.proxies import ProxyOptions, ProxyOverview, UnknownProxy
 from longline.storage.events.events import EventFilter
 from longline.storage.proxy_refresh import PoolSummary, Refresh
@@ -265,6 +267,18 @@ async def test_invalid_settings_stop_only_the_refresh(
 async def test_nothing_to_refresh_is_an_error(settings: Settings, store: Store) -> None:
     with pytest.raises(BadOption):
         await proxies.start_refresh(settings, store, CLOCK)
+
+
+async def test_metrics_and_health_have_the_pool(settings: Settings, store: Store) -> None:
+    await store.proxy_refreshes.note_pool(PoolSummary(1.0, {"alive": 3, "dead": 2}, 10))
+    totals = await store.totals.read(2.0)
+
+    text, _ = render_metrics(Measurement(totals, {}))
+    report = await asyncio.to_thread(check_health, settings, {"proxies": CHECKS["proxies"]})
+
+    assert b'longline_proxies{state="alive"} 3.0' in text
+    assert b'longline_proxies{state="dead"} 2.0' in text
+    assert [one.sentence for one in report.findings] == ["3 proxies are usable; the minimum is 10"]
 
 
 # ---------------- Adding, checking, removing
