@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from longline.core.model import CUT, WARNING, Item, OutcomeAction, Quota
+from longline.storage.database import Database
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.store import Store
 from tests.storage.given import ended, item, leased, new_job, queued
+from tests.storage.test_store_queue import limit_variables
 from tests.virtual import EPOCH
 
 TWO = Quota("pages", 2, "more than 2 pages")
@@ -52,3 +56,16 @@ async def test_outcomes_use_a_quota_that_new_items_refill(store: Store) -> None:
 
     assert [one.item.key for one in await leased(store, job, 10)] == ["f", "g", "h"]
     assert await reasons(store, job.id, WARNING) == ["2 pages led to nothing"]
+
+
+@pytest.mark.parametrize("address", ["sqlite"], indirect=True)
+async def test_quotas_of_more_items_than_a_statement_has_room_for(
+    database: Database, store: Store
+) -> None:
+    job = await queued(store)
+    await database.write(limit_variables, 10_500)
+    found = [under(f"k{n}", Quota(f"q{n}", 1, "one each"), TWO) for n in range(11_000)]
+
+    total = await store.queue.enqueue(Discovered(job.id, found, EPOCH, is_last=True))
+
+    assert total == 2

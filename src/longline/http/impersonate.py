@@ -144,11 +144,7 @@ class ImpersonatingTransport(Middleware):
     ) -> AsyncIterator[Any]:
         how: dict[str, Any] = {}
         if request.proxy is not None:
-            how["proxy"] = request.proxy.address
-            # The proxy resolves the name, as in `HttpTransport`.
-            how["proxy"] = (
-                how["proxy"].replace("socks5:", "socks5h:").replace("socks4:", "socks4a:")
-            )
+            how["proxy"] = _proxy_url(request.proxy, urlsplit(request.url).hostname or "")
             if (credentials := request.proxy.read_credentials()) is not None:
                 how["proxy_auth"] = credentials
         elif self._addresses is not None:
@@ -230,6 +226,16 @@ class ImpersonatingTransport(Middleware):
         if request.proxy is None:
             return ConnectFailed(request.url, problem)
         return ProxyFailed(request.url, request.proxy.address, problem, is_certain=True)
+
+
+def _proxy_url(proxy: Proxy, host: str) -> str:
+    """Return the address of a proxy in the words of libcurl; the proxy resolves names."""
+    scheme: str = proxy.scheme
+    if scheme == "socks5":
+        scheme = "socks5h"
+    elif scheme == "socks4" and not host.replace(".", "").isdecimal():
+        scheme = "socks4a"
+    return f"{scheme}://{proxy.host}:{proxy.port}"
 
 
 def _check_proxy(request: Request, proxy: Proxy, page: Page) -> None:

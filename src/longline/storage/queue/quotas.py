@@ -11,6 +11,7 @@ from longline.storage.backends import BulkUpsert, sanitize_key
 from longline.storage.events.events import EventRow, event_row
 from longline.storage.schema import quotas
 
+_MAX_LOOKUP = 10_000  # names per statement; SQLite allows 32,766 variables
 _REPORT = BulkUpsert(quotas, ("job_id", "name", "used", "is_reported"), key=("job_id", "name"))
 
 
@@ -32,12 +33,14 @@ class QuotaCounter:
         self._spent = {sanitize_key(name) for name in spent}
         names = {sanitize_key(q.name) for item in found.values() for q in item.quotas}
         names |= {sanitize_key(name) for item in found.values() for name in item.refills}
-        query = select(quotas.c.name, quotas.c.used, quotas.c.is_reported).where(
-            quotas.c.job_id == job, quotas.c.name.in_(sorted(names | self._spent))
-        )
-        self._rows: dict[str, tuple[int, bool]] = {
-            row.name: (row.used, bool(row.is_reported)) for row in connection.execute(query)
-        }
+        named = sorted(names | self._spent)
+        self._rows: dict[str, tuple[int, bool]] = {}
+        for start in range(0, len(named), _MAX_LOOKUP):
+            query = select(quotas.c.name, quotas.c.used, quotas.c.is_reported).where(
+                quotas.c.job_id == job, quotas.c.name.in_(named[start : start + _MAX_LOOKUP])
+            )
+            for row in connection.execute(query):
+                self._rows[row.name] = row.used, bool(row.is_reported)
         self._changed: set[str] = set()
 
     def admit(self) -> list[Quota]:
