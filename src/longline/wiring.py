@@ -36,11 +36,7 @@ from longline.http.messages import Middleware, Page, Request
 from longline.http.middleware.files import FileStorage
 from longline.http.middleware.identity import user_agent
 from longline.http.middleware.rate_limit import RefusedUrls
-from longline.http.proxies.candidates import LARGEST_LIST
-from longline.http.proxies.check import ProxyChecker
 from longline.http.proxies.choice import Tier, Wanted
-from longline.http.proxies.configuration import CheckOptions
-from longline.http.proxies.judge import judge_running
 from longline.http.proxies.pool import ProxyPool, ProxyStates
 from longline.http.proxies.proxy import CredentialFiles, Proxy
 from longline.http.proxies.rotation import ProxyRotation
@@ -71,6 +67,8 @@ from longline.storage.store import Store, open_store
 if TYPE_CHECKING:  # needs jsonschema, which a run does not
     from longline.enrichment.phase import Phase, PhaseProgress, PhaseReport
     from longline.enrichment.task_files import AnyTask
+    from longline.http.proxies.check import ProxyChecker
+    from longline.http.proxies.configuration import CheckOptions
     from longline.monitoring.alerts.channels import Channels
     from longline.scheduling.flow_runner import FlowRunner
     from longline.scheduling.flow_steps import RunLaunch
@@ -281,6 +279,8 @@ async def open_proxy_pool(
 @asynccontextmanager
 async def open_proxy_http(settings: Settings, clock: Clock) -> AsyncIterator[HttpTransport]:
     """Open the transport of requests about proxies: for lists, and to the judge directly."""
+    from longline.http.proxies.candidates import LARGEST_LIST  # noqa: PLC0415  # slow
+
     options = HttpOptions(
         user_agent=user_agent_of(settings),
         ca_file=settings.ca_file,
@@ -299,6 +299,9 @@ async def open_proxy_checker(
     settings: Settings, clock: Clock, options: CheckOptions
 ) -> AsyncIterator[ProxyChecker]:
     """Open the checker of proxies; without a judge and a page, a judge runs on this machine."""
+    from longline.http.proxies.check import ProxyChecker  # noqa: PLC0415  # slow
+    from longline.http.proxies.judge import judge_running  # noqa: PLC0415  # the same
+
     async with AsyncExitStack() as ends:
         http = await ends.enter_async_context(open_proxy_http(settings, clock))
 
