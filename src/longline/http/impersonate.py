@@ -164,7 +164,9 @@ class ImpersonatingTransport(Middleware):
         try:
             yield response
         finally:
-            await response.aclose()
+            # `aclose` would wait for the rest of the body; this drops the transfer.
+            response.astream_task.cancel()
+            await asyncio.wait([response.astream_task])
 
     async def _pin(self, request: Request, addresses: AddressPolicy) -> None:
         """Check the addresses of the host, and let libcurl connect to no others.
