@@ -218,7 +218,16 @@ def test_gateways_are_not_in_its_list(settings: Settings, service: MubengService
     asyncio.run(add())
 
     # {{NAME}} would be an environment variable.
-    assert asyncio.run(service.read_lines()) == ["socks5://ada:a%20b%7B%7B@10.0.0.1:1080"]
+    assert service.read_lines() == ["socks5://ada:a%20b%7B%7B@10.0.0.1:1080"]
+
+
+async def test_a_caller_may_have_an_event_loop(
+    settings: Settings, service: MubengService, proxy_servers: ProxyServers
+) -> None:
+    async with open_proxy_pool(settings, CLOCK) as pool:
+        await pool.add([parse_proxy(proxy_servers.alive[0])])
+
+    assert service.read_lines() == [proxy_servers.alive[0]]
 
 
 def test_up_starts_it_and_down_stops_it(

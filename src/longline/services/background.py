@@ -11,7 +11,6 @@ ends when its list is empty; only SIGINT ends it in order.
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 import shutil
 import signal
@@ -33,6 +32,7 @@ from longline.config.settings import Settings
 from longline.core.clock import SystemClock
 from longline.core.errors import BadFile, MissingExtra, UnknownSecret
 from longline.core.files import private_opener, replacing
+from longline.core.threads import LoopThread
 from longline.http.proxies.proxy import Proxy
 from longline.services.processes import (
     Launch,
@@ -244,7 +244,7 @@ class MubengService(ProxyService):
         return (program, "-a", self.address, *options)
 
     def start(self) -> None:
-        lines = asyncio.run(self.read_lines())
+        lines = self.read_lines()
         if not lines:
             problem = "no proxy of the pool is alive; add some, or run `longline proxies refresh`"
             raise StartFailed(self.name, problem)
@@ -266,11 +266,15 @@ class MubengService(ProxyService):
         super().start()
         return True
 
-    async def read_lines(self) -> list[str]:
+    def read_lines(self) -> list[str]:
         """Return the proxies of the pool that were not found dead, as mubeng reads them.
 
         Those whose credentials cannot be read are left out.
         """
+        with LoopThread("longline-proxies") as loop:  # the caller may have a loop of its own
+            return loop.run(self._read_lines())
+
+    async def _read_lines(self) -> list[str]:
         found = []
         async with open_proxy_pool(self._settings, SystemClock()) as pool:
             for one in await pool.all():
@@ -304,7 +308,7 @@ def restart_mubeng(settings: Settings) -> bool:
     if settings.proxy_rotator != "mubeng":
         return False
     service = MubengService(StateFile(settings.home.resolve()), settings)
-    lines = asyncio.run(service.read_lines())
+    lines = service.read_lines()
     if not service.has_other_list(lines):
         return False
     with lifecycle_lock(settings.home.resolve()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -20,6 +19,7 @@ from longline.config.settings import Settings, load_settings, prepare_home
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption, HomeUnwritable, LonglineError, StoreFull
 from longline.core.redaction import redact_server_url
+from longline.core.threads import LoopThread
 from longline.engine.owner import this_host
 from longline.http.proxies.configuration import read_proxy_settings
 from longline.services.background import (
@@ -220,7 +220,8 @@ class _Startup:
         """Refresh the pool of proxies if it has sources of candidates, and too few are usable."""
         if not read_proxy_settings().candidates:
             return
-        usable, minimum = asyncio.run(self._count_proxies())
+        with LoopThread("longline-proxies") as loop:  # the caller may have a loop of its own
+            usable, minimum = loop.run(self._count_proxies())
         text = f"{usable} usable"
         self._on_step(
             "proxy pool",
