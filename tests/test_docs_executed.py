@@ -53,6 +53,7 @@ NOT_EXECUTED = {
     r"--server http|Client\(": "needs a server: tests/server/web",
     r"^longline serve($| +#)": "serves until it is interrupted: tests/server",
     r"^longline mcp": "serves until its client ends: tests/server/agents",
+    r"^longline proxies (add|check)": "needs proxies: tests/cli/test_cli_proxies.py",
     r"^longline alerts test": "sends a mail: tests/monitoring/alerts",
     r"enrich_listings": "needs a language model: tests/enrichment",
     r"^curl .*127.0.0.1:8400/": "needs a server: tests/server/web/api/test_api_page.py",
