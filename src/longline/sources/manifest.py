@@ -60,8 +60,8 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 }
 """The type of a parameter, and the other types that its default may have."""
 _ATTRIBUTES = """
-    name version burst max_in_flight retry headers auth proxies sessions cache ca_file private_hosts expects volatile
-    usually_empty transport middlewares listeners pipeline
+    name version burst max_in_flight retry headers auth proxies sessions cache ca_file
+    private_hosts expects volatile usually_empty transport middlewares listeners pipeline
 """
 
 
