@@ -230,6 +230,15 @@ def test_one_that_is_not_proven_gets_one_request_at_a_time() -> None:
 
 
 @given(randoms)
+def test_few_proxies_are_tried_together(random: float) -> None:
+    busy = {f"new{number}": 1 for number in range(3)}
+    candidates = [Candidate(f"new{number}") for number in range(6)]
+
+    assert pick([working("a"), *candidates], random, in_flight=busy).address == "a"
+    assert pick(candidates, random, in_flight=busy).address in {"new3", "new4", "new5"}
+
+
+@given(randoms)
 def test_of_many_proxies_one_is_chosen(random: float) -> None:
     assert pick(MANY, random).address is not None
 

@@ -251,6 +251,8 @@ class Choice:
     is_tried: bool = False
 
 
+_MOST_UNPROVEN = 3
+"""Proxies that have not proved themselves and are tried together, if others have."""
 _MOST_WEIGHED = 100
 """Proxies that are weighed for a request; of more, as many in a row from a random place on."""
 _EMPTY_WAIT = 60.0  # seconds until a pool without a suitable proxy is read again
@@ -287,12 +289,16 @@ def choose(
     usable = [one for one in affordable if one.held_until(now) is None]
     if len(usable) < max(wanted.minimum, 1):
         return _none_usable(fitting, affordable, usable, wanted, now)
+    trying = sum(one.address in busy and not one.is_proven for one in usable)
     for name in tier_order((one.tier for one in usable), wanted, tiers):
         group = [one for one in usable if one.tier == name and one.address not in tried]
-        # One that has not proved itself gets one request at a time, if there are others.
-        free = [one for one in group if one.address not in busy or one.is_proven] or group
-        if free:
-            return Choice(_draw(policy, free, now, random, busy).address)
+        # One that has not proved itself gets one request at a time, if there are others. Few are
+        # tried together, since a slow one delivers its request when others are due.
+        proven = [one for one in group if one.is_proven]
+        idle = [one for one in group if not one.is_proven and one.address not in busy]
+        free = proven if proven and trying >= _MOST_UNPROVEN else proven + idle
+        if group:
+            return Choice(_draw(policy, free or group, now, random, busy).address)
     return Choice(reason="all usable proxies were tried", is_tried=True)
 
 
