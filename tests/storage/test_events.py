@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from sqlalchemy import Connection, insert, select
+
+from longline.storage.database import Database
 from longline.storage.events.events import event_row
+from longline.storage.schema import jobs
 from longline.storage.store import Store, open_store
+from tests.storage.given import new_job
 from tests.virtual import EPOCH
 
 
@@ -65,3 +70,18 @@ async def test_statistics_of_many_writers_add_up(store: Store) -> None:
 
     assert await store.events.statistics("job") == {"requests": 40, "waited": 10.0}
     assert await store.events.statistics("unknown") == {}
+
+
+async def test_the_sources_of_many_jobs_are_known(store: Store, database: Database) -> None:
+    job = (await store.jobs.create(new_job())).id
+    copies = [f"copy-{number}" for number in range(1002)]
+
+    def copy(connection: Connection) -> None:
+        row = connection.execute(select(jobs)).mappings().one()
+        connection.execute(insert(jobs), [{**row, "id": one} for one in copies])
+
+    await database.write(copy)
+    for names in (copies[:1001], [copies[0], copies[1001], job, "unknown"]):
+        found = await store.events.sources(names)
+
+    assert found == dict.fromkeys((copies[0], copies[1001], job), "shop")

@@ -477,9 +477,9 @@ def sources_of(connection: Connection, names: Collection[str]) -> dict[str | Non
     """Return the sources of jobs; a job that does not exist is left out."""
     # The source of a job never changes, so it may be read from its row, and remembered.
     known: dict[str | None, str] = connection.info.setdefault("sources of jobs", {})
+    if len(known) > _MAX_REMEMBERED:
+        known.clear()
     if missing := sorted(name for name in names if name not in known):
-        if len(known) > _MAX_REMEMBERED:
-            known.clear()
         known |= {row.id: row.source for row in connection.execute(_SOURCES, {"b_jobs": missing})}
     return {name: known[name] for name in names if name in known}
 
