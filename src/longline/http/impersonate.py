@@ -38,7 +38,7 @@ from longline.http.messages import (
     with_query,
     without_userinfo_in,
 )
-from longline.http.proxies.connections import find_proxy_error
+from longline.http.proxies.connections import find_proxy_error, read_credentials
 from longline.http.proxies.proxy import Proxy
 from longline.http.transport import HttpOptions
 
@@ -145,7 +145,7 @@ class ImpersonatingTransport(Middleware):
         how: dict[str, Any] = {}
         if request.proxy is not None:
             how["proxy"] = _proxy_url(request.proxy, urlsplit(request.url).hostname or "")
-            if (credentials := request.proxy.read_credentials()) is not None:
+            if (credentials := read_credentials(request.url, request.proxy)) is not None:
                 how["proxy_auth"] = credentials
         elif self._addresses is not None:
             await self._pin(request, self._addresses)

@@ -55,3 +55,17 @@ async def test_a_proxy_at_fault_is_named_without_its_login(
 
     assert caught.value.is_certain
     assert "wrong-1" not in f"{caught.value}{caught.value.__cause__}"
+
+
+async def test_a_proxy_whose_login_cannot_be_read_is_at_fault(
+    site: ScriptedSite, proxy_servers: ProxyServers, tmp_path: Path
+) -> None:
+    missing = f"file:{tmp_path / 'missing'}"
+    proxy = replace(parse_proxy(proxy_servers.with_login).proxy, credentials=missing)
+    transport = ImpersonatingTransport(HttpOptions(), SystemClock())
+
+    with pytest.raises(ProxyFailed) as caught:
+        await transport(Request(f"{site.url}/", proxy=proxy), Usage())
+    await transport.close()
+
+    assert caught.value.is_certain

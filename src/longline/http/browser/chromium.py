@@ -22,7 +22,7 @@ from playwright.async_api import (
 from playwright.async_api import Error as PlaywrightError
 
 from longline.core.clock import Clock
-from longline.core.errors import ConnectFailed, UnknownSecret
+from longline.core.errors import ConnectFailed
 from longline.core.model import Usage
 from longline.http.address_policy import AddressPolicy, hostname_of
 from longline.http.browser.loading import Load, is_lost, keep_failed_page, translate_browser_error
@@ -37,6 +37,7 @@ from longline.http.browser.traffic import (
 from longline.http.browser.transport import BrowserPage
 from longline.http.errors import NeverReady, PrivateAddress, ProxyFailed, TimedOut
 from longline.http.messages import Request
+from longline.http.proxies.connections import read_credentials
 from longline.http.proxies.proxy import Proxy
 
 # ---------------- A SOCKS5 proxy that applies the address policy to every connection of the browser
@@ -300,10 +301,7 @@ async def _new_context(
 
 
 def _proxy_settings(url: str, proxy: Proxy) -> ProxySettings:
-    try:
-        credentials = proxy.read_credentials()
-    except UnknownSecret as error:
-        raise ProxyFailed(url, proxy.address, str(error), is_certain=True) from None
+    credentials = read_credentials(url, proxy)
     # Without the bypass, Chromium would request loopback directly.
     settings = ProxySettings(server=proxy.address, bypass="<-loopback>")
     if credentials is None:

@@ -73,10 +73,7 @@ class ProxySessions:
             ProxyFailed: its credentials cannot be read.
             MissingExtra: it is a SOCKS proxy, and aiohttp-socks is not installed.
         """
-        try:
-            credentials = proxy.read_credentials()
-        except UnknownSecret as error:
-            raise ProxyFailed(url, proxy.address, str(error), is_certain=True) from None
+        credentials = read_credentials(url, proxy)
         if proxy.scheme in {"http", "https"}:
             options: dict[str, Any] = {"proxy": proxy.address}
             if credentials is not None:
@@ -128,6 +125,18 @@ class ProxySessions:
         idle = [key for key, one in self._socks.items() if not one.in_flight]
         for key in idle[: max(excess, 0)]:
             await self._socks.pop(key).session.close()
+
+
+def read_credentials(url: str, proxy: Proxy) -> tuple[str, str] | None:
+    """Return user name and password of a proxy for a request to a URL; None if it needs none.
+
+    Raises:
+        ProxyFailed: they cannot be read.
+    """
+    try:
+        return proxy.read_credentials()
+    except UnknownSecret as error:
+        raise ProxyFailed(url, proxy.address, str(error), is_certain=True) from None
 
 
 def _timeout() -> aiohttp.ClientTimeout:
