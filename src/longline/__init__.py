@@ -93,6 +93,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     for module, names in _MODULES.items():
         if name in names.split():
-            return getattr(importlib.import_module(f"longline.{module}"), name)
+            lazy_imports = importlib.import_module("longline.core.lazy_imports")
+            return getattr(lazy_imports.import_now(f"longline.{module}"), name)
     message = f"module 'longline' has no attribute {name!r}"
     raise AttributeError(message)

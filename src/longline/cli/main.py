@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import click
 
 from longline.cli.exit_codes import OUT_OF_MEMORY, ExitCode, explain_error
 from longline.cli.log_options import log_options
+from longline.core.lazy_imports import import_now
 from longline.core.output import OutputFailed, discard_stdout, protected_output, sanitize
 
 GROUPS = {  # of each command: its module in commands/, and the first sentence of its help
@@ -112,7 +112,7 @@ COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.it
 
 def load_command(name: str) -> click.Command:
     """Import a command: `resume` is `resume_command` of its module."""
-    module = importlib.import_module(f"longline.cli.commands.{COMMANDS[name][0]}")
+    module = import_now(f"longline.cli.commands.{COMMANDS[name][0]}")
     command: click.Command = getattr(module, f"{name}_command")
     return command
 

@@ -6,84 +6,116 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or_, select, update
 
 from longline.core.clock import Clock
+from longline.core.lazy_imports import import_now
 from longline.limits.backends.state import Result, State, StateBackend, Update
-from longline.storage.access import Credentials, IdempotencyKeys
 from longline.storage.backends import upsert
 from longline.storage.database import TIMEOUT, Database, Repository, open_database, writes
 from longline.storage.enrichment import Questions
 from longline.storage.events.events import EventLog, Projections, update_projections
-from longline.storage.events.subscribers import Subscribers
-from longline.storage.events.webhooks import Webhooks
 from longline.storage.jobs import Jobs
-from longline.storage.matches import Matches
-from longline.storage.monitoring.alert_inputs import AlertInputReader
-from longline.storage.monitoring.alerts import Alerts
-from longline.storage.monitoring.attention import Attention
-from longline.storage.monitoring.job_items import JobItems
 from longline.storage.monitoring.logs import Logs
-from longline.storage.monitoring.reports import Reports
-from longline.storage.monitoring.run_history import RunHistory
-from longline.storage.monitoring.totals import Totals
 from longline.storage.profiles import Profiles
-from longline.storage.proxy_refresh import ProxyRefreshes
 from longline.storage.queue.chunks import Chunks
 from longline.storage.queue.failures import FailureLog
 from longline.storage.queue.quarantine import Quarantine
 from longline.storage.queue.queue import Queue
 from longline.storage.queue.tasks import TaskQueue
 from longline.storage.records import ExportCursors, History, Records
-from longline.storage.scheduling.flows import Flows
-from longline.storage.scheduling.launches import Launches
-from longline.storage.scheduling.schedules import Schedules
 from longline.storage.schema import cells, leaders
-from longline.storage.workers import Workers
 
+if TYPE_CHECKING:
+    from longline.storage.access import Credentials, IdempotencyKeys
+    from longline.storage.events.subscribers import Subscribers
+    from longline.storage.events.webhooks import Webhooks
+    from longline.storage.matches import Matches
+    from longline.storage.monitoring.alert_inputs import AlertInputReader
+    from longline.storage.monitoring.alerts import Alerts
+    from longline.storage.monitoring.attention import Attention
+    from longline.storage.monitoring.job_items import JobItems
+    from longline.storage.monitoring.reports import Reports
+    from longline.storage.monitoring.run_history import RunHistory
+    from longline.storage.monitoring.totals import Totals
+    from longline.storage.proxy_refresh import ProxyRefreshes
+    from longline.storage.scheduling.flows import Flows
+    from longline.storage.scheduling.launches import Launches
+    from longline.storage.scheduling.schedules import Schedules
+    from longline.storage.workers import Workers
+
+_LATER = {  # what a plain run does not use is imported when it is first used
+    "alert_inputs": "monitoring.alert_inputs.AlertInputReader",
+    "alerts": "monitoring.alerts.Alerts",
+    "attention": "monitoring.attention.Attention",
+    "credentials": "access.Credentials",
+    "flows": "scheduling.flows.Flows",
+    "idempotency_keys": "access.IdempotencyKeys",
+    "job_items": "monitoring.job_items.JobItems",
+    "launches": "scheduling.launches.Launches",
+    "matches": "matches.Matches",
+    "proxy_refreshes": "proxy_refresh.ProxyRefreshes",
+    "reports": "monitoring.reports.Reports",
+    "run_history": "monitoring.run_history.RunHistory",
+    "schedules": "scheduling.schedules.Schedules",
+    "subscribers": "events.subscribers.Subscribers",
+    "totals": "monitoring.totals.Totals",
+    "webhooks": "events.webhooks.Webhooks",
+    "workers": "workers.Workers",
+}
 _EPOCH_NOW = func.extract("epoch", func.clock_timestamp())
 
 
 class Store:
     """All data of a home; open it with `open_store`."""
 
+    alert_inputs: AlertInputReader
+    alerts: Alerts
+    attention: Attention
+    credentials: Credentials
+    flows: Flows
+    idempotency_keys: IdempotencyKeys
+    job_items: JobItems
+    launches: Launches
+    matches: Matches
+    proxy_refreshes: ProxyRefreshes
+    reports: Reports
+    run_history: RunHistory
+    schedules: Schedules
+    subscribers: Subscribers
+    totals: Totals
+    webhooks: Webhooks
+    workers: Workers
+
     def __init__(self, database: Database) -> None:
         self._database = database
         self.address = database.address
         self.jobs = Jobs(database)
-        self.run_history = RunHistory(database)
-        self.reports = Reports(database)
-        self.attention = Attention(database)
         self.queue = Queue(database)
         self.records = Records(database)
         self.history = History(database)
         self.events = EventLog(database)
         self.projections = Projections(database)
-        self.subscribers = Subscribers(database)
-        self.webhooks = Webhooks(database)
         self.logs = Logs(database)
-        self.alerts = Alerts(database)
-        self.alert_inputs = AlertInputReader(database)
         self.failures = FailureLog(database)
-        self.job_items = JobItems(database)
         self.quarantine = Quarantine(database)
-        self.matches = Matches(database)
         self.questions = Questions(database)
         self.profiles = Profiles(database)
         self.export_cursors = ExportCursors(database)
         self.chunks = Chunks(database)
-        self.launches = Launches(database)
-        self.schedules = Schedules(database)
-        self.flows = Flows(database)
         self.leaders = Leaders(database)
         self.tasks = TaskQueue(database)
-        self.proxy_refreshes = ProxyRefreshes(database)
-        self.workers = Workers(database)
-        self.totals = Totals(database)
-        self.credentials = Credentials(database)
-        self.idempotency_keys = IdempotencyKeys(database)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _LATER:
+            message = f"the store has no attribute {name!r}"
+            raise AttributeError(message, name=name, obj=self)
+        module, _, kind = _LATER[name].rpartition(".")
+        repository = getattr(import_now(f"longline.storage.{module}"), kind)(self._database)
+        setattr(self, name, repository)
+        return repository
 
     def state_backend(
         self, room: str, kind: type[State], clock: Clock
