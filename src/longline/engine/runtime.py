@@ -26,7 +26,7 @@ LEASE = 20.0
 """Seconds after the last renewal until a lease expires."""
 _STATE_POLL = 1.0  # seconds between two checks whether a job was paused or cancelled
 _COMMIT_INTERVAL = 0.1  # seconds between two transactions while more outcomes are expected
-_LARGEST_COMMIT = 64  # outcomes that wait for no others
+_LARGEST_COMMIT = 128  # outcomes that wait for no others
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SAME_SIGNAL = 0.5  # seconds; `timeout` signals a program and its group: that is one signal
 

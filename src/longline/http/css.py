@@ -56,11 +56,7 @@ class _Plan:
     spaces: int
     inner: int
     siblings: int
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it takes linear time on any page."""
-        return self.spaces < min(_SHALLOW) and self.inner < 1 and self.siblings < _QUADRATIC
+    is_plain: bool
 
 
 class Selectors:
@@ -183,7 +179,8 @@ def _plan(text: str) -> _Plan:
     siblings = max(
         1 + lower.replace("~=", "").count("~"), 2 * any(word in lower for word in _COUNTING)
     )
-    return _Plan(css, tuple(groups), spaces, inner, siblings)
+    is_plain = spaces < min(_SHALLOW) and inner < 1 and siblings < _QUADRATIC
+    return _Plan(css, tuple(groups), spaces, inner, siblings, is_plain)
 
 
 def _breaks(css: str) -> Iterator[tuple[str, int]]:

@@ -192,7 +192,10 @@ class HttpTransport(Middleware):
         try:
             # One timeout for the whole response: a server may send a byte now and then.
             async with asyncio.timeout(seconds) as deadline:
-                page = await self._send(request, deadline)
+                if request.proxy is None:
+                    page = await self._exchange(self._open_session(), request, deadline)
+                else:
+                    page = await self._send_through_proxy(request, request.proxy, deadline)
         except TimeoutError as error:
             raise TimedOut(request.url, seconds) from error
         self._answered.add(request.domain)
@@ -210,12 +213,9 @@ class HttpTransport(Middleware):
         if self._owns_resolver:
             await self._resolver.close()
 
-    async def _send(self, request: Request, deadline: asyncio.Timeout) -> Page:
-        """Send a request directly, or through its proxy."""
-        if request.proxy is None:
-            if self._session is None:
-                self._session = self._open_session()
-            return await self._exchange(self._session, request, deadline)
+    async def _send_through_proxy(
+        self, request: Request, proxy: Proxy, deadline: asyncio.Timeout
+    ) -> Page:
         if self._proxies is None:
             self._proxies = ProxySessions(
                 self._session_over,
@@ -223,14 +223,17 @@ class HttpTransport(Middleware):
                 self._resolver,
                 ssl_context(self._options.ca_file),
             )
-        async with self._proxies.use(request.url, request.proxy) as (session, options):
+        async with self._proxies.use(request.url, proxy) as (session, options):
             page = await self._exchange(session, request, deadline, options)
         if options and request.url.startswith("http:") and (found := find_proxy_error(page)):
             problem, is_certain = found
-            raise ProxyFailed(request.url, request.proxy.address, problem, is_certain=is_certain)
+            raise ProxyFailed(request.url, proxy.address, problem, is_certain=is_certain)
         return page
 
     def _open_session(self) -> aiohttp.ClientSession:
+        """Return the session of direct requests; opened with the first one."""
+        if self._session is not None:
+            return self._session
         connector = aiohttp.TCPConnector(
             # RateLimitMiddleware limits connections, where waiting does not count as timeout.
             limit=0,
@@ -240,7 +243,8 @@ class HttpTransport(Middleware):
         )
         # aiohttp has no public way to choose the class of its connections.
         connector._factory = _connection_factory()  # noqa: SLF001
-        return self._session_over(connector, aiohttp.ClientTimeout(total=None))
+        self._session = self._session_over(connector, aiohttp.ClientTimeout(total=None))
+        return self._session
 
     def _session_over(
         self, connector: aiohttp.BaseConnector, timeout: aiohttp.ClientTimeout

@@ -484,7 +484,17 @@ def sanitize_key(key: str) -> str:
 # One statement inserts many rows. The driver releases the GIL for each step of a statement and then
 # competes for it with the busy event loop, so one step per row made writing slow.
 
-_SIZES = (64, 32, 16, 8, 4, 2, 1)  # few sizes, so that few statements are compiled and cached
+_SIZES = (
+    128,
+    64,
+    32,
+    16,
+    8,
+    4,
+    3,
+    2,
+    1,
+)  # few sizes, so that few statements are compiled and cached
 
 _Order = list[tuple[int, str]]  # row number and column of each value, in the statement's order
 _Compiled = tuple[str, _Order]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from http.cookies import Morsel
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from multidict import MultiMapping
@@ -82,7 +82,13 @@ class IdentityMiddleware(Middleware):
         self._start = cookies if isinstance(cookies, Mapping) else {}
         self._jar: CookieJar | None = None
 
-    async def __call__(self, request: Request, usage: Usage) -> Page:
+    def __call__(self, request: Request, usage: Usage) -> Coroutine[Any, Any, Page]:
+        if self._sessions is None and request.session is None:
+            return self.send(request, usage)
+        return self._identity_of(request).send(request, usage)
+
+    def _identity_of(self, request: Request) -> IdentityMiddleware:
+        """Return the object with the headers and cookies of the session of a request."""
         session = None if self._sessions is None else self._sessions.find(request.session)
         if session is not None:
             if session.identity is None:
@@ -90,11 +96,11 @@ class IdentityMiddleware(Middleware):
                 session.identity = IdentityMiddleware(
                     self._inner, headers=headers, cookies=self._cookies
                 )
-            page: Page = await session.identity.send(request, usage)
-            return page
+            identity: IdentityMiddleware = session.identity
+            return identity
         if request.session is not None:
             raise BadOption("session", "the source has no sessions; add `sessions: item`, for one")
-        return await self.send(request, usage)
+        return self
 
     async def send(self, request: Request, usage: Usage) -> Page:
         """Send a request with the headers and cookies of this object."""

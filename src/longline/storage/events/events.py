@@ -409,14 +409,17 @@ def append_events(connection: Connection, rows: Sequence[EventRow]) -> None:
 
 def _insert_events(connection: Connection, several: Sequence[Sequence[EventRow]]) -> None:
     wait_for_turn(connection)
-    appended = [{**row, "data": as_sanitized_json(row["data"])} for rows in several for row in rows]
+    appended: list[EventRow] = []
+    consumed: list[Event] = []
+    for rows in several:
+        for row in rows:
+            text = as_sanitized_json(row["data"])
+            appended.append({**row, "data": text})
+            if is_consumed(row["type"]):
+                # As it is read back: a replay of these events gives the same rows.
+                data = orjson.loads(text)
+                consumed.append(Event(0, row["job_id"], row["at"], row["type"], row["key"], data))
     _APPEND.run(connection, appended)
-    # As they are read back: a replay of these events gives the same rows.
-    consumed = [
-        Event(0, row["job_id"], row["at"], row["type"], row["key"], orjson.loads(row["data"]))
-        for row in appended
-        if is_consumed(row["type"])
-    ]
     if consumed:
         apply_events(connection, consumed)
 

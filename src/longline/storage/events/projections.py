@@ -439,17 +439,20 @@ def apply_events(
     sources = sources_of(connection, {one.job for one in events if one.job is not None})
     # By projection and key, in the order of the first event: most events of a batch share few rows.
     changes: dict[tuple[str, str], list[Event]] = {}
-    stored_keys: dict[str, str] = {}
+    found: dict[tuple[str, str | None], list[Event]] = {}  # the same lists, by keys as they are
     for event in events:
         source = sources.get(event.job, "")
         for one in _CONSUMERS.get(event.type, ()):
-            if only is None or one.name in only:
-                key = one.key(event, source)
+            if only is not None and one.name not in only:
+                continue
+            key = one.key(event, source)
+            of_row = found.get((one.name, key))
+            if of_row is None:
                 if key is None:
                     continue
-                if key not in stored_keys:
-                    stored_keys[key] = sanitize_key(key)
-                changes.setdefault((one.name, stored_keys[key]), []).append(event)
+                of_row = changes.setdefault((one.name, sanitize_key(key)), [])
+                found[one.name, key] = of_row
+            of_row.append(event)
     rows = _load_rows(connection, stage, {key for _, key in changes})
     changed: dict[tuple[str, str], ProjectionRow] = {}
     for place, of_row in changes.items():
