@@ -39,10 +39,11 @@ def crawl(
 
     async def run(rules: str = ITEMS, **more: str) -> tuple[JobReport, dict[str, Any]]:
         path = tmp_path / "shop.yaml"
-        others = "".join(f"{name}: {value}\n" for name, value in more.items())
+        others = {"start": f"{site.url}/", **more}
+        lines = "".join(f"{name}: {value}\n" for name, value in others.items())
         path.write_text(
             "manifest: html\nname: shop\nrate: unlimited\nfields: {title: h1}\n"
-            f"start: {site.url}/\n{others}crawl: {rules}\n"
+            f"{lines}crawl: {rules}\n"
         )
         async with Orchestrator(
             str(path), home=tmp_path, clock=clock, archive=True
@@ -130,6 +131,45 @@ async def test_a_crawl_ends_at_its_limits_and_says_where(
     assert cut.caveats.cuts == ("there are more pages than max_pages (2) of the crawl",)
 
 
+async def test_links_that_one_page_has_too_many_of_make_the_job_partial(
+    site: ScriptedSite, crawl: Callable[..., Any]
+) -> None:
+    site.says("/", links(*(f"/list/{number}" for number in range(10_001))))
+
+    report, states = await crawl("{items: {allow: /p/}, max_pages: 3}")
+
+    assert report.state is JobState.PARTIAL
+    problem = f"{site.url}/ has more than 10,000 links to follow; the others were left out"
+    assert problem in report.caveats.cuts
+    assert len(states) == 3
+
+
+async def test_links_of_every_selector_are_followed(
+    site: ScriptedSite, crawl: Callable[..., Any]
+) -> None:
+    site.says("/", links("/a") + '<map><area href="/b"></map>')
+    site.says("/a", f"<nav>{links('/p/1')}</nav><main>{links('/p/2')}</main>")
+
+    _, states = await crawl("{items: {links: [nav a, main a], allow: /p/}}")
+
+    assert set(states) == {"page /", "page /a", "page /b", "/p/1", "/p/2"}
+
+
+async def test_a_start_on_another_domain_is_a_cut_of_its_own(
+    site: ScriptedSite, crawl: Callable[..., Any]
+) -> None:
+    site.says("/", links("/p/1"))
+
+    report, _ = await crawl(
+        "{items: {allow: /p/}, domains: shop.test}",
+        start="'{base}/'",
+        parameters=f"{{base: '{site.url}'}}",
+    )
+
+    assert report.state is JobState.PARTIAL
+    assert report.caveats.cuts == (f"the start URL {site.url}/ is not on a domain of the crawl",)
+
+
 async def test_a_redirect_is_one_page_with_its_target(
     site: ScriptedSite, crawl: Callable[..., Any]
 ) -> None:
@@ -195,7 +235,9 @@ async def test_a_class_crawls_and_reads_what_it_finds(
         ("crawl:\n  items: {}", 7, "which links lead to items"),
         ("crawl:\n  items: {allow: '/p/('}", 7, "regular expression"),
         ("crawl:\n  items: a\n  domains: https://a.test/", 8, "write a.test"),
+        ("crawl: {items: a, domains: other.test}", 6, "domains of crawl do not cover the start"),
         ("crawl: {items: a}\nitems: a", 7, "cannot be combined with crawl"),
+        ("crawl: {items: a}\npages: a.next", 7, "pages cannot be combined with crawl"),
         ("transport: auto\ncrawl: {items: a}", 7, "not auto"),
     ],
 )

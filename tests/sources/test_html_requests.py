@@ -119,6 +119,13 @@ def test_a_multipart_form_is_always_the_same_and_cannot_be_broken_out_of() -> No
     assert b'name="b%22%0D%0A"; filename="x%22%0D%0Ay"' in body.content
 
 
+@pytest.mark.parametrize("end", ["\r\n", "\n", "\r"])
+def test_the_type_of_a_part_makes_no_header(end: str) -> None:
+    body = multipart_body({"a": FilePart("x", b"", f"image/png{end}X: 1")})
+
+    assert b"Content-Type: image/pngX: 1\r\n" in body.content
+
+
 @pytest.mark.parametrize(
     ("text", "line", "problem"),
     [
@@ -129,8 +136,10 @@ def test_a_multipart_form_is_always_the_same_and_cannot_be_broken_out_of() -> No
         (
             "start: https://a.test\nitems: {links: a, request: {json: '{c}'}}",
             6,
-            "{c} in items is not",
+            "{c} in items is not a parameter; known: url, key",
         ),
+        ('start: {url: https://a.test, headers: {X-A: "a\\r\\nB: c"}}', 5, "line break"),
+        ("start: {url: https://a.test, headers: {X A: a}}", 5, "header name"),
         ("transport: browser\nstart: {url: https://a.test, form: {a: 1}}", 5, "transport: http"),
     ],
 )

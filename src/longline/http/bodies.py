@@ -87,7 +87,7 @@ def _part(name: str, value: Any) -> bytes:
         value = FilePart(named.name, named.content, value.get("type", named.type))
     head = f'Content-Disposition: form-data; name="{_quoted(name)}"'
     if isinstance(value, FilePart):
-        kind = "".join(value.type.split("\r\n"))
+        kind = "".join(one for one in value.type if one not in "\r\n")
         head += f'; filename="{_quoted(value.name)}"\r\nContent-Type: {kind}'
         value = value.content
     content = value if isinstance(value, bytes) else scalar_text(value).encode()

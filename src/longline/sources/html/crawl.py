@@ -11,7 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Annotated, Any, ClassVar, Self
 from urllib.parse import urlsplit
 
@@ -31,7 +31,7 @@ from longline.sources.html.places import Links, PageScope, Selectors, default_ke
 _DATA = "crawl"
 """The name under which an item carries its place in the crawl."""
 _MAX_URL = 2_000  # characters
-_MAX_LINKS = 10_000  # of one page and rule
+_MAX_LINKS = 10_000  # of one page
 _MAX_LINEAGE = 12  # patterns of the pages that led to a page
 _MAX_PATHS = 2_000  # whose texts are remembered, in each process
 _MAX_TEXTS = 64  # of one path
@@ -74,7 +74,7 @@ class LinkRule(StrictModel):
     """Links of a page: where they are, and which URLs are meant."""
 
     links: Selectors = ("a@href", "area@href")
-    """Where the links are."""
+    """Where the links are; every selector counts."""
     allow: Patterns = ()
     """Only URLs that match one of these."""
     deny: Patterns = ()
@@ -165,7 +165,7 @@ class _Place:
 
 class _Rule:
     def __init__(self, rule: LinkRule) -> None:
-        self.links = Links(rule.links)
+        self.links = [Links((one,)) for one in rule.links]  # all, not the first that matches
         self.is_for_all_links = "links" not in rule.model_fields_set
         self.is_followed = not isinstance(rule, ItemRule) or rule.follow
         self._allow = [user_pattern(one) for one in rule.allow]
@@ -220,11 +220,7 @@ class Crawler:
 
     def covers(self, url: str) -> bool:
         """Return whether a URL is on one of the domains."""
-        parts = urlsplit(url)
-        hosts = (parts.netloc.lower().rpartition("@")[2], (parts.hostname or "").lower())
-        return any(
-            host == one or host.endswith(f".{one}") for one in self._domains for host in hosts
-        )
+        return is_on_domain(url, self._domains)
 
     def links(self, page: Page, place: _Place) -> Iterator[Item]:
         """Yield the items of the links of a page, each canonical URL once."""
@@ -232,7 +228,7 @@ class Crawler:
         seen: set[str] = set()
         for rules, is_item in ((self._items, True), (self._follow, False)):
             for rule in rules:
-                for _, url in islice(rule.links.find(scope), _MAX_LINKS):
+                for _, url in chain.from_iterable(one.find(scope) for one in rule.links):
                     cleaned = self._urls.clean(url)
                     if cleaned is None or cleaned in seen or not self.covers(cleaned):
                         continue
@@ -349,6 +345,13 @@ def _text_mark(page: Page) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
+def is_on_domain(url: str, domains: Iterable[str]) -> bool:
+    """Return whether the host of a URL is one of these domains, or below one."""
+    parts = urlsplit(url)
+    hosts = (parts.netloc.lower().rpartition("@")[2], (parts.hostname or "").lower())
+    return any(host == one or host.endswith(f".{one}") for one in domains for host in hosts)
+
+
 class CrawlSource(Source):
     """A source that crawls: it follows links from its start URLs and reads the pages of items.
 
@@ -410,8 +413,16 @@ async def follow_links(crawler: Crawler, visit: Visit, page: Page) -> None:
     if (path := await off_loop(len(page.body), crawler.repeated_path, page)) is not None:
         visit.spend(_same(path))
     if place.is_followed:
-        found = await off_loop(len(page.body), lambda: list(crawler.links(page, place)))
-        for item in found:
+        most = _MAX_LINKS + 1
+        found = await off_loop(
+            len(page.body), lambda: list(islice(crawler.links(page, place), most))
+        )
+        if len(found) == most:
+            visit.cut(
+                f"{page.url:.200} has more than {_MAX_LINKS:,} links to follow; the others were "
+                "left out"
+            )
+        for item in found[:_MAX_LINKS]:
             visit.add(item)
     if not place.depth and not visit.found and not place.is_item:
         visit.cut(f"the start URL {page.url:.200} has no link that the rules of the crawl select")
@@ -422,6 +433,9 @@ async def follow_links(crawler: Crawler, visit: Visit, page: Page) -> None:
 
 def _check_address(crawler: Crawler, visit: Visit, page: Page, place: _Place) -> None:
     if not crawler.covers(page.url):
+        if not place.depth and not crawler.covers(visit.item.url):
+            visit.cut(f"the start URL {visit.item.url:.200} is not on a domain of the crawl")
+            raise SkipItem("not on a domain of the crawl; write its host in domains")
         if not place.depth:
             visit.cut(f"the start URL redirects to another domain: {page.url:.200}")
         raise SkipItem(f"redirected to another domain: {page.url:.200}")

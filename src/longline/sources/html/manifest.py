@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Annotated, Any, Literal, Self
 
@@ -20,7 +20,7 @@ from pydantic import (
 from longline.config.expressions import JsonPath, Pattern, fill, names_in
 from longline.config.validation import StrictModel, invalid, one_or_several, short_for
 from longline.http.browser.manifest import BrowserSpec
-from longline.sources.html.crawl import Crawl
+from longline.sources.html.crawl import Crawl, is_on_domain
 from longline.sources.html.fields import FieldLike, Fields, FieldSpec
 from longline.sources.html.pagination import ClickPages, MorePages, Pagination
 from longline.sources.html.places import Css, Selector, Selectors, check_css
@@ -260,7 +260,7 @@ class HtmlManifest(Manifest):
         has_sitemap = self.items is not None and isinstance(self.items.sitemap, tuple)
         if not self.start and not has_sitemap:
             raise invalid("start is missing: write the URL of the first page")
-        if self.items is None and (self.follow or self.pages):
+        if self.items is None and self.crawl is None and (self.follow or self.pages):
             raise invalid("follow and pages need items: how items are found on those pages")
         if self.items is not None and self.items.sitemap and (self.follow or self.pages):
             raise invalid("a sitemap lists all items; remove follow and pages")
@@ -303,13 +303,18 @@ class HtmlManifest(Manifest):
                 raise invalid(f"{name} cannot be combined with crawl{inside}")
         if self.transport == "auto":
             raise invalid("a crawl needs transport: http or transport: browser, not auto")
+        for start in self.start:
+            is_known = not any(names_in(start.url))
+            if is_known and self.crawl.domains and not is_on_domain(start.url, self.crawl.domains):
+                raise invalid(f"domains of crawl do not cover the start {start.url}; add its host")
         return self
 
     @model_validator(mode="after")
     def _check_template_names(self) -> Self:
         for name, setting in self._template_names():
             if name not in self.parameters:
-                known = ", ".join(self.parameters) or "none"
+                own = ("url", "key", *self._element_fields()) if setting == "items" else ()
+                known = ", ".join((*own, *self.parameters)) or "none"
                 raise invalid(f"{{{name}}} in {setting} is not a parameter; known: {known}")
         for start in self.start:
             check_url_with_defaults(start.url, self.parameters)
@@ -340,12 +345,15 @@ class HtmlManifest(Manifest):
             )
         return self
 
+    def _element_fields(self) -> Iterable[str]:
+        return (self.items and self.items.fields) or ()
+
     def _template_names(self) -> Iterator[tuple[str, str]]:
         for start in self.start:
             if name := start.unknown_name(self.parameters):
                 yield name, "start"
         if self.items and self.items.request is not None:
-            known = {"url", "key", *(self.items.fields or {})}
+            known = {"url", "key", *self._element_fields()}
             yield from ((n, "items") for n in self.items.request.names() if n not in known)
         sitemaps = self.items.sitemap if self.items else False
         for url in sitemaps if isinstance(sitemaps, tuple) else ():

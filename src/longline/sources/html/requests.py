@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from longline.config.expressions import check_braces, fill_value, names_in
+from longline.config.identity import Headers
 from longline.config.validation import StrictModel, invalid
 
 REQUEST = "request"
@@ -47,7 +48,7 @@ class RequestSpec(StrictModel):
     """Method, headers and body of a request; with a body, the method is POST."""
 
     method: Literal["GET", "POST", "PUT", "PATCH"] | None = None
-    headers: dict[str, str] = Field(default_factory=dict)
+    headers: Headers = Field(default_factory=dict)
     form: dict[str, Any] | None = None
     """Fields of a form; a list is repeated."""
     multipart: dict[str, str | int | float | FileField] | None = None
