@@ -218,6 +218,68 @@ async def test_an_image_must_be_one(site: ScriptedSite, files: Downloads) -> Non
     assert len(files.stored) == 1
 
 
+@pytest.mark.parametrize(
+    ("content", "declared"),
+    [
+        (b"", "image/png"),
+        (b"\n <!DOCTYPE html><p>Please log in</p>", "image/jpeg"),
+        (b'{"error": "not found"}', "image/jpeg"),
+        (b"%PDF-1.7", "image/png"),
+        (b"<html></html>", "image/svg+xml"),
+    ],
+)
+async def test_what_is_only_declared_as_an_image_is_refused(
+    content: bytes, declared: str, site: ScriptedSite, files: Downloads
+) -> None:
+    serve(site, "/a.jpg", content, type=declared)
+
+    with pytest.raises(BadAnswer):
+        await files.get(f"{site.url}/a.jpg", is_image=True)
+
+    assert (files.stored, files.drafts) == ([], [])
+
+
+async def test_a_picture_of_svg_is_an_image(site: ScriptedSite, files: Downloads) -> None:
+    serve(site, "/a.svg", b"<?xml version='1.0'?><svg></svg>", type="image/svg+xml")
+
+    page = await files.get(f"{site.url}/a.svg", is_image=True)
+
+    assert page.json["type"] == "image/svg+xml"
+
+
+@pytest.mark.parametrize("status", [201, 203, 204, 300])
+async def test_a_site_cannot_describe_a_file_itself(
+    status: int, site: ScriptedSite, files: Downloads
+) -> None:
+    headers = {"Content-Type": FILE_TYPE}
+    body = None if status == 204 else b'{"path": "../../etc/passwd", "sha256": "0"}'
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.Response(body=body, status=status, headers=headers)
+
+    site.answers["/a.png"] = answer
+
+    with pytest.raises(BadAnswer, match=f"status {status}"):
+        await files.get(f"{site.url}/a.png")
+
+
+async def test_a_file_that_was_damaged_is_downloaded_again(
+    site: ScriptedSite, files: Downloads
+) -> None:
+    serve(site, "/a.png", PNG)
+    serve(site, "/copy.png", PNG)
+    await files.get(f"{site.url}/a.png")
+    files.stored[0].write_bytes(PNG[:9])
+    await files.get(f"{site.url}/copy.png")
+    restored = files.stored[0].read_bytes()
+    files.stored[0].write_bytes(b"")
+
+    await files.get(f"{site.url}/a.png")
+
+    assert restored == PNG
+    assert [one.read_bytes() for one in files.stored] == [PNG]
+
+
 async def test_html_and_bodies_in_memory_are_stored(site: ScriptedSite, files: Downloads) -> None:
     serve(site, "/page.html", b"<h1>hello</h1>", type="text/html")
 
@@ -312,7 +374,7 @@ async def test_a_place_outside_of_the_folder_is_not_one(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
 
     assert store.path_of("../../etc/passwd") is None
-    assert not store.has("/etc/passwd")
+    assert not store.has("/etc/passwd", Path("/etc/passwd").stat().st_size)
 
 
 async def test_a_cancelled_download_leaves_no_draft(site: ScriptedSite, files: Downloads) -> None:
@@ -443,6 +505,12 @@ async def test_hostile_headers_are_ignored(tmp_path: Path, headers: dict[str, st
         file = await sink.finish()
 
     assert file.size == 3
+
+
+async def test_a_length_beyond_all_numbers_is_too_large(tmp_path: Path) -> None:
+    async with Receiving(FolderStore(tmp_path), "http://a.test/x", largest=10) as sink:
+        with pytest.raises(BadAnswer):
+            await sink.begin(200, {"content-length": "9" * 20})
 
 
 async def test_a_hostile_range_starts_again(site: ScriptedSite, files: Downloads) -> None:

@@ -29,6 +29,7 @@ from longline.http.files.store import (
     FileStore,
     FilesUnwritable,
     StoredFile,
+    image_problem,
     is_declared,
     name_of,
     suffix_of,
@@ -47,7 +48,7 @@ _PARTIAL = 206
 _UNSATISFIABLE = 416
 _NUMBER = r"[0-9]{1,18}"
 _RANGE = re.compile(rf"bytes ({_NUMBER})-{_NUMBER}/({_NUMBER}|\*)")
-_LENGTH = re.compile(_NUMBER)
+_LENGTH = re.compile(r"[0-9]{1,100}")  # any that may be meant; it is compared with the largest
 _READ = 1 << 20
 
 
@@ -273,9 +274,10 @@ class Receiving(BodySink):
     def _store_draft(self) -> StoredFile:
         self._flush()
         kind = type_of(self._headers.get("content-type", ""), self._start)
-        if self._is_image and not kind.startswith("image/"):
+        problem = image_problem(kind, self._start) if self._is_image else None
+        if problem is not None:
             self._can_resume = False
-            raise BadAnswer(self._url, f"it is {kind}, not an image")
+            raise BadAnswer(self._url, problem)
         name = name_of(self._url, self._headers.get("content-disposition", ""))
         digest = self._sha256.hexdigest()
         with self._translated():

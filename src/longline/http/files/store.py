@@ -57,7 +57,11 @@ _MAGIC = (
     (re.compile(rb"\x1f\x8b\x08"), "application/gzip"),
 )
 _MAGIC_BYTES = 16
-_UNKNOWN_TYPES = frozenset({"", "application/octet-stream", "binary/octet-stream"})
+_TEXT = re.compile(rb"(?:\xef\xbb\xbf)?\s*[<{\[]")
+"""HTML, XML and JSON: no image but SVG begins so."""
+_HTML = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<!doctype html|<html|[{\[])", re.IGNORECASE)
+_UNKNOWN = "application/octet-stream"
+_UNKNOWN_TYPES = frozenset({"", _UNKNOWN, "binary/octet-stream"})
 _TYPE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,60}/[a-z0-9][a-z0-9.+-]{0,80}")
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,8}")
 _STATED_NAME = re.compile(
@@ -136,13 +140,14 @@ class FileStore(Protocol):
     def prepare(self) -> None:
         """Create what is missing; raise FilesUnwritable if that is not possible."""
 
-    def has(self, place: str) -> bool:
-        """Return whether there is a file at a place."""
+    def has(self, place: str, size: int) -> bool:
+        """Return whether there is a file of this size at a place."""
 
     def add(self, draft: Path, sha256: str, suffix: str) -> str:
         """Store a complete draft, which is then gone, and return its place.
 
-        A file of this content that exists already is kept.
+        A file of this content that exists already is kept, unless its size is another: then
+        something else has damaged it.
 
         Raises:
             FilesUnwritable: that is not possible.
@@ -171,9 +176,9 @@ class FolderStore(FileStore):
         except OSError as error:
             raise FilesUnwritable(str(self.folder), error.strerror or str(error)) from error
 
-    def has(self, place: str) -> bool:
+    def has(self, place: str, size: int) -> bool:
         path = self.path_of(place)
-        return path is not None and path.is_file()
+        return path is not None and path.is_file() and path.stat().st_size == size
 
     def path_of(self, place: str) -> Path | None:
         """Return the path of a place; None if it is not one of this store."""
@@ -186,8 +191,8 @@ class FolderStore(FileStore):
         # The same content keeps its first suffix, whatever type another URL states.
         same = (one for one in folder.iterdir() if one.name.partition(".")[0] == sha256)
         path = next(same, None)
-        if path is None:
-            path = folder / f"{sha256}{suffix}"
+        if path is None or path.stat().st_size != draft.stat().st_size:
+            path = path or folder / f"{sha256}{suffix}"
             draft.replace(path)
             _sync_folder(folder)
         else:
@@ -214,13 +219,26 @@ def type_of(declared: str, start: bytes) -> str:
         return kind
     start = start[:_MAGIC_BYTES]
     found = (name for pattern, name in _MAGIC if pattern.match(start))
-    return next(found, "application/octet-stream")
+    return next(found, _UNKNOWN)
 
 
 def picture_type(start: bytes) -> str | None:
     """Return the content type of a picture that browsers show, by its first bytes alone."""
     kind = type_of("", start)
     return kind if kind.startswith("image/") else None
+
+
+def image_problem(kind: str, start: bytes) -> str | None:
+    """Return why a body of this type with this start is not an image; None if it may be one."""
+    seen = type_of("", start)
+    is_other = _TEXT.match(start) if kind != "image/svg+xml" else _HTML.match(start)
+    if not start:
+        return "it is empty, not an image"
+    if not kind.startswith("image/"):
+        return f"it is {kind}, not an image"
+    if seen != _UNKNOWN and not seen.startswith("image/"):
+        return f"it is {seen}, not an image"
+    return f"it is text, not {kind}" if is_other else None
 
 
 def is_declared(declared: str) -> bool:

@@ -39,6 +39,7 @@ from longline.limits.backends.state import StateBackend
 _NOT_MODIFIED = 304
 _UNSATISFIABLE = 416
 _WITH_FILE = frozenset({200, 206})
+_WITHOUT_FILE = frozenset(range(200, 301)) - _WITH_FILE
 _BODY_HEADERS = ("content-type", "content-length", "content-encoding", "content-range")
 _TYPES = {"screenshot": "image/png", "pdf": "application/pdf"}
 _NO_BROWSER = "the source opens no browser: set its transport to browser"
@@ -110,8 +111,11 @@ class FilesMiddleware(Middleware):
                     await sink.begin(page.status, _without_length(page.headers))
                     await sink.write(page.body)
                 file = await sink.finish()
+            elif page.status in _WITHOUT_FILE:
+                # Not returned: its headers and body could describe a file that is not ours.
+                raise BadAnswer(request.url, f"status {page.status} does not come with a file")
             else:
-                return page
+                return page  # a redirect or an error
         # Of an unchanged file, a site need not repeat the validators.
         same = known if page.status == _NOT_MODIFIED else None
         found = KnownFile.of(
@@ -125,7 +129,7 @@ class FilesMiddleware(Middleware):
 
     def _has(self, known: KnownFile) -> bool:
         self._store.prepare()
-        return self._store.has(known.place)
+        return self._store.has(known.place, known.size)
 
     def _describe(
         self,
