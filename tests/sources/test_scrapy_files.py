@@ -39,6 +39,27 @@ class Own(FilesPipeline):
         return "mine/" + request.url
 
 
+class Small(ImagesPipeline):
+    THUMBS = {"a": (1, 1)}
+    EXPIRES = 3
+    IMAGES_URLS_FIELD = "photos"
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+
+    def process_item(self, item):
+        return item
+
+    def close_spider(self):
+        pass
+
+
+class Posting(FilesPipeline):
+    def get_media_requests(self, item, info):
+        for url in ItemAdapter(item).get("posted", []):
+            yield scrapy.Request(url, method="POST", body=b"a=1")
+
+
 class Shop(scrapy.Spider):
     name = "shop"
     custom_settings = {"ITEM_PIPELINES": NUMBERED, "FILES_STORE": "store", "IMAGES_STORE": "s"}
@@ -81,6 +102,8 @@ async def test_files_and_images_have_the_shape_of_scrapy(
     report, found = await run(pipelines, item, site, tmp_path, clock)
 
     assert report.state is JobState.COMPLETE
+    problem = "some files of file_urls were not stored; the notes of their records say why"
+    assert problem in report.caveats.warnings
     digest = sha256(b"%PDF-1")
     assert found[1]["files"] == [
         {
@@ -120,11 +143,33 @@ async def test_own_requests_and_completions_are_called(
 def test_what_is_not_called_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "shop.py"
-    text = SPIDER.replace("NUMBERED", "{Own: 1}").replace("MADE", "dict")
-    path.write_text(text.replace('"IMAGES_STORE"', '"IMAGES_THUMBS": {"a": (1, 1)}, "X"'))
+    text = SPIDER.replace("NUMBERED", "{Own: 1, Small: 2}").replace("MADE", "dict")
+    path.write_text(text.replace('"IMAGES_STORE"', '"SMALL_IMAGES_MIN_WIDTH": 9, "IMAGES_STORE"'))
 
-    file_path, thumbs = load_source(f"{path}:Shop").not_run
+    parts = [one.partition(" (")[0] for one in load_source(f"{path}:Shop").not_run]
 
-    assert "file_path" in file_path
-    assert "Own" in file_path
-    assert "IMAGES_THUMBS" in thumbs
+    module = parts[0].removeprefix("file_path of item pipeline ").removesuffix(".Own")
+    assert parts == [
+        f"file_path of item pipeline {module}.Own",
+        "setting FILES_STORE",
+        f"__init__ of item pipeline {module}.Small",
+        f"close_spider of item pipeline {module}.Small",
+        f"process_item of item pipeline {module}.Small",
+        "setting SMALL_IMAGES_MIN_WIDTH",
+        f"THUMBS of item pipeline {module}.Small",
+        "setting IMAGES_STORE",
+    ]
+
+
+async def test_media_requests_with_a_body_are_not_sent_as_others(
+    site: ScriptedSite, tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    served = serve(site, "/a.pdf", b"%PDF-1", type="application/pdf")
+    item = '{"posted": [s + "/a.pdf"]}'
+
+    report, found = await run("{Posting: 1}", item, site, tmp_path, clock)
+
+    assert found[1]["files"] == []
+    assert served.requests == []
+    assert any("not with POST" in one for one in report.caveats.warnings)

@@ -312,3 +312,23 @@ async def test_items_of_a_file_are_of_the_class_that_its_pipelines_know(
 
     assert report.state is JobState.COMPLETE
     assert report.progress.successful == 5
+
+
+async def test_signals_that_are_not_sent_are_reported(clock: VirtualClock) -> None:
+    class Listening(Told):
+        @classmethod
+        def from_crawler(cls, crawler: Any) -> Listening:
+            self = cls()
+            crawler.signals.connect(self.keep, signal=scrapy.signals.item_scraped)
+            crawler.signals.connect(self.keep, signal=scrapy.signals.spider_closed)
+            return self
+
+        def keep(self) -> None:
+            pass
+
+    source = scrapy_source(spider_with(Listening)).with_options({})
+    visit = Visit(ScriptedWeb({SITE: "ok"}), clock)
+    _ = [one async for one in source.discover(visit)]
+
+    signals = [one for one in visit.warnings if "signal" in one]
+    assert signals == ["not supported: the signal item_scraped, which is not sent"]

@@ -246,6 +246,8 @@ class Visit:
             if required or is_temporary:
                 raise
             self.note(field, f"the file was not stored: {error}")
+            name = field.partition("[")[0]
+            self.warn(f"some files of {name} were not stored; the notes of their records say why")
             return None
         if page.headers.get("content-type") != FILE_TYPE:
             raise BadAnswer(asked, "files are not stored here")

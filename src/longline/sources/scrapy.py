@@ -181,6 +181,8 @@ class _SpiderSource(RecordSource):
         """Yield the start requests of the spider; layers find the rest."""
         for part in self.not_run:
             visit.warn(f"not supported: {part}")
+        for name in self._crawl.unsent_signals():
+            visit.warn(f"not supported: the signal {name}, which is not sent")
         for name in self._crawl.unused_limits():
             visit.warn(f"{name} of the project is not applied; --limit ends a run early")
         found_items = _PageItems(self._crawl, _START, "", self.options.record_key)

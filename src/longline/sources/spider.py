@@ -12,6 +12,7 @@ from http.cookiejar import Cookie
 from typing import Any, TypeVar
 
 from itemadapter import ItemAdapter
+from pydispatch import dispatcher
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
@@ -89,14 +90,14 @@ _REPLACED = {
 """Settings without effect, and their replacement."""
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
-_METHODS_NOT_CALLED = frozenset(
-    {
-        *("__init__", "from_crawler", "from_settings", "open_spider", "file_path", "thumb_path"),
-        *("media_to_download", "media_downloaded", "media_failed", "file_downloaded"),
-        *("image_downloaded", "get_images", "convert_image"),
-    }
+_CALLED = frozenset({"get_media_requests", "item_completed"})
+_NOT_CALLED = (frozenset(dir(ImagesPipeline)) | {"close_spider", "from_settings"}) - _CALLED
+"""Names of pipelines for files that Scrapy calls or reads, and longline does not."""
+_IMAGE_LIMITS = ("MIN_HEIGHT", "MIN_WIDTH", "THUMBS")
+_SENT_SIGNALS = (
+    *(signals.spider_opened, signals.engine_started),
+    *(signals.spider_closed, signals.engine_stopped),
 )
-"""Methods of pipelines for files that Scrapy's engine calls."""
 _current_visit: ContextVar[Visit] = ContextVar("_current_visit")
 Prepare = Callable[[Request], Request]
 Cut = Callable[[str], None]
@@ -201,17 +202,11 @@ def parts_not_run(settings: Settings, kind: type[Spider]) -> Iterator[str]:
         named = (_component_name(one) for one, order in given.items() if order is not None)
         yield from (f"{word} {one}" for one in named if one not in usual)
     for one in _pipeline_classes(settings, kind):
-        name = _component_name(one)
         if issubclass(one, FilesPipeline):
-            for method in sorted(_own_methods(one) & _METHODS_NOT_CALLED):
-                yield f"{method} of item pipeline {name} (files are stored by their content)"
+            yield from _file_parts_not_run(settings, one)
         elif issubclass(one, MediaPipeline):
+            name = _component_name(one)
             yield f"item pipeline {name}, which needs Scrapy's engine to download files"
-    yield from (
-        f"setting {name} (images are stored as they are)"
-        for name in ("IMAGES_MIN_HEIGHT", "IMAGES_MIN_WIDTH", "IMAGES_THUMBS")
-        if _is_changed(settings, name) and settings.get(name)
-    )
     for name, instead in _REPLACED.items():
         if _is_changed(settings, name) and settings.get(name):
             yield f"setting {name} ({instead})"
@@ -219,7 +214,23 @@ def parts_not_run(settings: Settings, kind: type[Spider]) -> Iterator[str]:
         yield "HTTP authentication by http_user (use `auth` in a job file)"
 
 
-def _own_methods(kind: type) -> set[str]:
+def _file_parts_not_run(settings: Settings, kind: type[FilesPipeline]) -> Iterator[str]:
+    name, is_image = _component_name(kind), issubclass(kind, ImagesPipeline)
+    for method in sorted(_own_names(kind) & _NOT_CALLED):
+        if method == "__init__" or (method[:2] != "__" and callable(getattr(kind, method))):
+            yield f"{method} of item pipeline {name} (longline stores its files)"
+    for limit in _IMAGE_LIMITS if is_image else ():
+        if limit in _own_names(kind) and getattr(kind, limit):
+            yield f"{limit} of item pipeline {name} (images are stored as they are)"
+        for setting in (f"IMAGES_{limit}", f"{kind.__name__.upper()}_IMAGES_{limit}"):
+            if _is_changed(settings, setting) and settings.get(setting):
+                yield f"setting {setting} (images are stored as they are)"
+    store = "IMAGES_STORE" if is_image else "FILES_STORE"
+    if settings.get(store):
+        yield f"setting {store} (files are stored in the home, or in LONGLINE_FILES)"
+
+
+def _own_names(kind: type) -> set[str]:
     """Return the names that the project's classes of a pipeline define."""
     own = (one for one in kind.__mro__ if not one.__module__.startswith(("scrapy.", "builtins")))
     return {name for one in own for name in vars(one)}
@@ -297,6 +308,11 @@ class _FileStage:
             "headers": headers_to_send(self._prepare(request)),
         }
         visit = _current_visit.get()
+        if request.method != "GET" or request.body:
+            problem = f"files are requested with GET and without a body, not with {request.method}"
+            visit.warn(f"not supported: {problem}")
+            visit.note(field, f"the file was not stored: {problem}")
+            return False, Failure(IgnoreRequest(problem))  # type: ignore[no-untyped-call]  # no types
         file = await visit.download_with_digests(request.url, field, request=values)
         if file is None:
             reason = next(note.text for note in reversed(visit.notes) if note.field == field)
@@ -434,6 +450,19 @@ class Crawl:
         """Return the settings that would have ended the spider early under Scrapy itself."""
         names = (name for name in self._settings if str(name).startswith("CLOSESPIDER_"))
         return [str(name) for name in names if self._settings.getfloat(name)]
+
+    def unsent_signals(self) -> list[str]:
+        """Return the signals of Scrapy that the project receives there, but not here."""
+        return [
+            name
+            for name, signal in vars(signals).items()
+            if type(signal) is object and signal not in _SENT_SIGNALS and self._has_receiver(signal)
+        ]
+
+    def _has_receiver(self, signal: object) -> bool:
+        found = dispatcher.getAllReceivers(self._crawler.signals.sender, signal)
+        modules = (getattr(one, "__module__", "") for one in dispatcher.liveReceivers(found))
+        return any(not str(one).startswith("scrapy.") for one in modules)
 
     def is_allowed(self, request: Request) -> bool:
         """Return whether a request is within the allowed domains."""
