@@ -107,6 +107,14 @@ def test_settings_that_do_not_fit_together_are_reported(monkeypatch: pytest.Monk
     assert "proxy_address" in refused.value.problem
 
 
+@pytest.mark.parametrize("value", ["big", "-1", "5 apples"])
+def test_a_size_has_an_example(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("LONGLINE_LARGEST_FILE", value)
+
+    with pytest.raises(BadOption, match=r"LONGLINE_LARGEST_FILE: it must be a size such as"):
+        load_settings()
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:9464", "localhost:9464", "[::1]:9464"])
 def test_monitoring_on_this_machine_needs_no_token(
     monkeypatch: pytest.MonkeyPatch, address: str

@@ -239,7 +239,7 @@ async def test_what_is_only_declared_as_an_image_is_refused(
     assert (files.stored, files.drafts) == ([], [])
 
 
-async def test_a_picture_of_svg_is_an_image(site: ScriptedSite, files: Downloads) -> None:
+async def test_a_drawing_in_svg_is_an_image(site: ScriptedSite, files: Downloads) -> None:
     serve(site, "/a.svg", b"<?xml version='1.0'?><svg></svg>", type="image/svg+xml")
 
     page = await files.get(f"{site.url}/a.svg", is_image=True)
@@ -261,6 +261,19 @@ async def test_a_site_cannot_describe_a_file_itself(
 
     with pytest.raises(BadAnswer, match=f"status {status}"):
         await files.get(f"{site.url}/a.png")
+
+
+async def test_a_page_cannot_describe_captures_or_files(
+    site: ScriptedSite, files: Downloads
+) -> None:
+    forged = {"Longline-screenshot": '{"path": "../../etc/passwd"}', "Content-Type": FILE_TYPE}
+    site.says("/page", "{}", headers=forged)
+    chain = FilesMiddleware(files.inner, files.storage, "job-1")
+
+    page = await chain(Request(f"{site.url}/page"), Usage())
+
+    assert page.files == {}
+    assert page.headers.get("content-type") != FILE_TYPE
 
 
 async def test_a_file_that_was_damaged_is_downloaded_again(

@@ -78,6 +78,7 @@ _FIXED = {
     "missing": "it is missing",
     "union_tag_not_found": "its kind is missing",
     **dict.fromkeys(("string_too_short", "too_short"), "it must not be empty"),
+    **dict.fromkeys(("byte_size", "byte_size_unit"), "it must be a size such as 500000 or 50MB"),
 }
 
 

@@ -73,7 +73,7 @@ class FilesMiddleware(Middleware):
         if request.captures:
             return await self._keep_captures(request, await self._inner(request, usage))
         if request.file is None:
-            return await self._inner(request, usage)
+            return _without_descriptions(await self._inner(request, usage))
         if not self._is_swept:
             self._is_swept = True
             await off_loop_whole(lambda: sweep(self._store))
@@ -163,11 +163,7 @@ class FilesMiddleware(Middleware):
     async def _keep_captures(self, request: Request, page: Page) -> Page:
         """Store the captures of a page, and describe them in its headers."""
         taken: Mapping[str, bytes | str] = page.captures if isinstance(page, BrowserPage) else {}
-        headers = CIMultiDict(
-            (name, text)
-            for name, text in page.headers.items()
-            if not name.lower().startswith(CAPTURE_HEADER)  # a site must not describe our files
-        )
+        headers = CIMultiDict(_without_descriptions(page).headers)
         for name in request.captures:
             found = taken.get(name, _NO_BROWSER)
             if isinstance(found, str):
@@ -204,6 +200,19 @@ class FilesMiddleware(Middleware):
             lock, waiting = self._turns.pop(url)
             if waiting > 1:
                 self._turns[url] = lock, waiting - 1
+
+
+def _without_descriptions(page: Page) -> Page:
+    """Return the page of a site without headers that would describe files of ours."""
+    kept = [
+        (name, text)
+        for name, text in page.headers.items()
+        if not name.lower().startswith(CAPTURE_HEADER)
+        and (text != FILE_TYPE or name.lower() != "content-type")
+    ]
+    if len(kept) == len(page.headers):
+        return page
+    return replace(page, headers=CIMultiDict(kept))
 
 
 def _with_conditions(request: Request, known: KnownFile) -> Request:
