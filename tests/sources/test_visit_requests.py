@@ -16,6 +16,7 @@ from longline.http.bodies import FilePart
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Options, Source, Visit, layer
 from tests.scripted_site import ScriptedSite
+from tests.sources.scripted import ScriptedWeb
 from tests.virtual import VirtualClock
 
 
@@ -103,3 +104,39 @@ async def test_a_request_has_its_own_timeout_priority_and_form(
     assert 2 <= record["data"]["seconds"] <= 4
     assert record["data"]["sent"] == "name=rod photo=a.png:image/png"
     assert record["data"]["plain"] == "a=1 a=2"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"form": {"a": 1}, "json": {"b": 2}},
+        {"body": b"", "graphql": {"query": "{a}"}},
+        {"timeout": -1.0},
+        {"timeout": 0.0},
+        {"timeout": float("nan")},
+    ],
+)
+async def test_a_request_that_contradicts_itself_is_not_sent(
+    wrong: dict[str, Any], clock: VirtualClock
+) -> None:
+    web = ScriptedWeb({"http://shop.test/": "ok"})
+
+    with pytest.raises(ValueError, match=r"one body|positive number"):
+        await Visit(web, clock).fetch("http://shop.test/", **wrong)
+
+    assert web.requests == []
+
+
+@pytest.mark.parametrize("url", ["/front.png", "file:///etc/passwd", "data:image/png;base64,AA"])
+async def test_only_urls_of_http_are_downloaded(url: str, clock: VirtualClock) -> None:
+    web = ScriptedWeb({})
+    visit = Visit(web, clock)
+
+    found = await visit.download(url, field="photos[1]")
+
+    assert found is None
+    assert [(one.field, "is not the URL of a file" in one.text) for one in visit.notes] == [
+        ("photos[1]", True)
+    ]
+    assert [one.partition(" were")[0] for one in visit.warnings] == ["some files of photos"]
+    assert web.requests == []

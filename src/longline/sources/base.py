@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,7 +140,12 @@ class Visit:
 
         Raises:
             FetchError: the request failed; its kind decides the outcome of the item.
+            ValueError: it has two bodies, or its timeout is not a positive number.
         """
+        if sum(one is not None for one in (body, json, form, multipart, graphql)) > 1:
+            message = "a request has one body: pass one of body, json, form, multipart and graphql"
+            raise ValueError(message)
+        _check_timeout(timeout)
         headers = dict(headers or {})
         made = None if json is None else json_body(json)
         if form is not None:
@@ -207,7 +213,9 @@ class Visit:
             FetchError: the request failed, and the file is required, or the item has to wait.
             UnexpectedShape: there is no such file, and it is required.
             StoreError: files cannot be stored.
+            ValueError: the timeout is not a positive number.
         """
+        _check_timeout(timeout)
         file = await self.download_with_digests(
             *(url, field),
             required=required,
@@ -234,6 +242,12 @@ class Visit:
         priority = self._item.priority if self._item else 0
         values = {"file": FileWish(), "priority": priority, **(request or {})}
         asked = without_userinfo(with_query(url, params))
+        if not asked.lower().startswith(("http://", "https://")):
+            problem = f"{asked!r:.60} is not the URL of a file"
+            if required:
+                raise UnexpectedShape(field, problem)
+            self._note_missing_file(field, problem)
+            return None
         try:
             page = await self._send(Request(asked, scope=self._scope, **values), self.usage)
         except BudgetSpent:
@@ -245,13 +259,16 @@ class Visit:
                 raise UnexpectedShape(asked, f"the file of {field} is missing: {error}") from error
             if required or is_temporary:
                 raise
-            self.note(field, f"the file was not stored: {error}")
-            name = field.partition("[")[0]
-            self.warn(f"some files of {name} were not stored; the notes of their records say why")
+            self._note_missing_file(field, f"the file was not stored: {error}")
             return None
         if page.headers.get("content-type") != FILE_TYPE:
             raise BadAnswer(asked, "files are not stored here")
         return {**page.json, "source_url": asked, "is_cached": page.is_cached}
+
+    def _note_missing_file(self, field: str, problem: str) -> None:
+        self.note(field, problem)
+        name = field.partition("[")[0]
+        self.warn(f"some files of {name} were not stored; the notes of their records say why")
 
     async def screenshot(
         self, url: str, *, field: str = "screenshot", required: bool = False
@@ -637,6 +654,12 @@ class RecordItems:
         if value in (None, "", [], {}):
             raise LookupError("the key field is empty")
         return str(value)
+
+
+def _check_timeout(seconds: float | None) -> None:
+    if seconds is not None and not 0 < seconds < math.inf:
+        message = f"a timeout is a positive number of seconds, not {seconds}"
+        raise ValueError(message)
 
 
 def first_key_field(data: Mapping[str, Any]) -> str | None:

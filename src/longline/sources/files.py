@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import urljoin
 
-from longline.core.errors import UnexpectedShape
 from longline.sources.base import Visit
 
 FILE_KINDS = frozenset({"file", "image"})
@@ -79,11 +78,5 @@ async def download_files(
 
 
 async def _download(visit: Visit, one: FileField, value: Any, base: str, path: str) -> Any:
-    url = urljoin(base, value) if isinstance(value, str) else ""
-    if not url.startswith(("http://", "https://")):
-        problem = f"{value!r:.60} is not the URL of a file"
-        if one.required:
-            raise UnexpectedShape(path, problem)
-        visit.note(path, problem)
-        return None
+    url = urljoin(base, value) if isinstance(value, str) else str(value)
     return await visit.download(url, field=path, required=one.required, image=one.type == "image")
