@@ -11,10 +11,11 @@ import pytest
 
 from longline.analysis.job_report import build_report
 from longline.config.settings import Settings
-from longline.core.model import Cursor, Item, JobState
+from longline.core.model import WARNING, Cursor, Item, JobState
 from longline.engine.progress import ProgressTracker
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Visit, layer
+from longline.storage.events.events import EventFilter
 from longline.storage.store import open_store
 from tests.engine.chunk_process import Begin, starter
 from tests.sample_sources import PageSource
@@ -61,6 +62,7 @@ class CutOnTheWay(PageSource):
         if visit.item.key == "2":
             visit.cut("a list below item 2 was cut")
             visit.warn("item 2 is odd")
+        visit.warn("this concerns every item")
         return {"text": (await visit.fetch(visit.item.url)).text}
 
 
@@ -169,10 +171,13 @@ async def test_a_cut_on_an_item_is_one_of_the_job_on_a_cluster(
         await process.work_off()
         state = await process.engine.finish()
         caveats = await process.store.jobs.caveats(process.job.id)
+        warnings, _ = await process.store.events.read(0, EventFilter((WARNING,)))
 
     assert state is JobState.PARTIAL
     assert caveats.cuts == ("a list below item 2 was cut",)
     assert "item 2 is odd" in caveats.warnings
+    reasons = sorted(str(one.data["reason"]) for one in warnings)
+    assert reasons == ["item 2 is odd", "this concerns every item"]
 
 
 async def test_a_cut_is_one_of_the_job_on_postgresql(

@@ -27,7 +27,17 @@ from longline.core.errors import (
     kind_of,
 )
 from longline.core.logging import LogContext, redact_text
-from longline.core.model import Failure, Item, Job, Outcome, OutcomeAction, Record, Usage
+from longline.core.model import (
+    WARNING,
+    Failure,
+    Item,
+    Job,
+    Outcome,
+    OutcomeAction,
+    PendingEvent,
+    Record,
+    Usage,
+)
 from longline.http.messages import Middleware, origin_of
 from longline.pipeline.pipeline import Material, Pipeline
 from longline.sources.base import Layer, Source, Visit
@@ -38,6 +48,7 @@ from longline.storage.store import Store
 T = TypeVar("T")
 _MAX_DEFERRALS = 10
 _MAX_BANS = 3
+_MAX_WARNINGS = 1000  # that are remembered, so that each is stored once
 _TEARDOWN_TIMEOUT = 15.0  # seconds; less than a worker has for its shutdown
 _ACTIONS = {
     FailureKind.GONE: OutcomeAction.SKIP,
@@ -164,6 +175,7 @@ class Collector:
         self._clock = clock
         self._params = params or {}
         self._bans = bans
+        self._warnings: set[str] = set()
         self._layers = source.layers()
         self._pipeline = Pipeline(source)
 
@@ -209,6 +221,7 @@ class Collector:
                         *(now - started, visit.usage.status),
                     )
                 )
+        visit.usage.events[:] = filter(self._is_new, visit.usage.events)
         now = self._clock.now()
         end: dict[str, Any] = {
             "at": now,
@@ -223,6 +236,19 @@ class Collector:
             return replace(outcome, **end)
         # `raw` is used only if no database can store the record.
         return Outcome(OutcomeAction.STORE, record=record, raw=material.as_raw(), **end)
+
+    def _is_new(self, event: PendingEvent) -> bool:
+        """Return whether an event is not a warning that another item of this process had.
+
+        A warning may concern every item: stored for each, it would hide the other warnings.
+        """
+        if event.type != WARNING:
+            return True
+        reason = str(event.data.get("reason"))
+        is_new = reason not in self._warnings
+        if len(self._warnings) < _MAX_WARNINGS:
+            self._warnings.add(reason)
+        return is_new
 
     async def _run_layers(
         self, visit: Visit, layers: dict[str, str], material: Material, tries: int
