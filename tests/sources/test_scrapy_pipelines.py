@@ -332,3 +332,15 @@ async def test_signals_that_are_not_sent_are_reported(clock: VirtualClock) -> No
 
     signals = [one for one in visit.warnings if "signal" in one]
     assert signals == ["not supported: the signal item_scraped, which is not sent"]
+
+
+async def test_a_pipeline_that_cannot_be_created_is_named(clock: VirtualClock) -> None:
+    class Unready(Told):
+        def __init__(self) -> None:
+            message = "no password"
+            raise RuntimeError(message)
+
+    source = scrapy_source(spider_with(Unready)).with_options({})
+
+    with pytest.raises(BadSource, match=r"pipeline .*Unready cannot be created: .*no password"):
+        _ = [one async for one in source.discover(Visit(ScriptedWeb({SITE: "ok"}), clock))]

@@ -335,9 +335,16 @@ class _Pipelines:
 
     def __init__(self, crawler: Crawler, kinds: list[type], prepare: Prepare) -> None:
         def build(kind: type, crawler: Crawler) -> Any:
-            if issubclass(kind, FilesPipeline):
-                return _FileStage(kind, crawler, prepare)
-            return build_from_crawler(kind, crawler)
+            try:
+                if issubclass(kind, FilesPipeline):
+                    return _FileStage(kind, crawler, prepare)
+                return build_from_crawler(kind, crawler)
+            except NotConfigured:
+                raise
+            except Exception as error:  # the project's code, which may raise anything
+                problem = f"its item pipeline {_component_name(kind)} cannot be created: "
+                problem += f"{type(error).__name__}: {error}"
+                raise BadSource(crawler.spidercls.__name__, problem) from error
 
         with warnings.catch_warnings():
             # Deprecation warnings concern `scrapy crawl`.
