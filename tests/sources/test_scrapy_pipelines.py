@@ -314,7 +314,9 @@ async def test_items_of_a_file_are_of_the_class_that_its_pipelines_know(
     assert report.progress.successful == 5
 
 
-async def test_signals_that_are_not_sent_are_reported(clock: VirtualClock) -> None:
+async def test_signals_that_are_not_sent_are_reported(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
     class Listening(Told):
         @classmethod
         def from_crawler(cls, crawler: Any) -> Listening:
@@ -332,6 +334,7 @@ async def test_signals_that_are_not_sent_are_reported(clock: VirtualClock) -> No
 
     signals = [one for one in visit.warnings if "signal" in one]
     assert signals == ["not supported: the signal item_scraped, which is not sent"]
+    assert signals[0] in caplog.messages
 
 
 async def test_a_pipeline_that_cannot_be_created_is_named(clock: VirtualClock) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import logging
 import pkgutil
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -49,6 +50,7 @@ from longline.sources.base import (
 )
 from longline.sources.spider import Crawl, headers_to_send, parts_not_run, response_of, settings_of
 
+_log = logging.getLogger(__name__)
 _MARK = "$"
 """Marks a value without a JSON form: `{"$": "bytes", "as": …}`. Nothing is pickled."""
 
@@ -181,10 +183,14 @@ class _SpiderSource(RecordSource):
         """Yield the start requests of the spider; layers find the rest."""
         for part in self.not_run:
             visit.warn(f"not supported: {part}")
-        for name in self._crawl.unsent_signals():
-            visit.warn(f"not supported: the signal {name}, which is not sent")
-        for name in self._crawl.unused_limits():
-            visit.warn(f"{name} of the project is not applied; --limit ends a run early")
+        # Known only of a spider that was created, so a run does not log them before.
+        signals = (f"the signal {one}, which is not sent" for one in self._crawl.unsent_signals())
+        limits = (
+            f"setting {one} (--limit ends a run early)" for one in self._crawl.unused_limits()
+        )
+        for part in (*signals, *limits):
+            _log.warning("not supported: %s", part)
+            visit.warn(f"not supported: {part}")
         found_items = _PageItems(self._crawl, _START, "", self.options.record_key)
         async for one in self._crawl.start(visit.cut):
             yield found_items.item(one)
