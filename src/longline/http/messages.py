@@ -75,8 +75,11 @@ Capture = Literal["screenshot", "pdf"]
 """What a browser can make of a page besides its HTML."""
 FILE_TYPE = "application/vnd.longline.file+json"
 """The content type of a page whose body describes a stored file."""
-CAPTURE_HEADER = "longline-"
-"""How the headers begin that describe the captures of a page."""
+CAPTURE_HEADERS: Mapping[Capture, str] = {
+    "screenshot": "longline-screenshot",
+    "pdf": "longline-pdf",
+}
+"""The headers that describe the captures of a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +162,11 @@ class Page:
 
     @property
     def _captures(self) -> dict[str, dict[str, Any]]:
-        found = {}
-        for name, text in self.headers.items():
-            if name.lower().startswith(CAPTURE_HEADER):
+        found: dict[str, Any] = {}
+        for name, header in CAPTURE_HEADERS.items():
+            if header in self.headers:
                 with suppress(orjson.JSONDecodeError):  # a header of the site
-                    found[name.lower().removeprefix(CAPTURE_HEADER)] = orjson.loads(text)
+                    found[name] = orjson.loads(self.headers[header])
         return {name: one for name, one in found.items() if isinstance(one, dict)}
 
     def retry_after(self, now: float) -> float | None:

@@ -25,7 +25,7 @@ from longline.http.errors import BadAnswer, BodyCut
 from longline.http.files.receiving import Receiving, off_loop_whole, sweep
 from longline.http.files.store import FileStore, KnownFile, StoredFile
 from longline.http.messages import (
-    CAPTURE_HEADER,
+    CAPTURE_HEADERS,
     FILE_TYPE,
     FileWish,
     Middleware,
@@ -172,7 +172,7 @@ class FilesMiddleware(Middleware):
                 described = self._reference(await self._store_capture(request, name, found))
                 described["source_url"] = page.url
                 del described["md5"]
-            headers[f"{CAPTURE_HEADER}{name}"] = orjson.dumps(described).decode()
+            headers[CAPTURE_HEADERS[name]] = orjson.dumps(described).decode()
         # Without the captures, which would otherwise be kept with the page.
         if isinstance(page, BrowserPage):
             return replace(page, headers=headers, captures={})
@@ -204,15 +204,15 @@ class FilesMiddleware(Middleware):
 
 def _without_descriptions(page: Page) -> Page:
     """Return the page of a site without headers that would describe files of ours."""
-    kept = [
-        (name, text)
-        for name, text in page.headers.items()
-        if not name.lower().startswith(CAPTURE_HEADER)
-        and (text != FILE_TYPE or name.lower() != "content-type")
-    ]
-    if len(kept) == len(page.headers):
+    forged = [one for one in CAPTURE_HEADERS.values() if one in page.headers]
+    if page.headers.get("content-type") == FILE_TYPE:
+        forged.append("content-type")
+    if not forged:
         return page
-    return replace(page, headers=CIMultiDict(kept))
+    headers = CIMultiDict(page.headers)
+    for name in forged:
+        headers.popall(name)
+    return replace(page, headers=headers)
 
 
 def _with_conditions(request: Request, known: KnownFile) -> Request:
