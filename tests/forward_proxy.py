@@ -21,7 +21,8 @@ _ANSWERS = {
 class ForwardProxy:
     """A proxy that connects from the address `own` of this machine, which the site sees.
 
-    `fault` is one of good, dead, silent, slow, auth, gateway, inject, cut.
+    `fault` is one of good, dead, silent, slow, auth, gateway, inject, cut, garbage, hang-up,
+    unreachable. With the last two, it is a SOCKS5 proxy.
     """
 
     def __init__(self, fault: str = "good", own: str = "127.0.0.1") -> None:
@@ -51,7 +52,8 @@ class ForwardProxy:
     @property
     def line(self) -> str:
         """The proxy as a list has it."""
-        return f"http://127.0.0.1:{self.port}"
+        scheme = "socks5" if self.fault in {"hang-up", "unreachable"} else "http"
+        return f"{scheme}://127.0.0.1:{self.port}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -59,12 +61,23 @@ class ForwardProxy:
         self._serving.add(task)
         try:
             with suppress(OSError, asyncio.IncompleteReadError, ValueError):
-                await self._forward(reader, writer)
+                is_socks = self.line.startswith("socks5:")
+                await (self._refuse if is_socks else self._forward)(reader, writer)
         finally:
             self._serving.discard(task)
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
+
+    async def _refuse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Close the connection, or refuse one to the site."""
+        methods = (await reader.readexactly(2))[1]
+        self.requests += 1
+        if self.fault == "unreachable":
+            await reader.readexactly(methods)
+            writer.write(b"\x05\x00")
+            await reader.read(100)
+            writer.write(b"\x05\x05\x00\x01" + bytes(6))
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
@@ -78,6 +91,9 @@ class ForwardProxy:
                 if self.fault == "inject":
                     writer.write(_page(INJECTED))
                     continue
+                if self.fault == "garbage":
+                    writer.write(bytes(range(256)))
+                    return
                 if self.fault in _ANSWERS:
                     writer.write(f"HTTP/1.1 {_ANSWERS[self.fault]}\r\n\r\n".encode())
                     if self.fault == "cut":

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -47,7 +48,13 @@ BROWSER = "chrome"
 _MOST = 1024  # transfers at the same time; RateLimitMiddleware limits connections
 _MOST_PINS = 100  # hosts whose addresses libcurl is given; each request adds its own
 _WITH_FILE = frozenset({200, 206})
-_PROXY_CODES = frozenset({CurlECode.COULDNT_RESOLVE_PROXY, CurlECode.PROXY})
+_PROXY_AUTH_REQUIRED = 407
+_PROXY_CODES = frozenset(
+    {CurlECode.COULDNT_RESOLVE_PROXY, CurlECode.PROXY, CurlECode.COULDNT_CONNECT}
+)
+_ON_THE_WAY = ("complete SOCKS", "closed connection")
+"""In texts of libcurl: the proxy was reached, but perhaps the site was not."""
+_CONNECT_STATUS = re.compile(r"CONNECT tunnel failed, response ([0-9]+)")
 _BAD_ANSWERS = {
     CurlECode.URL_MALFORMAT: "not a valid URL",
     CurlECode.UNSUPPORTED_PROTOCOL: "not a valid URL",
@@ -209,8 +216,8 @@ class ImpersonatingTransport(Middleware):
     def _error_of(self, request: Request, error: Any, seconds: float, received: int) -> FetchError:
         code = CurlECode(int(error.code)) if error.code else CurlECode.FAILED_INIT
         name = code.name.lower().replace("_", " ")
-        if code in _PROXY_CODES or (request.proxy and code is CurlECode.COULDNT_CONNECT):
-            return self._proxy_fault(request, name)
+        if request.proxy is not None and (fault := _proxy_fault(code, str(error))):
+            return ProxyFailed(request.url, request.proxy.address, fault[0], is_certain=fault[1])
         if code is CurlECode.COULDNT_RESOLVE_HOST:
             return self._unknown_host(request, "unknown host")
         found: FetchError = ConnectFailed(request.url, f"libcurl: {name}")
@@ -224,10 +231,19 @@ class ImpersonatingTransport(Middleware):
             found = BodyCut(request.url, received)
         return found
 
-    def _proxy_fault(self, request: Request, problem: str) -> FetchError:
-        if request.proxy is None:
-            return ConnectFailed(request.url, problem)
-        return ProxyFailed(request.url, request.proxy.address, problem, is_certain=True)
+
+def _proxy_fault(code: CurlECode, text: str) -> tuple[str, bool] | None:
+    """Return what an error says about a proxy, and if it is its own fault; None if it does not."""
+    if code is CurlECode.WEIRD_SERVER_REPLY or "HTTP/0.9" in text:
+        return "its response is not valid HTTP", False
+    if code not in _PROXY_CODES:
+        return None
+    if (status := _CONNECT_STATUS.search(text)) is not None:
+        return f"it answered CONNECT with status {status[1]}", int(
+            status[1]
+        ) == _PROXY_AUTH_REQUIRED
+    name = code.name.lower().replace("_", " ")
+    return f"libcurl: {name}", not any(one in text for one in _ON_THE_WAY)
 
 
 def _proxy_url(proxy: Proxy, host: str) -> str:

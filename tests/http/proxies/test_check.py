@@ -26,6 +26,7 @@ from longline.http.proxies.configuration import CheckOptions
 from longline.http.proxies.judge import LONGEST_HEADER, MOST_HEADERS, echo, judge_running
 from longline.http.proxies.proxy import CredentialFiles, Proxy, parse_proxy
 from longline.wiring import open_proxy_checker
+from tests.forward_proxy import ForwardProxy
 from tests.proxy_servers import ProxyServers
 from tests.scripted_site import ScriptedSite
 
@@ -62,6 +63,19 @@ async def test_living_proxies_of_every_scheme_are_told_from_dead(
     assert 0 < (results[proxy_servers.any_port].latency or 0) < 5
     assert results[proxy_servers.login_port].anonymity == "anonymous"
     assert "no connection" in (results[proxy_servers.dead_port].problem or "")
+
+
+async def test_a_proxy_that_hangs_up_does_not_stop_the_check(
+    proxy_servers: ProxyServers, tmp_path: Path
+) -> None:
+    hanging_up = await ForwardProxy("hang-up").start()
+
+    checked = await check(tmp_path, proxies_of(hanging_up.line, proxy_servers.alive[0]))
+    await hanging_up.close()
+
+    results = {proxy.address: result for proxy, result in checked.results}
+    assert checked.alive == 1
+    assert results[hanging_up.line].problem == "it closed the connection"
 
 
 async def test_a_wrong_login_is_dead_and_not_quoted(

@@ -14,6 +14,7 @@ from longline.http.impersonate import ImpersonatingTransport
 from longline.http.messages import Request
 from longline.http.proxies.proxy import parse_proxy
 from longline.http.transport import HttpOptions
+from tests.forward_proxy import ForwardProxy
 from tests.proxy_servers import ProxyServers
 from tests.scripted_site import ScriptedSite
 
@@ -69,3 +70,23 @@ async def test_a_proxy_whose_login_cannot_be_read_is_at_fault(
     await transport.close()
 
     assert caught.value.is_certain
+
+
+@pytest.mark.parametrize(
+    ("fault", "url"),
+    [
+        ("unreachable", "http://127.0.0.1:9/"),
+        ("gateway", "https://127.0.0.1:9/"),
+        ("garbage", "http://127.0.0.1:9/"),
+    ],
+)
+async def test_what_may_be_the_sites_fault_is_not_certain(fault: str, url: str) -> None:
+    proxy = await ForwardProxy(fault).start()
+    transport = ImpersonatingTransport(HttpOptions(), SystemClock())
+
+    with pytest.raises(ProxyFailed) as caught:
+        await transport(Request(url, proxy=parse_proxy(proxy.line).proxy), Usage())
+    await transport.close()
+    await proxy.close()
+
+    assert not caught.value.is_certain

@@ -114,7 +114,9 @@ def serve(site: ScriptedSite, count: int, text: str = "<main>page</main>") -> No
         site.says(f"/{number}", text, headers={"content-type": "text/html"})
 
 
-@pytest.mark.parametrize("fault", ["dead", "silent", "auth", "gateway", "inject", "cut"])
+@pytest.mark.parametrize(
+    "fault", ["dead", "silent", "auth", "gateway", "inject", "cut", "garbage", "hang-up"]
+)
 async def test_a_fault_of_a_proxy_is_not_the_sites(
     site: ScriptedSite, bench: Bench, fault: str
 ) -> None:

@@ -174,10 +174,17 @@ def _problem_of(url: str, error: Exception) -> tuple[str, bool]:
             # A tunnel may wait for the site.
             is_own = not url.startswith("https")
             found = f"no connection within {_CONNECT_TIMEOUT:g} s", is_own
+        case aiohttp.ClientConnectorDNSError():  # the site's name is resolved by the proxy
+            found = f"its host was not found: {_reason_of(error)}", True
         case aiohttp.ClientSSLError():
             found = "TLS failed in its tunnel", False
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError():
             found = f"the connection broke: {_reason_of(error)}", False
+        case EOFError():  # python-socks does not translate it
+            found = "it closed the connection", False
+        case aiohttp.ClientResponseError() if not url.startswith("https"):
+            # Not quoted: its text has the URL with hidden parameters.
+            found = "its response is not valid HTTP", False
         case _ if type(error).__module__.partition(".")[0] == "aiohttp_socks":
             from longline.http.proxies.socks import socks_problem  # noqa: PLC0415  # an extra
 
