@@ -134,9 +134,11 @@ async def test_credentials_of_proxies_are_nowhere(
         async with open_proxy_pool(Settings(home=home), SystemClock(), store) as pool:
             wrong = proxy_servers.with_login.replace(SECRET, "wrong-" + SECRET)
             wrong = wrong.replace("127.0.0.1", "localhost")
-            await pool.add(map(parse_proxy, [proxy_servers.with_login, wrong]))
+            await pool.add([parse_proxy(wrong, tier="first")])  # so that it is tried
+            await pool.add([parse_proxy(proxy_servers.with_login, tier="second")])
 
     command = [sys.executable, "-P", "-m", "longline", "run", str(manifest), "-vv", "--archive"]
+    command += ["--proxies", "first,second"]
     ran = await _run([*command, "--home", str(home), "--log-file", str(log)])
     planned = await _run([*command[:4], "plan", str(manifest), "--home", str(home)])
 

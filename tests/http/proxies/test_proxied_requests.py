@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from longline.config.proxies import SessionSpec
-from longline.core.errors import BadStatus, Blocked, CircuitOpen, ConnectFailed
+from longline.core.errors import BadStatus, Blocked, CircuitOpen, ConnectFailed, Deferred
 from longline.core.model import Usage
 from longline.http.chain import ClientIdentity, Policies, build_chain
 from longline.http.errors import NoProxy
@@ -225,6 +225,56 @@ async def test_a_rotating_gateway_is_tried_again(site: ScriptedSite, bench: Benc
 
     assert page.status == 200
     assert (await bench.statistics(site)).quarantined == 0
+
+
+async def test_a_gateway_that_fails_itself_is_not_the_site(
+    site: ScriptedSite, bench: Bench
+) -> None:
+    serve(site, 4)
+    proxy = await ForwardProxy().start()
+    bench.opened.append(proxy)
+    await bench.pool.add([parse_proxy(proxy.line, is_rotating=True)])
+    chain = bench.chain()
+    await get_all(chain, bench.usage, site, 4)
+    proxy.fault = "gateway"
+
+    with pytest.raises(NoProxy):
+        await chain(Request(f"{site.url}/0"), bench.usage)
+
+    assert bench.usage.retries == 0
+    assert await bench.phase(site) is Phase.CLOSED
+
+
+async def test_a_url_that_fails_through_few_proxies_waits_alone(
+    site: ScriptedSite, bench: Bench
+) -> None:
+    serve(site, 4)
+    site.answers["/cut"] = drop
+    await bench.add("good", "good")
+    chain = bench.chain()
+    errors: list[Deferred] = []
+    for _ in range(5):
+        with pytest.raises(Deferred) as caught:
+            await chain(Request(f"{site.url}/cut"), bench.usage)
+        errors.append(caught.value)
+        await bench.clock.sleep(2)
+        await get_all(chain, bench.usage, site, 4)
+
+    assert [one.is_for_domain for one in errors] == [True, True, True, False, False]
+    assert "the connection broke" in errors[-1].problem
+    assert await bench.phase(site) is Phase.CLOSED
+
+
+async def test_a_body_of_a_proxy_that_cannot_be_used_is_not_the_sites(
+    site: ScriptedSite, bench: Bench
+) -> None:
+    serve(site, 6)
+    await bench.add("encoding", "good", "good", "good")
+
+    pages = await get_all(bench.chain(), bench.usage, site, 6)
+
+    assert [page.text for page in pages] == ["<main>page</main>"] * 6
+    assert bench.opened[0].requests == 1
 
 
 async def test_a_ban_of_all_proxies_is_a_ban(site: ScriptedSite, bench: Bench) -> None:

@@ -12,7 +12,7 @@ if several that work fail alike, the site is.
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +20,7 @@ from longline.core.clock import Clock
 from longline.core.errors import Blocked, ConnectFailed, Deferred, FailureKind, FetchError
 from longline.core.model import Usage
 from longline.http.errors import (
+    BadAnswer,
     BadCertificate,
     BodyCut,
     NoProxy,
@@ -40,6 +41,12 @@ _MOST_TRIES = 5
 _PAUSE = 2.0  # seconds for which a domain waits after that
 _OWN_BAN = 900.0  # seconds for which an item waits whose URL alone is answered with a ban
 _MOST_TRIALS = 1000  # requests that wait for another session
+_MOST_ROUNDS = 3
+"""How often a domain waits for a URL for which all proxies fail while other URLs succeed; then only
+the item of the URL waits.
+"""
+_OWN_WAIT = 60.0  # seconds, at least, for which it waits then
+_MOST_URLS = 1000  # whose rounds are counted
 _STRANGE = "the page has none of the expected elements"
 _UNCERTAIN = (BodyCut, ConnectFailed, TimedOut, BadCertificate)
 _PROVEN, _UNPROVEN = 1.0, 0.6  # how much the failure of a proxy says about the site
@@ -60,6 +67,17 @@ class _Trial:
     uncertain: dict[str, FetchError] = field(default_factory=dict)
     banned: dict[str, Blocked] = field(default_factory=dict)
     weight: float = 0.0
+
+
+@dataclass(slots=True)
+class _Rounds:
+    """How often all proxies failed for a URL after others of its domain had succeeded.
+
+    `successes` are those of the domain at the last time.
+    """
+
+    successes: int
+    count: int = 0
 
 
 class ProxyMiddleware(Middleware):
@@ -87,6 +105,8 @@ class ProxyMiddleware(Middleware):
         self._suspects: dict[str, str] = {}
         self._warned_at: dict[str, float] = {}
         self._trials: OrderedDict[tuple[int, str], _Trial] = OrderedDict()
+        self._rounds: OrderedDict[str, _Rounds] = OrderedDict()
+        self._successes: Counter[str] = Counter()
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
         session = None if self._sessions is None else self._sessions.find(request.session)
@@ -107,8 +127,12 @@ class ProxyMiddleware(Middleware):
                 return page
             if session is not None and trial.count < _MOST_TRIES:
                 raise self._ended(request, usage, trial, "failed")
+        doubt = next(reversed(trial.uncertain.values()), None)
         await self._blame(request, usage, trial)
-        raise self._no_proxy(request, await self._rotation.choose(request.domain), trial)
+        choice = await self._rotation.choose(request.domain)
+        if doubt is not None and self._is_stuck(request):
+            raise self._deferred(request, choice, doubt)
+        raise self._no_proxy(request, choice, trial)
 
     async def _pick(
         self, request: Request, usage: Usage, session: Session | None, trial: _Trial
@@ -151,7 +175,9 @@ class ProxyMiddleware(Middleware):
             usage.proxy_bans += 1
             await self._note_ban(request, usage, proxy, error, trial)
             return None
-        except (ProxyFailed, *_UNCERTAIN) as error:
+        except (ProxyFailed, BadAnswer, *_UNCERTAIN) as error:
+            if isinstance(error, BadAnswer) and not request.url.startswith("http:"):
+                raise  # no proxy can change what is in a tunnel
             fault: FetchError = error
         else:
             if not self._is_strange(page):
@@ -178,6 +204,8 @@ class ProxyMiddleware(Middleware):
         self, request: Request, usage: Usage, proxy: Proxy, seconds: float, trial: _Trial
     ) -> None:
         self._suspects.pop(request.domain, None)
+        self._successes[request.domain] += 1
+        self._rounds.pop(request.url, None)
         await self._rotation.record_success(request.domain, proxy.address, seconds, usage)
         await self._blame(request, usage, trial)
 
@@ -192,7 +220,8 @@ class ProxyMiddleware(Middleware):
         trial.uncertain[proxy.address] = fault
         known = await self._rotation.candidate(request.domain, proxy.address)
         is_known = known is not None and (known.is_proven or known.latency is not None)
-        trial.weight += _PROVEN if is_known else _UNPROVEN
+        if not (proxy.is_rotating and isinstance(fault, ProxyFailed)):  # its own, behind it
+            trial.weight += _PROVEN if is_known else _UNPROVEN
         if trial.weight < (_ENOUGH_TIMEOUTS if isinstance(fault, TimedOut) else _ENOUGH):
             return None
         if page is None and isinstance(fault, ProxyFailed):
@@ -238,6 +267,26 @@ class ProxyMiddleware(Middleware):
     ) -> None:
         reason = error.evidence if isinstance(error, Blocked) else _problem_of(error)
         await self._rotation.record_failure(request.domain, address, result, reason, usage)
+
+    def _is_stuck(self, request: Request) -> bool:
+        """Count that all proxies failed for a URL; return whether only it fails, and repeatedly."""
+        successes = self._successes[request.domain]
+        known = self._rounds.pop(request.url, None) or _Rounds(successes)
+        known.count += successes > known.successes
+        known.successes = successes
+        self._rounds[request.url] = known
+        while len(self._rounds) > _MOST_URLS:
+            self._rounds.popitem(last=False)
+        return known.count >= _MOST_ROUNDS
+
+    def _deferred(self, request: Request, choice: Choice, doubt: FetchError) -> Deferred:
+        """Return the error for a URL that too few proxies have tried to tell whose fault it is.
+
+        It is deferred as often as an item may be, and its domain does not wait.
+        """
+        until = max(self._clock.now() + _OWN_WAIT, choice.until or 0.0)
+        problem = f"all proxies that can be used failed for {request.url}: {_problem_of(doubt)}"
+        return Deferred(request.url, until, problem, doubt.kind)
 
     def _no_proxy(self, request: Request, choice: Choice, trial: _Trial) -> FetchError:
         """Return the error for a request that no proxy could send; `choice` is for the next one."""
