@@ -94,6 +94,11 @@ def test_the_pool_is_refreshed(longline: Terminal, proxy_servers: ProxyServers) 
         (("add", "10.0.0.1:80", "--country", "Bulgaria"), "two letters"),
         (("add", "10.0.0.1:80", "--credentials", "Secr3t-9"), "env:NAME"),
         (("add", "--file", "none.txt"), "none.txt"),
+        (("add", "10.0.0.1:80", "--tier", "a b"), "tier: write letters"),
+        (("add", "10.0.0.1:80", "--country", "BGR"), "country: write two letters"),
+        (("remove", "10.0.0.1:99999:ada:Secr3t-9"), "its port is 99999"),
+        (("list", "--domain", "http://shop.test/"), "--domain: write a host"),
+        (("stats", "--domain", ""), "--domain: write a host"),
         (("remove", "10.0.0.1:80"), "the pool has no proxy 10.0.0.1:80"),
         (("check", "10.0.0.1:80"), "the pool has no proxy"),
         (("check", "--judge", "judge.test"), "http:// or https://"),
@@ -110,6 +115,23 @@ def test_bad_input_is_a_sentence(longline: Terminal, words: tuple[str, ...], pro
     assert problem in answer.err
     assert "Secr3t-9" not in answer.err
     assert answer.out == ""
+
+
+def test_a_bad_line_of_a_file_is_named(longline: Terminal) -> None:
+    Path("list.txt").write_text("# proxies\n\n10.0.0.1:80\nada:Secr3t-9@nowhere\n")
+
+    answer = longline("proxies", "add", "--file", "list.txt")
+
+    assert answer.code == 2
+    assert "list.txt, line 4: the line has no host and port" in answer.err
+
+
+def test_an_ipv6_proxy_may_be_written_on_the_command_line(longline: Terminal) -> None:
+    added = longline("proxies", "add", "socks5://[::1]:1080", "http://[::1]:1080")
+    ambiguous = longline("proxies", "remove", "[::1]:1080")
+
+    assert (added.code, "added 2 proxies" in added.out) == (0, True)
+    assert (ambiguous.code, "several proxies at [::1]:1080" in ambiguous.err) == (2, True)
 
 
 def test_an_invalid_file_is_noted_and_stops_a_refresh(longline: Terminal) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +12,7 @@ from typing import Any
 from longline.config.secrets import SecretRef
 from longline.config.settings import Settings
 from longline.core.clock import Clock
-from longline.core.errors import BadFile, BadOption, NotFoundError
+from longline.core.errors import BadFile, BadOption, ConfigError, NotFoundError
 from longline.distributed.proxy_tasks import (
     ProxyTasks,
     begin_refresh,
@@ -31,7 +32,17 @@ from longline.storage.store import Store
 from longline.wiring import open_proxy_checker, open_proxy_pool
 
 _POLL = 0.5  # seconds between two polls for steps that other processes run
+_TIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_COUNTRY = re.compile(r"[A-Za-z]{2}")
 _LARGEST_FILE = 20_000_000  # bytes
+
+
+class AmbiguousProxy(ConfigError):
+    """Several proxies of the pool have this host and port."""
+
+    place: str
+    message = "the pool has several proxies at {place}"
+    hint = "Write the scheme, too: `longline proxies list` lists them."
 
 
 class UnknownProxy(NotFoundError):
@@ -119,7 +130,7 @@ def _use_at(found: PoolStatistics) -> dict[str, ProxyUse]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a list of proxies, without comments.
+    """Return the lines of a list of proxies.
 
     Raises:
         BadFile: it cannot be read.
@@ -130,18 +141,26 @@ def read_lines(path: Path) -> list[str]:
         text = path.read_text("utf-8-sig", "replace")
     except OSError as error:
         raise BadFile(str(path), error.strerror or "it cannot be read") from error
-    lines = [line.strip() for line in text.splitlines()]
-    return [line for line in lines if line and not line.startswith("#")]
+    return text.splitlines()
 
 
-def parse_lines(lines: Iterable[str], options: ProxyOptions) -> list[ParsedProxy]:
-    """Return the proxies of lines.
+def parse_lines(
+    lines: Iterable[str], options: ProxyOptions, name: str = "proxy"
+) -> list[ParsedProxy]:
+    """Return the proxies of lines; empty ones and comments are skipped. `name` is for errors.
 
     Raises:
-        BadOption: a line is not a proxy; the message has its number, not its text.
+        BadOption: the tier or the country is invalid, or a line is not a proxy; the message has its
+            number, not its text.
     """
+    if not _TIER.fullmatch(options.tier):
+        raise BadOption("tier", "write letters, digits, '.', '_' and '-', at most 64")
+    if options.country is not None and not _COUNTRY.fullmatch(options.country.strip()):
+        raise BadOption("country", "write two letters, such as BG")
     found = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if not line or line.startswith("#"):
+            continue
         try:
             parsed = parse_proxy(
                 line,
@@ -150,7 +169,7 @@ def parse_lines(lines: Iterable[str], options: ProxyOptions) -> list[ParsedProxy
                 is_rotating=options.is_rotating,
             )
         except BadProxy as error:
-            raise BadOption(f"proxy {number}", f"{error.problem}. {error.hint}") from None
+            raise BadOption(f"{name} {number}", f"{error.problem}. {error.hint}") from None
         if parsed.secret is None and options.credentials is not None:
             credentials = str(options.credentials)
             parsed = replace(parsed, proxy=replace(parsed.proxy, credentials=credentials))
@@ -266,17 +285,25 @@ async def note_pool(store: Store, clock: Clock, pool: ProxyPool) -> PoolSummary:
 
 
 async def _known_address(pool: ProxyPool, text: str) -> str:
-    """Return the address in the pool that a person has written, with or without a scheme."""
+    """Return the address in the pool that a person has written, with or without a scheme.
+
+    Raises:
+        BadOption: it is not an address.
+        UnknownProxy: the pool does not have it.
+        AmbiguousProxy: without a scheme, it is that of several proxies.
+    """
     try:
         wanted = parse_proxy(text).proxy
-    except BadProxy:
-        raise UnknownProxy(text.rpartition("@")[2][:200]) from None
+    except BadProxy as error:  # not quoted: it may have a password
+        raise BadOption("PROXY", f"{error.problem}. {error.hint}") from None
     if "://" in text:
         if await pool.get(wanted.address) is None:
             raise UnknownProxy(wanted.address)
         return wanted.address
     place = (wanted.host, wanted.port)
     found = [one.address for one in await pool.all() if (one.proxy.host, one.proxy.port) == place]
-    if len(found) != 1:
+    if len(found) > 1:
+        raise AmbiguousProxy(f"{wanted.host}:{wanted.port}")
+    if not found:
         raise UnknownProxy(f"{wanted.host}:{wanted.port}")
     return found[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -34,6 +35,7 @@ from longline.services.proxies import ProxyOptions, ProxyOverview
 from longline.storage.proxy_refresh import Refresh
 from longline.storage.store import Store
 
+_IPV6 = re.compile(r"\[[^\]]*\]")
 _STATES = ("alive", "unchecked", "quarantined", "dead")
 
 
@@ -52,7 +54,7 @@ def proxies_command() -> None:
 @uses_store
 async def list_proxies(store: Store, *, state: str | None, domain: str | None) -> None:
     """List the proxies with their last check and score."""
-    found = await proxies.read_overview(settings_of(), store, SystemClock(), domain)
+    found = await proxies.read_overview(settings_of(), store, SystemClock(), _domain(domain))
     rows = [
         row
         for row in map(_with_times, proxies.proxies_json(found))
@@ -90,14 +92,15 @@ async def add_proxies(
     They are used before their first check; `longline proxies check` checks them.
     """
     for one in addresses:
-        if "@" in one or one.count(":") > 2:  # noqa: PLR2004  # scheme, host and port
+        if "@" in one or _IPV6.sub("", one).count(":") > 2:  # noqa: PLR2004  # scheme, host and port
             problem = "others can read passwords of a command line; use --credentials or --file"
             raise BadOption("PROXY", problem)
-    lines = [*addresses, *(() if file is None else proxies.read_lines(file))]
-    if not lines:
-        raise BadOption("PROXY", "give proxies such as socks5://10.0.0.1:1080, or --file")
     options = ProxyOptions(tier, country, _reference(credentials), rotating)
-    parsed = proxies.parse_lines(lines, options)
+    parsed = proxies.parse_lines(addresses, options)
+    if file is not None:
+        parsed += proxies.parse_lines(proxies.read_lines(file), options, f"{file}, line")
+    if not parsed:
+        raise BadOption("PROXY", "give proxies such as socks5://10.0.0.1:1080, or --file")
     added = await proxies.add_proxies(settings_of(), store, SystemClock(), parsed)
     known = len({one.proxy.address for one in parsed}) - len(added)
     text = f"added {count_text(len(added), 'proxy', 'proxies')}"
@@ -181,7 +184,7 @@ async def refresh_pool(store: Store, *, detach: bool) -> None:
 @uses_store
 async def show_statistics(store: Store, *, domain: str | None) -> None:
     """Show how many proxies are in each state, and the last refresh."""
-    found = await proxies.read_overview(settings_of(), store, SystemClock(), domain)
+    found = await proxies.read_overview(settings_of(), store, SystemClock(), _domain(domain))
     use = found.use.values()
     tiers: dict[str, int] = {}
     for one in found.pool.proxies:
@@ -199,6 +202,14 @@ async def show_statistics(store: Store, *, domain: str | None) -> None:
     }
     print_result(values, lambda: _print_statistics(values, found.refresh))
     _note_problem(found)
+
+
+def _domain(text: str | None) -> str | None:
+    if text is not None and (not text or "/" in text or any(map(str.isspace, text))):
+        raise BadOption(
+            "--domain", "write a host, such as shop.example, with its port if it has one"
+        )
+    return None if text is None else text.lower()
 
 
 def _reference(text: str | None) -> SecretRef | None:
