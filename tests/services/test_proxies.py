@@ -306,7 +306,7 @@ async def test_proxies_are_added_checked_and_removed(
     assert list(states_of(await overview(settings, store))) == [proxy_servers.dead]
 
 
-@pytest.mark.parametrize("name", ["http://10.0.0.1:80", "10.0.0.1:80", "nonsense", "u:p@x:1"])
+@pytest.mark.parametrize("name", ["http://10.0.0.1:80", "10.0.0.1:80", "u:p@x:1"])
 async def test_an_unknown_proxy_is_an_error(settings: Settings, store: Store, name: str) -> None:
     with pytest.raises(UnknownProxy) as raised:
         await proxies.remove_proxies(settings, store, CLOCK, [name])
@@ -320,6 +320,28 @@ def test_a_line_that_is_no_proxy_is_named_by_its_number() -> None:
 
     assert raised.value.option == "proxy 2"
     assert "Secr3t-9" not in str(raised.value)
+
+
+async def test_a_list_changes_nothing_of_a_proxy_that_was_added(
+    settings: Settings, store: Store, proxy_servers: ProxyServers
+) -> None:
+    Path("list.txt").write_text(f"{proxy_servers.alive[0]}\n{proxy_servers.with_login}\n")
+    Path("longline.yaml").write_text(
+        "proxies: {candidates: {mine: {file: list.txt, tier: free}}, check: {timeout: 5s}}\n"
+    )
+    login = proxy_servers.with_login.replace("ada:Secr3t-9@", "")
+    options = ProxyOptions("own", credentials=SecretRef.parse("env:GATEWAY"))
+    await proxies.add_proxies(settings, store, CLOCK, proxies.parse_lines([login], options))
+
+    await proxies.refresh_proxies(settings, store, CLOCK)
+
+    found = {
+        one.pooled.address: one.pooled for one in (await overview(settings, store)).pool.proxies
+    }
+    assert (found[login].proxy.tier, found[login].proxy.origin) == ("own", "")
+    assert found[login].proxy.credentials == "env:GATEWAY"
+    assert found[proxy_servers.alive[0]].proxy.origin == "mine"
+    assert not settings.proxy_credentials.exists()
 
 
 # ---------------- When a refresh is due

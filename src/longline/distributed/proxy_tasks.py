@@ -68,12 +68,14 @@ class ProxyTasks(TaskClaims):
         """Read all lists, and add what is in the pool."""
         proxies: dict[str, Proxy] = {}
         problems: dict[str, str] = {}
+        async with open_proxy_pool(self._settings, self._clock, self._store) as pool:
+            own = {one.address for one in await pool.all() if not one.proxy.origin}
         try:
             known = read_proxy_settings()
             size = known.check.chunk
             async with open_proxy_http(self._settings, self._clock) as http:
                 files = CredentialFiles(self._settings.proxy_credentials)
-                found = await collect(known.candidates, http, files)
+                found = await collect(known.candidates, http, files, without=own)
             proxies, problems = found.proxies, found.problems
         except StoreError:
             raise

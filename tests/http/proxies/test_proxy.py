@@ -132,8 +132,8 @@ async def test_a_removed_proxy_leaves_no_scores(tmp_path: Path, clock: VirtualCl
 async def test_a_refresh_adds_the_living_and_marks_the_dead(pool: ProxyPool) -> None:
     await pool.add([parse_proxy("old:1"), parse_proxy("gone:1")])
     results = [
-        (parse_proxy("new:1"), ALIVE),
-        (parse_proxy("never:1"), DEAD),
+        (parse_proxy("new:1", origin="mine"), ALIVE),
+        (parse_proxy("never:1", origin="mine"), DEAD),
         (parse_proxy("gone:1"), DEAD),
     ]
 
@@ -158,6 +158,35 @@ async def test_a_refresh_that_finds_none_alive_changes_nothing(pool: ProxyPool) 
 
     assert replaced.is_kept
     assert [one.state for one in await pool.all()] == ["alive"]
+
+
+async def test_results_that_are_merged_twice_count_once(pool: ProxyPool) -> None:
+    await pool.add([parse_proxy("a:1"), parse_proxy("b:1")])
+    results = [(parse_proxy("a:1"), DEAD), (parse_proxy("b:1"), ALIVE)]
+
+    await pool.replace_checked(results)
+    await pool.replace_checked(results)
+
+    assert [one.failed_checks for one in await pool.all()] == [1, 0]
+
+
+async def test_a_refresh_does_not_bring_back_a_removed_proxy(pool: ProxyPool) -> None:
+    await pool.add([parse_proxy("a:1"), parse_proxy("b:1")])
+    candidates = [one.proxy for one in await pool.all()]
+    await pool.remove("http://a:1")
+
+    await pool.replace_checked([(one, ALIVE) for one in candidates])
+
+    assert [one.address for one in await pool.all()] == ["http://b:1"]
+
+
+async def test_credentials_that_were_replaced_are_deleted(pool: ProxyPool, tmp_path: Path) -> None:
+    await pool.add([parse_proxy("http://ada:Secr3t-9@a.test:80")])
+    assert len(list((tmp_path / "secrets").iterdir())) == 1
+
+    await pool.add([parse_proxy("http://a.test:80")])
+
+    assert list((tmp_path / "secrets").iterdir()) == []
 
 
 async def test_changes_of_the_pool_are_events(clock: VirtualClock) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import shlex
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -145,6 +145,8 @@ async def collect(
     sources: Mapping[str, CandidateSource],
     http: Middleware,
     files: CredentialFiles,
+    *,
+    without: Collection[str] = (),
 ) -> Candidates:
     """Read all sources; a source that fails is noted, and the others are read.
 
@@ -152,6 +154,7 @@ async def collect(
         sources: by name.
         http: sends the requests for lists at URLs.
         files: keeps the user names and passwords that lists have.
+        without: addresses that are left out, since a person has added them.
     """
     found = Candidates()
     enabled = {name: source for name, source in sources.items() if source.enabled}
@@ -163,7 +166,7 @@ async def collect(
         parsed, skipped = result
         found.listed[name], found.invalid[name] = len(parsed), skipped
         for one in parsed:
-            if one.proxy.address not in found.proxies:
+            if one.proxy.address not in found.proxies and one.proxy.address not in without:
                 found.proxies[one.proxy.address] = await asyncio.to_thread(files.keep, one)
         if skipped and not parsed:
             found.problems[name] = f"none of its {skipped} entries is a proxy"

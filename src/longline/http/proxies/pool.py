@@ -67,7 +67,9 @@ class PooledProxy:
         return "alive" if self.check.is_alive else "dead"
 
     def checked(self, result: CheckResult) -> PooledProxy:
-        """Return the proxy after a check."""
+        """Return the proxy after a check; recorded again, the same result changes nothing."""
+        if result == self.check:
+            return self
         country = result.country or self.proxy.country
         return replace(
             self,
@@ -220,9 +222,12 @@ class ProxyPool:
         added = []
         for one in proxies:
             proxy = self._keep(one)
-            if (pooled := await self._put(proxy)) is not None:
-                added.append(pooled)
+            before, after = await self._put(proxy)
+            if before is None:
+                added.append(after)
                 await self._report_added(proxy)
+            elif self._credentials is not None and before.proxy.credentials != proxy.credentials:
+                self._credentials.forget(before.proxy)
         return added
 
     async def remove(self, address: str) -> bool:
@@ -258,7 +263,8 @@ class ProxyPool:
 
         A proxy that is alive is added, and a known one updated. One that is not alive is dead if
         it is in the pool, and otherwise not added. If none is alive, nothing changes: the fault may
-        be that of this machine.
+        be that of this machine. Of a proxy that a person has added, lists change nothing but the
+        check; one that a person has removed meanwhile is only added if a list has it.
 
         Raises:
             OSError: the credentials of a parsed proxy cannot be written to their file.
@@ -269,11 +275,13 @@ class ProxyPool:
         known = await self._states.pool.all()
         added, returned, died = [], [], []
         for one, result in several:
-            address = (one.proxy if isinstance(one, ParsedProxy) else one).address
+            proxy = one.proxy if isinstance(one, ParsedProxy) else one
+            address = proxy.address
             before = known.get(address)
-            if before is None and not result.is_alive:
+            if before is None and not (result.is_alive and proxy.origin):
                 continue
-            if result.is_alive and await self.add([one]):
+            is_own = before is not None and not before.proxy.origin
+            if result.is_alive and not is_own and await self.add([one]):
                 added.append(address)
             await self.record_check(address, result)
             if before is not None and before.state == "dead" and result.is_alive:
@@ -325,17 +333,17 @@ class ProxyPool:
             return proxy.proxy
         return self._credentials.keep(proxy)
 
-    async def _put(self, proxy: Proxy) -> PooledProxy | None:
-        """Write a proxy; return it if it is new."""
+    async def _put(self, proxy: Proxy) -> tuple[PooledProxy | None, PooledProxy]:
+        """Write a proxy; return what was there before and what is now."""
 
         def update(
             before: PooledProxy | None, now: float
-        ) -> tuple[PooledProxy, PooledProxy | None]:
-            if before is None:
-                new = PooledProxy(proxy, added_at=now)
-                return new, new
-            country = proxy.country or before.proxy.country
-            return replace(before, proxy=replace(proxy, country=country)), None
+        ) -> tuple[PooledProxy, tuple[PooledProxy | None, PooledProxy]]:
+            after = PooledProxy(proxy, added_at=now)
+            if before is not None:
+                country = proxy.country or before.proxy.country
+                after = replace(before, proxy=replace(proxy, country=country))
+            return after, (before, after)
 
         return await self._states.pool.change(proxy.address, update)
 
