@@ -344,6 +344,29 @@ async def test_a_list_changes_nothing_of_a_proxy_that_was_added(
     assert not settings.proxy_credentials.exists()
 
 
+async def test_the_address_of_a_judge_is_redacted(
+    settings: Settings, store: Store, proxy_servers: ProxyServers
+) -> None:
+    judge = "http://ada:Secr3t-9@127.0.0.1:1/judge?token=Secr3t-8"
+    write_list(proxy_servers, f", judge: '{judge}'")
+
+    ended = await proxies.refresh_proxies(settings, store, CLOCK)
+
+    events, _ = await store.events.read(0, EventFilter(("proxies.refreshed",)))
+    assert "127.0.0.1:1/judge" in ended.problems["check"]
+    assert "Secr3t" not in repr((ended.problems, events))
+
+
+async def test_a_minimum_applies_without_lists(settings: Settings, store: Store) -> None:
+    before = (await overview(settings, store)).summary
+    Path("longline.yaml").write_text("proxies: {minimum: 1}\n")
+
+    after = (await overview(settings, store)).summary
+
+    assert (before.is_low, after.is_low) == (False, True)
+    assert due_reason(ProxySettings(minimum=1), None, after, 9e9) is None
+
+
 # ---------------- When a refresh is due
 
 KNOWN = ProxySettings(

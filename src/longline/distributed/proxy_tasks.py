@@ -171,7 +171,7 @@ def summary_of(found: PoolStatistics, known: ProxySettings, now: float) -> PoolS
     """Return how many proxies are in each state; each is in one."""
     states: Counter[str] = Counter({"alive": 0, "unchecked": 0, "quarantined": 0, "dead": 0})
     states.update(state_of(one) for one in found.proxies)
-    return PoolSummary(now, dict(states), known.minimum if known.candidates else None)
+    return PoolSummary(now, dict(states), known.minimum if known.has_minimum else None)
 
 
 def due_reason(

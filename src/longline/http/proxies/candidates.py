@@ -24,6 +24,7 @@ from longline.config.times import Seconds
 from longline.config.validation import StrictModel, check_exactly_one, invalid
 from longline.core.errors import FetchError, LonglineError, error_text
 from longline.core.json import read_json
+from longline.core.logging import redact_text
 from longline.core.model import Usage
 from longline.http.messages import Middleware, Redacted, Request, origin_of
 from longline.http.proxies.proxy import (
@@ -191,7 +192,7 @@ async def read_source(
     except OSError as error:
         return CandidateError(name, error.strerror or type(error).__name__)
     except LonglineError as error:
-        return CandidateError(name, str(error)[:_LONGEST_PROBLEM])
+        return CandidateError(name, redact_text(str(error))[:_LONGEST_PROBLEM])
 
 
 def parse_list(name: str, source: CandidateSource, content: bytes) -> tuple[list[ParsedProxy], int]:
@@ -258,13 +259,18 @@ async def _run(name: str, command: str, *, keep: bool) -> bytes:
     When this is cancelled, the command and all that it has started are killed.
     """
     output = asyncio.subprocess.PIPE if keep else asyncio.subprocess.DEVNULL
-    process = await asyncio.create_subprocess_exec(
-        *shlex.split(command),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=output,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    words = shlex.split(command)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        problem = f"the command {words[0]} cannot be run: {error.strerror}"
+        raise CandidateError(name, problem) from error
     try:
         content = b"" if process.stdout is None else await _read_output(name, process.stdout)
         status = await process.wait()

@@ -19,6 +19,7 @@ import orjson
 
 from longline.core.clock import Clock
 from longline.core.errors import ConfigError, LonglineError
+from longline.core.logging import redact_text
 from longline.core.model import Usage
 from longline.http.errors import ProxyFailed, TimedOut
 from longline.http.messages import Middleware, Page, Request
@@ -173,11 +174,11 @@ class ProxyChecker:
         try:
             page = await self._direct(Request(url, timeout=self._options.timeout), Usage())
         except LonglineError as error:
-            raise JudgeUnreachable(url, _short(str(error))) from error
+            raise JudgeUnreachable(redact_text(url), _short(str(error))) from error
         found = parse_echo(page)
         if found is None:
             problem = f"its response (status {page.status}) is not that of a judge"
-            raise JudgeUnreachable(url, problem)
+            raise JudgeUnreachable(redact_text(url), problem)
         return found
 
     def _refusal(self, level: Anonymity | None, exit_address: str | None) -> str | None:
@@ -258,5 +259,5 @@ def _addresses_in(text: str) -> set[Address]:
 
 
 def _short(text: str) -> str:
-    line = " ".join(text.split())
+    line = " ".join(redact_text(text).split())
     return line if len(line) <= _LONGEST_PROBLEM else f"{line[: _LONGEST_PROBLEM - 1]}…"

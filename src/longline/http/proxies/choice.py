@@ -323,14 +323,19 @@ def _none_usable(
     now: float,
 ) -> Choice:
     if not fitting:
-        return Choice(until=now + _EMPTY_WAIT, reason="the pool has no proxy that fits")
+        problem = "no living proxy of the pool has the tier and country that the job wants"
+        if not (wanted.tiers or wanted.countries):
+            problem = "the pool has no living proxy"
+        return Choice(until=now + _EMPTY_WAIT, reason=problem)
     held = [one for one in affordable if one.held_until(now) is not None]
     missing = max(wanted.minimum, 1) - len(usable)
     ends = sorted(one.held_until(now) or now for one in held)
     if missing > len(ends):
         if len(affordable) < len(fitting):
             return Choice(until=_next_day(now), reason="the budget of a tier of proxies is spent")
-        problem = f"the pool has {len(fitting)} proxies that fit, and {wanted.minimum} are needed"
+        problem = (
+            f"the job needs {wanted.minimum} proxies, and the pool has {len(fitting)} that fit"
+        )
         return Choice(until=now + _EMPTY_WAIT, reason=problem)
     # Others that have worked here come back: the site has not banned all.
     hopes = [one for one in held if not one.is_banned and one.score.latency is not None]

@@ -59,11 +59,19 @@ class TierSpec(StrictModel):
     budget: float | None = Field(default=None, ge=0)
 
 
+def _check_names(tiers: tuple[TierSpec, ...]) -> tuple[TierSpec, ...]:
+    names = [tier.name for tier in tiers]
+    if len({*names}) < len(names):
+        raise invalid("several tiers have the same name")
+    return tiers
+
+
 class ProxySettings(StrictModel):
     """What the settings file says about the pool of proxies.
 
-    With `minimum`, the pool is refreshed and an alert fires when fewer proxies are alive; `refresh`
-    is the longest time between two refreshes, null only below the minimum.
+    When fewer proxies than `minimum` are usable, the pool is refreshed and an alert fires; with no
+    sources of candidates, the alert only fires if `minimum` is written. `refresh` is the longest
+    time between two refreshes, null only below the minimum.
     """
 
     candidates: dict[
@@ -76,8 +84,13 @@ class ProxySettings(StrictModel):
     forget_after: int = Field(default=5, ge=1)
     """Failed checks in a row after which a proxy of a list is removed."""
     check: CheckOptions = Field(default_factory=CheckOptions)
-    tiers: tuple[TierSpec, ...] = ()
+    tiers: Annotated[tuple[TierSpec, ...], AfterValidator(_check_names)] = ()
     """Tiers of proxies, in the order in which requests use them."""
+
+    @property
+    def has_minimum(self) -> bool:
+        """Whether a minimum applies: it is written, or there are sources of candidates."""
+        return bool(self.candidates) or "minimum" in self.model_fields_set
 
 
 def proxy_settings_in(document: Document) -> ProxySettings:
