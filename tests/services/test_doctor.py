@@ -214,7 +214,7 @@ def test_missing_secrets_and_browsers_are_reported(
 @pytest.mark.parametrize(
     ("written", "verdict", "word"),
     [
-        ("false", Verdict.OK, "no source"),
+        ("false", Verdict.OK, "no manifest or job file"),
         ("true", Verdict.OK, "stays the same"),
         ("{per_proxy: true}", Verdict.WARNING, "each proxy"),
     ],

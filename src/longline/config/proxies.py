@@ -48,6 +48,8 @@ def _parse_proxies(value: Any) -> Any:
         words = [word.strip() for word in value.split(",")]
         if words in (["any"], ["none"]):
             return {"enabled": words == ["any"]}
+        if {"any", "none"} & {*words}:
+            raise invalid("write any, none, or the names of tiers, such as datacentre,residential")
         return {"tiers": words}
     if isinstance(value, list | tuple):
         return {"tiers": value}

@@ -99,6 +99,7 @@ def describe_error(detail: Detail) -> str:
         return f"it must be {wanted}"
     message: str = detail["msg"]
     message = message.removeprefix("Value error, ").removeprefix("Assertion failed, ").rstrip(".")
+    message = message.replace("String should match pattern", "it must match the pattern", 1)
     return message.replace("Input should", "it must", 1)
 
 

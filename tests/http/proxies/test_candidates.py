@@ -293,7 +293,7 @@ async def test_credentials_of_a_list_are_kept_in_private_files(
         ("candidates: {a: {file: x, list: data}}", "add fields"),
         ("candidates: {a: {file: x, fields: {host: '['}}}", "JMESPath"),
         ("candidates: {a: {file: x, scheme: ftp}}", "'http', 'https', 'socks4' or 'socks5'"),
-        ("candidates: {a: {file: x, country: Bulgaria}}", "proxies.candidates.a.country"),
+        ("candidates: {a: {file: x, country: Bulgaria}}", "a.country: it must match the pattern"),
         ("candidates: {a: {file: x, credentials: secret}}", "reference"),
         ("candidates: {'a b': {file: x}}", "proxies.candidates"),
         ("tiers: [{name: a}, {name: a}]", "several tiers have the same name"),

@@ -79,6 +79,7 @@ def test_sessions_are_written_in_short(written: object, expected: SessionSpec) -
         {"proxies": {"tier": ["a"]}},
         {"proxies": {"country": "Bulgaria"}},
         {"proxies": "a b"},
+        {"proxies": "any,none"},
         {"sessions": 0},
         {"sessions": "everyone"},
     ],

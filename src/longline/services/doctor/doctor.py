@@ -236,7 +236,7 @@ def proxies(context: CheckContext) -> Iterator[Finding]:
         sentence = f"used by {', '.join(using)}; the rate limit of a domain stays the same"
         yield ok("proxies", sentence)
     else:
-        yield ok("proxies", "no source uses them")
+        yield ok("proxies", "no manifest or job file uses them")
 
 
 _TIMEOUT = 8.0  # seconds for all checks, which run in parallel
