@@ -117,6 +117,14 @@ def test_bad_input_is_a_sentence(longline: Terminal, words: tuple[str, ...], pro
     assert answer.out == ""
 
 
+def test_a_state_that_no_proxy_has_is_named(longline: Terminal) -> None:
+    longline("proxies", "add", "10.0.0.1:80")
+
+    listed = longline("proxies", "list", "--state", "alive")
+
+    assert (listed.code, listed.out.strip()) == (0, "no proxy is alive")
+
+
 def test_a_bad_line_of_a_file_is_named(longline: Terminal) -> None:
     Path("list.txt").write_text("# proxies\n\n10.0.0.1:80\nada:Secr3t-9@nowhere\n")
 

@@ -60,7 +60,9 @@ async def list_proxies(store: Store, *, state: str | None, domain: str | None) -
         for row in map(_with_times, proxies.proxies_json(found))
         if state in (None, row["state"])
     ]
-    print_result(rows, lambda: _print_list(rows))
+    none = "no proxies yet; add some with `longline proxies add` or `longline proxies refresh`"
+    empty = none if state is None or not found.pool.total else f"no proxy is {state}"
+    print_result(rows, lambda: _print_list(rows, empty))
     _note_problem(found)
 
 
@@ -245,7 +247,7 @@ def _seconds(value: float | None) -> str | None:
     return None if value is None else f"{value:.2f} s"
 
 
-def _print_list(rows: list[dict[str, Any]]) -> None:
+def _print_list(rows: list[dict[str, Any]], empty: str) -> None:
     names = ("proxy", "state", "tier", "country", "latency", "anonymity", "requests", "failed")
     drop = ("problem", "anonymity", "tier", "country", "bans")
     table = TextTable(*names, "bans", "problem", drop=drop)
@@ -255,9 +257,7 @@ def _print_list(rows: list[dict[str, Any]]) -> None:
             *(_seconds(row["latency"]), row["anonymity"], row["requests"], row["failed"]),
             *(row["bans"], row["reason"] or row["problem"]),
         )
-    table.print(
-        "no proxies yet; add some with `longline proxies add` or `longline proxies refresh`"
-    )
+    table.print(empty)
 
 
 def _print_checked(rows: list[dict[str, Any]], alive: int) -> None:

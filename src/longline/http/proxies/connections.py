@@ -178,7 +178,7 @@ def _problem_of(url: str, error: Exception) -> tuple[str, bool]:
             found = f"its host was not found: {_reason_of(error)}", True
         case aiohttp.ClientSSLError():
             found = "TLS failed in its tunnel", False
-        case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError():
+        case aiohttp.ServerDisconnectedError() | ConnectionError() | aiohttp.ClientOSError():
             found = f"the connection broke: {_reason_of(error)}", False
         case EOFError():  # python-socks does not translate it
             found = "it closed the connection", False
