@@ -329,6 +329,21 @@ def test_what_requests_carry_comes_back_the_same(value: Any) -> None:
     assert unpack(pack(value, "here")) == value
 
 
+def test_the_login_of_a_proxy_is_not_stored() -> None:
+    spider = Odd()
+    login = {"Proxy-Authorization": "Basic YWRhOlNlY3IzdC05"}
+    request = scrapy.Request(
+        SITE, meta={"proxy": "http://ada:Secr3t-9@proxy.test:80"}, headers=login
+    )
+
+    packed = pack_request(request, spider)
+
+    again = unpack_request(packed, spider)
+    assert again.meta["proxy"] == "http://proxy.test:80"
+    assert "Proxy-Authorization" not in again.headers
+    assert "Secr3t-9" not in str(packed)
+
+
 def test_a_request_is_restored_completely() -> None:
     spider = Odd()
     request = scrapy.FormRequest(

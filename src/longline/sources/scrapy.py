@@ -62,6 +62,10 @@ def pack_request(request: Request, spider: Spider) -> dict[str, Any]:
     except ValueError as error:
         problem = f"{error}; only methods of the spider can be stored as callbacks"
         raise UnexpectedShape(str(request), problem) from error
+    # Such a proxy is not used, so its login is neither stored nor sent to the site.
+    values["headers"].pop(b"Proxy-Authorization", None)
+    if isinstance(proxy := request.meta.get("proxy"), str):
+        values["meta"] = {**values["meta"], "proxy": without_userinfo(proxy)}
     return {name: pack(value, f"{request}: {name}") for name, value in values.items() if value}
 
 
@@ -254,7 +258,8 @@ class _SpiderSource(RecordSource):
         sent = self._crawl.prepared(request)
         if request.meta.get("proxy"):
             visit.warn(
-                "not supported: the proxy in the meta of requests; requests are sent directly"
+                "not supported: the proxy in the meta of requests; `proxies` of the job or "
+                "`longline run --proxies` says which proxies are used"
             )
         page = await visit.fetch(
             sent.url,

@@ -64,7 +64,9 @@ from longline.sources.base import Visit
 
 _ERRORS = frozenset(range(400, 600))
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_CHAIN_HEADERS = frozenset({"accept-encoding", "connection", "content-length", "host"})
+_CHAIN_HEADERS = frozenset(
+    {"accept-encoding", "connection", "content-length", "host", "proxy-authorization"}
+)
 _COOKIE_FIELDS = (
     *("version", "name", "value", "port", "port_specified", "domain", "domain_specified"),
     *("domain_initial_dot", "path", "path_specified", "secure", "expires", "discard"),

@@ -12,10 +12,10 @@ import pytest
 
 from longline.config.job_spec import make_spec
 from longline.config.proxies import ProxySpec, SessionSpec
-from longline.config.settings import Settings
+from longline.config.settings import Settings, prepare_home
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
-from longline.core.model import JobState
+from longline.core.model import ItemState, JobState
 from longline.http.proxies.proxy import parse_proxy
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Source
@@ -124,6 +124,35 @@ async def test_a_job_waits_for_its_first_proxy(
     assert proxy.requests == 7
 
 
+async def test_a_scrapy_spider_uses_proxies_and_sessions(
+    site: ScriptedSite, tmp_path: Path, clock: VirtualClock
+) -> None:
+    write_shop(site, tmp_path)
+    spider = tmp_path / "proxied_spider.py"
+    spider.write_text(SPIDER)
+    settings, proxies = Settings(home=tmp_path / "home"), [ForwardProxy(), ForwardProxy()]
+    prepare_home(settings)
+    async with open_proxy_pool(settings, clock) as pool:
+        await pool.add([parse_proxy((await one.start()).line) for one in proxies])
+
+    async with Orchestrator(
+        f"{spider}:Shop",
+        {"site": site.url},
+        settings=settings,
+        clock=clock,
+        rate="unlimited",
+        proxies=True,
+        sessions="item",
+    ) as orchestrator:
+        report = await orchestrator.execute()
+    for one in proxies:
+        await one.close()
+
+    assert report.progress.counts[ItemState.STORED] == 5
+    assert report.progress.statistic("proxied") == 7
+    assert sum(one.requests for one in proxies) == 7
+
+
 @pytest.mark.real_time
 async def test_credentials_of_proxies_are_nowhere(
     site: ScriptedSite, tmp_path: Path, proxy_servers: ProxyServers
@@ -155,6 +184,25 @@ async def test_credentials_of_proxies_are_nowhere(
     with open_store(Settings(home=home).database) as store:
         (event,), _ = await store.events.read(0, EventFilter(("proxy.quarantined",)))
     assert event.subject == f"proxy/http://localhost:{proxy_servers.login_port}"
+
+
+SPIDER = """
+import scrapy
+
+
+class Shop(scrapy.Spider):
+    name = "proxied"
+
+    def __init__(self, site, **kwargs):
+        super().__init__(**kwargs)
+        self.start_urls = [f"{site}/"]
+
+    def parse(self, response):
+        yield from response.follow_all(css="a.item", callback=self.parse_page)
+
+    def parse_page(self, response):
+        yield {"url": response.url, "title": response.css("h1::text").get()}
+"""
 
 
 def write_shop(site: ScriptedSite, folder: Path) -> Path:
