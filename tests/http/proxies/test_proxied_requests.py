@@ -447,6 +447,21 @@ async def test_a_session_ends_with_its_proxy(site: ScriptedSite, bench: Bench) -
     assert bench.usage.retries == 0
 
 
+async def test_a_session_ends_with_the_budget_of_its_tier(site: ScriptedSite, bench: Bench) -> None:
+    serve(site, 4)
+    first, second = [await ForwardProxy().start() for _ in range(2)]
+    bench.opened += [first, second]
+    await bench.pool.add([parse_proxy(first.line, tier="paid")])
+    await bench.pool.add([parse_proxy(second.line, tier="spare")])
+    sessions = SessionPool(SessionSpec(per="login"))
+    chain = bench.chain(sessions=sessions, tiers=(Tier("paid", 1.0, 3.0), Tier("spare")))
+
+    pages = await get_all(chain, bench.usage, site, 4)
+
+    assert [page.status for page in pages] == [200] * 4
+    assert (first.requests, second.requests) == (3, 2), "with robots.txt"
+
+
 async def test_a_session_serves_a_number_of_requests(site: ScriptedSite, bench: Bench) -> None:
     serve(site, 0)
     agents: list[str | None] = []

@@ -120,6 +120,8 @@ class ProxyMiddleware(Middleware):
             if proxy is None or not proxy.is_rotating:
                 trial.tried.add(address)
             if proxy is None or not await self._rotation.charge(proxy):
+                if session is not None and session.proxy == address:
+                    raise self._ended(request, usage, trial, "is gone, or its budget is spent")
                 continue
             if session is not None:
                 session.proxy = address
