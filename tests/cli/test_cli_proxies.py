@@ -142,6 +142,14 @@ def test_an_ipv6_proxy_may_be_written_on_the_command_line(longline: Terminal) ->
     assert (ambiguous.code, "several proxies at [::1]:1080" in ambiguous.err) == (2, True)
 
 
+def test_a_page_alone_cannot_show_anonymity(longline: Terminal) -> None:
+    Path("longline.yaml").write_text("proxies: {check: {anonymity: elite}}\n")
+
+    checked = longline("proxies", "check", "--page", "http://127.0.0.1:9/")
+
+    assert (checked.code, "add --judge" in checked.err) == (2, True)
+
+
 def test_an_invalid_file_is_noted_and_stops_a_refresh(longline: Terminal) -> None:
     Path("longline.yaml").write_text("proxies: {minimum: many}\n")
 

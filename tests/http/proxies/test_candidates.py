@@ -300,6 +300,8 @@ async def test_credentials_of_a_list_are_kept_in_private_files(
         ("minimum: -1", "2:3: proxies.minimum"),
         ("refresh: 1", "proxies.refresh"),
         ("check: {word: Shop}", "add page"),
+        ("check: {page: http://a.test, anonymity: elite}", "add judge, or remove page"),
+        ("check: {page: http://a.test, own_network: drop}", "add judge, or remove page"),
         ("check: {judge: judge.test}", "begins with http:// or https://"),
         ("check: {timeout: soon}", "duration"),
         ("check: {anonymity: high}", "'transparent', 'anonymous' or 'elite'"),

@@ -233,6 +233,9 @@ def _check_options(stated: Mapping[str, Any]) -> CheckOptions:
     options = known.model_copy(update=dict(stated))
     if options.word is not None and options.page is None:
         raise BadOption("--word", "is searched on a page; add --page")
+    if options.lacks_judge:
+        problem = "only a judge sees the anonymity that the settings want; add --judge"
+        raise BadOption("--page", problem)
     return options
 
 

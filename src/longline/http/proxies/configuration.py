@@ -48,7 +48,15 @@ class CheckOptions(StrictModel):
     def _check_word(self) -> Self:
         if self.word is not None and self.page is None:
             raise invalid("word is searched on a page; add page")
+        if self.lacks_judge:
+            raise invalid("only a judge sees anonymity and own_network; add judge, or remove page")
         return self
+
+    @property
+    def lacks_judge(self) -> bool:
+        """Whether something is wanted that only a judge sees, and a page alone is requested."""
+        is_wanted = self.anonymity != "transparent" or self.own_network == "drop"
+        return is_wanted and self.page is not None and self.judge is None
 
 
 class TierSpec(StrictModel):
