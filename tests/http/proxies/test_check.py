@@ -158,6 +158,40 @@ async def test_a_response_that_is_not_the_judges_is_refused(
     assert (result.is_alive, "not that of the judge" in (result.problem or "")) == (False, True)
 
 
+@pytest.mark.parametrize(
+    ("written", "address"),
+    [
+        ("198.51.100.7", "198.51.100.7"),
+        ("198.51.100.7, 203.0.113.9", "198.51.100.7"),
+        ("2001:DB8::1", "2001:db8::1"),
+        ("<b>\x1b[31m" * 100_000, None),
+    ],
+)
+async def test_only_an_address_is_an_exit(
+    proxy_servers: ProxyServers,
+    site: ScriptedSite,
+    tmp_path: Path,
+    written: str,
+    address: str | None,
+) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response(echo(written, request.headers.items()))
+
+    site.answers["/judge"] = answer
+
+    checked = await check(tmp_path, proxies_of(proxy_servers.alive[0]), judge=f"{site.url}/judge")
+
+    ((_, result),) = checked.results
+    assert (result.is_alive, result.exit_address) == (True, address)
+
+
+def test_several_addresses_of_this_machine_are_known() -> None:
+    own = Echo("10.0.0.1, 198.51.100.7", {"accept": "*/*"})
+    seen = Echo("203.0.113.9", {"accept": "*/*", "x-client": "198.51.100.7"})
+
+    assert anonymity_of(seen, own) == "transparent"
+
+
 async def test_proxies_that_hang_are_left_at_the_deadline(
     proxy_servers: ProxyServers, tmp_path: Path
 ) -> None:

@@ -149,7 +149,7 @@ class ProxyChecker:
                 problem = f"the response is not that of the judge (status {page.status})"
                 return CheckResult(is_alive=False, checked_at=at, problem=problem)
         level = None if seen is None or self._own is None else anonymity_of(seen, self._own)
-        exit_address = None if seen is None else seen.address or None
+        exit_address = None if seen is None else _first_address(seen.address)
         problem_found = self._refusal(level, exit_address)
         if problem_found is None and self._options.page is not None:
             page = await self._request(proxy, self._options.page, {})
@@ -185,7 +185,7 @@ class ProxyChecker:
         wanted = self._options.anonymity
         if level is not None and _RANKS[level] < _RANKS[wanted]:
             return f"it is {level}; the least is {wanted}"
-        own = None if self._own is None else self._own.address
+        own = None if self._own is None else _first_address(self._own.address)
         is_near = self._options.own_network == "drop" and is_same_network(own, exit_address)
         return "its exit is in the network of this machine" if is_near else None
 
@@ -218,7 +218,7 @@ def anonymity_of(seen: Echo, own: Echo) -> Anonymity:
     Headers that a request without a proxy has too, such as those of a server in front of the judge,
     do not count as headers of the proxy.
     """
-    addresses = {one for one in [_address(own.address)] if one is not None}
+    addresses = _addresses_in(own.address)  # other services may return several
     added = {
         name: value
         for name, value in seen.headers.items()
@@ -248,6 +248,12 @@ def _address(text: str) -> Address | None:
         mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
         return mapped or found
     return None
+
+
+def _first_address(text: str) -> str | None:
+    """Return the first address of an echo; None without one: a proxy may have written the text."""
+    found = _address(text.partition(",")[0].strip())
+    return None if found is None else str(found)
 
 
 def _addresses_in(text: str) -> set[Address]:
