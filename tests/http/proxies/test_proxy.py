@@ -129,6 +129,21 @@ async def test_a_removed_proxy_leaves_no_scores(tmp_path: Path, clock: VirtualCl
     assert tmp_path.exists()
 
 
+async def test_a_request_that_ends_after_its_proxy_was_removed_is_not_counted(
+    clock: VirtualClock,
+) -> None:
+    states = ProxyStates.in_memory(clock)
+    pool = ProxyPool(states, clock)
+    await pool.add([parse_proxy("a:1"), parse_proxy("b:1")])
+    await pool.remove("http://a:1")
+    await states.domains.change("shop.test", lambda _old, now: (SeenDomain(now), None))
+    for address in ("http://a:1", "http://b:1"):
+        late = Score(requests=1)
+        await states.scores("shop.test").change(address, lambda _old, _now: (late, None))  # noqa: B023  # called now
+
+    assert list(await pool.use()) == ["http://b:1"]
+
+
 async def test_a_refresh_adds_the_living_and_marks_the_dead(pool: ProxyPool) -> None:
     await pool.add([parse_proxy("old:1"), parse_proxy("gone:1")])
     results = [

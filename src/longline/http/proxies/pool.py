@@ -312,7 +312,9 @@ class ProxyPool:
             refused = max(0, whole.failed - one.failed)
             one.requests += refused
             one.failed += refused
-        return found
+        # A request that was in flight when its proxy was removed has written a score again.
+        known = await self._states.pool.all()
+        return {address: one for address, one in found.items() if address in known}
 
     async def statistics(self, domain: str | None = None) -> PoolStatistics:
         """Return the pool and its scores: at a domain, or everywhere."""
