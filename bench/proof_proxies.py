@@ -13,10 +13,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from children import BENCH, LONGLINE, Children, failures
 from home import Home
-from proofs import Figure, Proof, Sizes, at_least, at_most, exactly, none, nothing_wrong, unjudged
+from proofs import (
+    Figure,
+    Proof,
+    Sizes,
+    Skipped,
+    at_least,
+    at_most,
+    exactly,
+    none,
+    nothing_wrong,
+    unjudged,
+)
+from real_proxies import HINT, are_installed, real_proxies
 
 NAME = "proxies"
 FAULTS = [
@@ -37,22 +50,20 @@ _TIMEOUT = 10  # seconds
 _SHARE = 0.8
 _MOST_WASTED = 5.0  # percent
 _TOO_MANY = "429"
+_BANNED = [f"127.0.2.{number + 1}" for number in range(FAULTS.count("banned"))]
+"""Addresses from which the real proxies connect that the site bans."""
 
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """The running site and proxies: the site's URL, and the port of each proxy."""
+    """The running site and proxies: the site's URL, and each proxy with its fault."""
 
     url: str
-    ports: Sequence[int]
+    proxies: Sequence[tuple[str, str]]
 
     def addresses(self, *faults: str) -> list[str]:
         """Return the proxies with these faults; without any, all."""
-        return [
-            f"http://127.0.0.1:{port}"
-            for port, fault in zip(self.ports, FAULTS, strict=True)
-            if not faults or fault in faults
-        ]
+        return [address for fault, address in self.proxies if not faults or fault in faults]
 
     def figures(self) -> Mapping[str, Any]:
         """Return what the site has counted."""
@@ -62,21 +73,60 @@ class Web:
 
 @contextmanager
 def serving() -> Iterator[Web]:
-    """Start a site and 40 proxies in another process."""
-    command = [sys.executable, str(BENCH / "proxy_web.py"), ",".join(FAULTS)]
+    """Start a site and 40 proxies of our own in another process."""
+    with _site(FAULTS) as (url, ports):
+        yield Web(url, list(zip(FAULTS, map(_http, ports), strict=True)))
+
+
+@contextmanager
+def serving_real(folder: Path) -> Iterator[Web]:
+    """Start a site and 40 proxies, real programs where a real program has the fault."""
+    with real_proxies(folder, _BANNED) as real:
+        behind = [address for address in real.good if address.startswith("http:")]
+        made = [
+            *(fault for fault in FAULTS if fault in ("dead", "silent", "gateway", "inject")),
+            *(
+                f"behind:{urlsplit(behind[number % len(behind)]).port}"
+                for number in range(FAULTS.count("slow"))
+            ),
+        ]
+        with _site(made, _BANNED) as (url, ports):
+            named = [("slow" if ":" in fault else fault) for fault in made]
+            found = list(zip(named, map(_http, ports), strict=True))
+            for fault, addresses in (
+                ("auth", real.auth),
+                ("banned", real.banned),
+                ("good", real.good),
+            ):
+                found += [(fault, address) for address in addresses]
+            yield Web(url, found)
+
+
+@contextmanager
+def _site(faults: Sequence[str], banned: Sequence[str] = ()) -> Iterator[tuple[str, list[int]]]:
+    """Start a site and proxies of our own; yield its URL and their ports."""
+    command = [sys.executable, str(BENCH / "proxy_web.py"), ",".join(faults)]
     with subprocess.Popen(
-        [*command, str(RATE), str(BURST + _SPARE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*command, str(RATE), str(BURST + _SPARE), *banned],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None  # noqa: S101  # it is a pipe
         started = json.loads(process.stdout.readline())
         try:
-            yield Web(f"http://127.0.0.1:{started['site']}", started["proxies"])
+            yield f"http://127.0.0.1:{started['site']}", started["proxies"]
         finally:
             process.kill()
 
 
-def prove(sizes: Sizes) -> Proof:
+def _http(port: int) -> str:
+    return f"http://127.0.0.1:{port}"
+
+
+def prove(sizes: Sizes) -> Proof | Skipped:
     """Collect the pages through all proxies, and through the good ones alone."""
+    if not are_installed():
+        return Skipped(NAME, HINT)
     with tempfile.TemporaryDirectory() as folder:
         alone = _collect(sizes.proxied_pages, Path(folder) / "alone", "good")
         mixed = _collect(sizes.proxied_pages, Path(folder) / "mixed")
@@ -84,8 +134,10 @@ def prove(sizes: Sizes) -> Proof:
     about = (
         f"A site allows {RATE} requests per second, and bans four addresses after 20 requests. Of "
         "40 proxies, 10 are dead (half of them accept connections and say nothing), 10 add 2 s, 2 "
-        "refuse credentials, 2 answer 502, 2 insert a page of their own, 4 are banned, and 10 "
-        f"work. A job collects {pages:,} pages through all of them, with `--rate {RATE} --burst "
+        "require a login, 2 answer 502, 2 insert a page of their own, 4 are banned, and 10 work. "
+        "Those that work, are banned or require a login are real: tinyproxy, microsocks (SOCKS5), "
+        "pproxy (HTTP, SOCKS4, SOCKS5) and proxy.py; the slow ones are real ones behind a relay. "
+        f"A job collects {pages:,} pages through all of them, with `--rate {RATE} --burst "
         f"{BURST} --concurrency 32 --timeout {_TIMEOUT}` and a pool that was never checked; "
         "another one uses the 10 alone."
     )
@@ -111,7 +163,7 @@ class _Run:
 def _collect(pages: int, folder: Path, *faults: str) -> _Run:
     home_folder = folder / "home"
     home_folder.mkdir(parents=True)
-    with serving() as web, Children() as children:
+    with serving_real(folder / "proxies") as web, Children() as children:
         add_proxies(home_folder, web.addresses(*faults))
         command = [
             *(LONGLINE, "run", "proxied_source:Proxied", "--home", str(home_folder), "--json"),

@@ -1,7 +1,8 @@
 """A site with a limit that bans addresses, and proxies of every kind of fault, in one process.
 
 Each proxy connects from its own address of this machine (127.0.1.N), which the site sees. It is
-started by `proof_proxies`, and prints its ports as JSON.
+started by `proof_proxies`, and prints its ports as JSON. The fault `behind:PORT` is a relay that
+adds 2 s to each request of a real HTTP proxy.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 sys.path.append(str(Path(__file__).parent.parent))
-from tests.forward_proxy import ForwardProxy, read_head
+from tests.forward_proxy import SLOW, ForwardProxy, read_head
 
 _OK = "<!doctype html><html><head><title>Page {path}</title></head><body><main class='page'>{text}</main></body></html>"  # noqa: E501  # one page
 _BAN = "<!doctype html><html><head><title>Access denied</title></head><body><h1>Access denied</h1><p>Your IP address has been blocked. Reference #18.2f</p></body></html>"  # noqa: E501  # one page
@@ -84,18 +85,61 @@ class Site:
         return 200, "text/html", _OK.format(path=path, text="word " * 200)
 
 
-async def main(faults: list[str], rate: float, burst: float) -> None:
-    """Serve the site and one proxy for each fault until standard input ends."""
+class Relay:
+    """Adds 2 s to whatever a client sends to a real proxy; `requests` counts that."""
+
+    def __init__(self, target: int) -> None:
+        self.requests = 0
+        self._target = target
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> int:
+        """Listen on a free port, and return it."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=1000)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            there, to_there = await asyncio.open_connection("127.0.0.1", self._target)
+            answers = asyncio.create_task(_pour(there, writer))
+            while piece := await reader.read(65_536):
+                self.requests += 1
+                await asyncio.sleep(SLOW)
+                to_there.write(piece)
+                await to_there.drain()
+            to_there.close()
+            await answers
+
+
+async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while piece := await reader.read(65_536):
+            writer.write(piece)
+            await writer.drain()
+    writer.close()
+
+
+async def main(faults: list[str], rate: float, burst: float, banned: set[str]) -> None:
+    """Serve the site and one proxy for each fault until standard input ends.
+
+    The site also bans the addresses `banned`.
+    """
     owns = [f"127.0.1.{number + 1}" for number in range(len(faults))]
-    banned = {own for own, fault in zip(owns, faults, strict=True) if fault == "banned"}
+    banned |= {own for own, fault in zip(owns, faults, strict=True) if fault == "banned"}
     site = Site(rate, burst, banned, tokens=burst, at=time.monotonic())
     server = await asyncio.start_server(site.serve, "127.0.0.1", 0, backlog=1000)
+    ports = []
     for own, fault in zip(owns, faults, strict=True):
-        site.proxies.append(await ForwardProxy(fault, own).start())
-    ports = [proxy.port for proxy in site.proxies]
+        if fault.startswith("behind:"):
+            ports.append(await Relay(int(fault.partition(":")[2])).start())
+        else:
+            site.proxies.append(await ForwardProxy(fault, own).start())
+            ports.append(site.proxies[-1].port)
     print(json.dumps({"site": server.sockets[0].getsockname()[1], "proxies": ports}), flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1].split(","), float(sys.argv[2]), float(sys.argv[3])))
+    _, given, a_rate, a_burst, *bans = sys.argv
+    asyncio.run(main(given.split(","), float(a_rate), float(a_burst), set(bans)))
