@@ -165,15 +165,15 @@ class _Plan:
         return Decision(nominal, Fate.QUEUED, Reason.RUNNING, job)
 
     def _due(self, after: datetime) -> Iterator[datetime]:
-        by_time = (one.nominal for one in occurrences(self._schedule, after, self._ready))
-        others = (
-            one
-            for one in self._situation.triggered
-            if one <= self._ready and self._schedule.is_active(one)
-        )
-        for nominal in heapq.merge(by_time, others):
-            if nominal not in self._situation.decided:
-                yield nominal
+        due: Iterator[datetime] = (one.nominal for one in occurrences(self._schedule, after, self._ready))
+        if self._situation.triggered:
+            others = (
+                one
+                for one in self._situation.triggered
+                if one <= self._ready and self._schedule.is_active(one)
+            )
+            due = heapq.merge(due, others)
+        return (one for one in due if one not in self._situation.decided)
 
     @cached_property
     def _recent(self) -> Sequence[datetime]:

@@ -321,14 +321,14 @@ class Scheduler:
         """Return those of these schedules that no other scheduler has decided."""
         horizon = self._horizon()
         left = []
-        for row in await self._store.schedules.list(names=names):
-            known = self._known.get(row.name)
-            if known is not None and row.decided_until > known.row.decided_until:
-                known.row = replace(known.row, decided_until=row.decided_until)
-                self._plan_next(row.name)
-                if self._due.get(row.name, math.inf) > horizon:
+        for name, until in (await self._store.schedules.decided_until(names)).items():
+            known = self._known.get(name)
+            if known is not None and until > known.row.decided_until:
+                known.row = replace(known.row, decided_until=until)
+                self._plan_next(name)
+                if self._due.get(name, math.inf) > horizon:
                     continue
-            left.append(row.name)
+            left.append(name)
         return left
 
     def _take_over(

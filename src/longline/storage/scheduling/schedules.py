@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import (
@@ -312,6 +312,13 @@ class Schedules(Repository):
             query = query.where(schedules.c.name.in_(names))
         return [_schedule_of(row) for row in connection.execute(query)]
 
+    @reads
+    def decided_until(self, connection: Connection, names: Sequence[str]) -> Mapping[str, float]:
+        """Return until when the occurrences of schedules in use are decided."""
+        query = select(schedules.c.name, schedules.c.decided_until)
+        is_wanted = schedules.c.name.in_(names) & schedules.c.removed_at.is_(None)
+        return {name: until for name, until in connection.execute(query.where(is_wanted))}
+
     # ---------------- Occurrences
 
     @writes
@@ -341,7 +348,12 @@ class Schedules(Repository):
         }
         moved = [row.name for row in rows if until[row.name] > row.decided_until]
         _MOVE.run(connection, [{"b_name": name, "b_until": until[name]} for name in moved])
-        return [_replace(row, decided_until=until[row.name]) for row in rows]
+        return [
+            row
+            if until[row.name] == row.decided_until
+            else replace(row, decided_until=until[row.name])
+            for row in rows
+        ]
 
     @writes
     def start(
@@ -668,13 +680,8 @@ def _change_schedule(connection: Connection, name: str, **values: Any) -> None:
     connection.execute(update(schedules).where(schedules.c.name == name).values(**values))
 
 
-def _schedule_of(row: Row[Any]) -> StoredSchedule:
-    return StoredSchedule(**row._asdict())
-
-
-def _replace(row: StoredSchedule, **changes: Any) -> StoredSchedule:
-    values = {name: getattr(row, name) for name in StoredSchedule.__slots__}
-    return StoredSchedule(**values | changes)
+def _schedule_of(row: Sequence[Any]) -> StoredSchedule:
+    return StoredSchedule(*row)  # the fields are in the order of the columns
 
 
 # ---------------- Decisions
@@ -781,11 +788,11 @@ def _open_runs(connection: Connection, names: Iterable[str]) -> Mapping[str, lis
     """Return the launches of these schedules that have not ended, by schedule."""
     found: dict[str, list[OpenRun]] = defaultdict(list)
     origins = {schedule_origin(name): name for name in names}
-    # Not by origin in SQL: the index of origins has all launches that ever were.
-    query = select(launches.c.id, launches.c.origin, launches.c.target)
-    for row in connection.execute(query.where(launches.c.state.in_(_OPEN)).order_by("id")):
-        if (name := origins.get(row.origin)) is not None:
-            found[name].append(OpenRun(row.id, row.target))
+    # Not by the index of origins, which has all launches that ever were.
+    is_wanted = launches.c.state.in_(_OPEN) & (launches.c.origin + "").in_([*origins])
+    query = select(launches.c.id, launches.c.origin, launches.c.target).where(is_wanted)
+    for launch, origin, target in connection.execute(query.order_by("id")):
+        found[origins[origin]].append(OpenRun(launch, target))
     return found
 
 
