@@ -165,7 +165,9 @@ class _Plan:
         return Decision(nominal, Fate.QUEUED, Reason.RUNNING, job)
 
     def _due(self, after: datetime) -> Iterator[datetime]:
-        due: Iterator[datetime] = (one.nominal for one in occurrences(self._schedule, after, self._ready))
+        due: Iterator[datetime] = (
+            one.nominal for one in occurrences(self._schedule, after, self._ready)
+        )
         if self._situation.triggered:
             others = (
                 one

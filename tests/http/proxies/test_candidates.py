@@ -135,6 +135,21 @@ async def test_a_command_prints_its_list(http: HttpTransport, tmp_path: Path) ->
 
 
 @pytest.mark.real_time
+async def test_the_output_of_an_earlier_command_is_not_used(
+    http: HttpTransport, tmp_path: Path
+) -> None:
+    output = tmp_path / "out.txt"
+    output.write_text("10.0.0.2:80")
+
+    found = await read(http, tmp_path, idle={"command": "true", "output": output})
+
+    assert found.problems == {
+        "idle": f"the command has not written {output}, which is old",
+    }
+    assert found.proxies == {}
+
+
+@pytest.mark.real_time
 async def test_a_command_that_hangs_is_killed(http: HttpTransport, tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     shell = f"sh -c 'sleep 600 & echo $! > {mark}; wait'"

@@ -220,14 +220,26 @@ def _timeout_of(source: CandidateSource) -> float:
 
 async def _read_list(name: str, source: CandidateSource, http: Middleware) -> bytes:
     if source.command is not None:
+        written = await asyncio.to_thread(_stamp, source.output)
         content = await _run(name, source.command, keep=source.output is None)
         if source.output is None:
             return content
+        if written is not None and written == await asyncio.to_thread(_stamp, source.output):
+            raise CandidateError(name, f"the command has not written {source.output}, which is old")
     if source.url is not None:
         return await _fetch(name, source, reveal(source.url), http)
     path = source.output or source.file
     assert path is not None  # noqa: S101  # the model has checked it
     return await asyncio.to_thread(_read_file, name, path)
+
+
+def _stamp(path: Path | None) -> tuple[int, ...] | None:
+    """Return what changes when a file is written; None: there is no such file."""
+    try:
+        found = None if path is None else path.stat()
+    except FileNotFoundError:
+        return None
+    return None if found is None else (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
 async def _fetch(name: str, source: CandidateSource, url: str, http: Middleware) -> bytes:
