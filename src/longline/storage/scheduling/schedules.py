@@ -15,7 +15,6 @@ from typing import Any
 from sqlalchemy import (
     Connection,
     Double,
-    Row,
     Text,
     delete,
     func,
@@ -317,7 +316,7 @@ class Schedules(Repository):
         """Return until when the occurrences of schedules in use are decided."""
         query = select(schedules.c.name, schedules.c.decided_until)
         is_wanted = schedules.c.name.in_(names) & schedules.c.removed_at.is_(None)
-        return {name: until for name, until in connection.execute(query.where(is_wanted))}
+        return dict(connection.execute(query.where(is_wanted)).all())
 
     # ---------------- Occurrences
 
