@@ -126,3 +126,19 @@ async def test_a_change_is_an_event_with_its_caller(dashboard: Dashboard) -> Non
     [event] = await dashboard.store.events.last(EventFilter(("access.used",)), limit=5)
     assert event.data["caller"] == "test-operate"
     assert event.data["action"] == "POST /login/out"
+
+
+@pytest.mark.parametrize(
+    ("path", "page"),
+    [
+        ("/proxies/refresh", "/proxies"),
+        ("/domains/pin", "/domains"),
+        ("/schedules/nightly/pause", "/schedules/nightly"),
+    ],
+)
+async def test_the_address_of_a_form_leads_to_its_page(
+    dashboard: Dashboard, path: str, page: str
+) -> None:
+    answer = await dashboard.get(path, allow_redirects=False)
+
+    assert (answer.status, answer.headers["Location"]) == (303, page)

@@ -83,6 +83,16 @@ async def test_a_file_that_changed_meanwhile_is_kept(dashboard: Dashboard) -> No
     assert path.read_text() == before
 
 
+async def test_an_edited_text_loaded_again_is_that_of_the_file(dashboard: Dashboard) -> None:
+    path = write_manifest(dashboard)
+    form = {"file": str(path), "text": path.read_text(), "action": "check"}
+
+    answer = await dashboard.post("/sources/edit", form)
+
+    action = answer.text.partition('<form method="post" action="/sources/edit')[2].partition('"')[0]
+    assert (await dashboard.get(f"/sources/edit{action}")).status == 200
+
+
 @pytest.mark.parametrize("path", ["/sources/new", "/sources/edit", "/sources/save"])
 async def test_only_an_admin_writes_sources(dashboard: Dashboard, path: str) -> None:
     answer = await dashboard.api("POST", path, role=Role.OPERATE, data={"url": "http://x.test/"})

@@ -113,6 +113,32 @@ async def test_a_malformed_parameter_is_refused(dashboard: Dashboard, field: str
     assert "<b>" not in answer.text
 
 
+@pytest.mark.parametrize(
+    ("path", "page"),
+    [
+        ("/sources/check?name=quotes", "/sources/quotes"),
+        ("/sources/check?name=check", "/sources/of?name=check"),
+        ("/sources/check?name=//evil.example", "/sources/of?name=%2F%2Fevil.example"),
+        ("/sources/check", "/sources"),
+        ("/sources/save", "/sources/new"),
+    ],
+)
+async def test_a_page_of_a_form_loaded_again_leads_on(
+    dashboard: Dashboard, path: str, page: str
+) -> None:
+    answer = await dashboard.get(path, allow_redirects=False)
+
+    assert (answer.status, answer.headers["Location"]) == (303, page)
+
+
+async def test_a_check_is_posted_to_an_address_with_the_source(dashboard: Dashboard) -> None:
+    write_manifest(dashboard)
+
+    answer = await dashboard.get("/sources/quotes")
+
+    assert 'action="/sources/check?name=quotes"' in answer.text
+
+
 async def test_a_reader_cannot_run_a_source(dashboard: Dashboard) -> None:
     write_manifest(dashboard)
 

@@ -19,6 +19,7 @@ from longline.server.web.api.openapi import openapi_document
 from longline.server.web.api.requests import BodyLimit
 from longline.server.web.context import Web
 from longline.server.web.event_stream import EventStreams
+from longline.server.web.forms import redirect
 from longline.server.web.live import LivePart, LiveParts
 from longline.server.web.pages import (
     alerts,
@@ -39,7 +40,7 @@ from longline.server.web.pages import (
     sources,
     workers,
 )
-from longline.server.web.problems import problem_response
+from longline.server.web.problems import problem_response, wants_page
 from longline.server.web.rendering import STATIC
 
 _YEAR = 31_536_000
@@ -127,6 +128,9 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     detail = error.detail
     if error.status_code == 404 and detail == "Not Found":  # noqa: PLR2004  # as HTTP names it
         detail = f"There is nothing at {request.url.path}."
+    if error.status_code == 405 and request.method == "GET" and wants_page(request):  # noqa: PLR2004  # as HTTP names it
+        # Only forms are sent there; the page above it has them.
+        return redirect(request.url.path.rpartition("/")[0] or "/")
     response = problem_response(request, detail, status=error.status_code)
     response.headers.update(error.headers or {})
     return response

@@ -16,7 +16,7 @@ from tests.server.web.browser.visitor import Visitor
 
 AXE = (resources.files("axe_playwright_python") / "axe.min.js").read_text("utf-8")
 NOT_PAGES = {
-    "/settings/tokens",  # leads back to the settings
+    *("/settings/tokens", "/sources/check", "/sources/save"),  # lead back from forms
     *("/live/{name}", "/records/export", "/stored/{place}"),  # a stream and downloads
     "/login",  # who is logged in is not led there
     *("/sources/of", "/jobs/", "/records/{source}/{key}"),  # other addresses of the same pages

@@ -71,6 +71,12 @@ async def propose(request: Request, web: Home, _caller: AdminOnly) -> Response:
     return _new_page(request, form, found=found, proposal=proposal, text=text)
 
 
+@router.get("/sources/save")
+async def leave_save() -> Response:
+    """Lead to a new source: a text that was not saved is only in the form."""
+    return redirect("/sources/new")
+
+
 @router.post("/sources/save")
 async def save_new(request: Request, web: Home, _caller: AdminOnly) -> Response:
     """Save a new manifest into the first folder of sources."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
@@ -196,6 +197,12 @@ async def show_source_of(request: Request, web: Home) -> Response:
     return await _show_source(request, web, request.query_params.get("name", ""))
 
 
+@router.get("/sources/check")
+async def leave_check(name: str = "") -> Response:
+    """Lead to the source: a check is not repeated without its form."""
+    return redirect(source_url(name) if name else "/sources")
+
+
 @router.get("/sources/{name:path}")
 async def show_source(request: Request, name: str, web: Home) -> Response:
     """Show one source."""
@@ -215,6 +222,7 @@ async def _show_source(request: Request, web: Web, name: str) -> Response:
         "source.html",
         **status,
         known=known,
+        check_url=_check_url(name),
         options=_run_options(known),
         charts=_charts([_run_line(job, by_job.get(job.id)) for job in reversed(jobs)]),
         coverage=_coverage_chart(jobs, coverage, row),
@@ -425,6 +433,11 @@ def _rate(text: str) -> float | str:
         return text  # auto, unlimited, or an error that the settings of a job report
 
 
+def _check_url(name: str) -> str:
+    """Return where a check of a source is posted, with its name for `leave_check`."""
+    return f"/sources/check?{urlencode({'name': name})}"
+
+
 @router.post("/sources/check")
 async def check_known_source(request: Request, web: Home) -> Response:
     """Run the first item of a known source through every layer, and show what was found."""
@@ -432,7 +445,14 @@ async def check_known_source(request: Request, web: Home) -> Response:
     known = await known_source(web, form.get("source", ""))
     spec = session_spec(reference_of(known), _run_params(known, form))
     checks = await try_source(request, web, spec)
-    return render(request, "source_check.html", known=known, url=source_url(known.name), **checks)
+    return render(
+        request,
+        "source_check.html",
+        known=known,
+        url=source_url(known.name),
+        check_url=_check_url(known.name),
+        **checks,
+    )
 
 
 async def try_source(request: Request, web: Web, spec: JobSpec) -> dict[str, Any]:
