@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from longline.core.clock import SystemClock
+from longline.server.web.pages import proxies
+from longline.server.web.pages.workers import Checkup
 from longline.server.web.part import make_link
 from longline.storage.access import Role
 from longline.storage.events.events import EventFilter
@@ -142,3 +144,54 @@ async def test_the_address_of_a_form_leads_to_its_page(
     answer = await dashboard.get(path, allow_redirects=False)
 
     assert (answer.status, answer.headers["Location"]) == (303, page)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/sources/none", 404),
+        ("POST", "/proxies/refresh", 422),
+        ("POST", "/sources/accept", 409),
+        ("GET", "/workers", 500),
+    ],
+)
+async def test_a_problem_is_shown_in_the_frame_of_the_pages(
+    dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch, method: str, path: str, status: int
+) -> None:
+    monkeypatch.setattr(Checkup, "read", None)
+
+    answer = await dashboard.request(method, path, headers={"Sec-Fetch-Site": "same-origin"})
+
+    assert (answer.status, '<a href="/jobs">' in answer.text) == (status, True)
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/sources/run", {"Sec-Fetch-Site": "same-origin"}, 401),
+        ("/login", {"Sec-Fetch-Site": "cross-site"}, 403),
+        ("/login/none", {"Sec-Fetch-Site": "same-origin"}, 404),
+    ],
+)
+async def test_a_problem_without_a_session_has_a_link_and_no_frame(
+    dashboard: Dashboard, path: str, headers: dict[str, str], status: int
+) -> None:
+    dashboard.session.cookie_jar.clear()
+
+    answer = await dashboard.request("POST", path, headers=headers)
+
+    assert (answer.status, 'href="/"' in answer.text) == (status, True)
+    assert "<nav" not in answer.text
+
+
+async def test_a_change_that_fails_unexpectedly_is_an_event_too(
+    dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxies, "start_refresh", None)
+
+    answer = await dashboard.post("/proxies/refresh")
+
+    [event] = await dashboard.store.events.last(EventFilter(("access.used",)), limit=5)
+    assert (answer.status, event.data["status"]) == (500, 500)

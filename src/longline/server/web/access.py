@@ -35,7 +35,7 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _MOST_FAILURES = 10  # of one address, within the window
 _WINDOW = 60.0  # seconds
 _MOST_CLIENTS = 10_000  # addresses whose failures are remembered
-_HEADERS = {
+SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
         "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -47,7 +47,7 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_RAW_HEADERS = [(name.lower().encode(), text.encode()) for name, text in _HEADERS.items()]
+_RAW_HEADERS = [(name.lower().encode(), text.encode()) for name, text in SECURITY_HEADERS.items()]
 
 
 class Forbidden(NotAllowedError):
@@ -142,7 +142,11 @@ class Guard:
         except LonglineError as error:  # the database does not respond
             refused = problem_response(request, error)
         app = refused if refused is not None else self._app
-        await app(scope, receive, send_guarded)
+        try:
+            await app(scope, receive, send_guarded)
+        except Exception:  # the handler of the application, outside of this one, responds
+            await self._audit(request, 500)
+            raise
         if refused is None:
             await self._audit(request, status)
 

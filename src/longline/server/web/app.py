@@ -14,7 +14,7 @@ from starlette.staticfiles import StaticFiles
 from longline.config.secrets import is_loopback
 from longline.core.errors import LonglineError
 from longline.server.web import api, probes
-from longline.server.web.access import Guard, LoginLimit
+from longline.server.web.access import SECURITY_HEADERS, Guard, LoginLimit
 from longline.server.web.api.openapi import openapi_document
 from longline.server.web.api.requests import BodyLimit
 from longline.server.web.context import Web
@@ -146,4 +146,7 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
 
 async def _on_unexpected(request: Request, _error: Exception) -> Response:
     text = "The server could not handle this request; its log has the reason."
-    return problem_response(request, text, status=500)
+    response = problem_response(request, text, status=500)
+    # It is sent around the guard, which gives all others these headers.
+    response.headers.update({**SECURITY_HEADERS, "Cache-Control": "no-store"})
+    return response
