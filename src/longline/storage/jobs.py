@@ -440,7 +440,7 @@ def finish_job(
     reasons = [
         *([_bad_items_text(states, total)] if bad else []),
         *missing,
-        *([] if limit is None else [f"limited to {count_text(limit, 'item')} (--limit)"]),
+        *([] if limit is None else [f"limited to {count_text(limit, 'item')}"]),
         *_first_few(warnings, _MAX_NAMED),
     ]
     caveats = replace(caveats, cuts=tuple(cuts), warnings=_first_few(warnings, _MAX_CAVEATS))

@@ -220,7 +220,7 @@ def _warnings(report: FullReport, zone: tzinfo) -> Iterable[Block]:
     caveats = report.caveats
     texts = [f"Discovery ended early: {one}" for one in caveats.cuts]
     if caveats.limit is not None:
-        texts.append(f"Limited to {count_text(caveats.limit, 'item')} (--limit).")
+        texts.append(f"Limited to {count_text(caveats.limit, 'item')}.")
     texts += caveats.warnings
     if texts:
         yield Notes(tuple(texts))

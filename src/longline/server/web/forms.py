@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from urllib.parse import parse_qs, quote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
+
+from longline.core.errors import BadOption
 
 MOST_FORM = 100_000  # bytes
 
@@ -33,6 +37,24 @@ async def read_form_lists(request: Request, *, most: int = MOST_FORM) -> dict[st
         return parse_qs(body.decode(), keep_blank_values=True, max_num_fields=1000)
     except ValueError as error:
         raise HTTPException(400, "This is not a form.") from error
+
+
+@contextlib.contextmanager
+def naming_fields(labels: Mapping[str, str]) -> Iterator[None]:
+    """Name the field of the form in an error that names an option of a command.
+
+    `labels` are those of fields, by the options; an option of a source has its own name.
+
+    Raises:
+        BadOption: that of the block, with the label.
+    """
+    try:
+        yield
+    except BadOption as error:
+        if type(error) is not BadOption:  # it has a message of its own
+            raise
+        name = error.option.removeprefix("--").removeprefix("set ").removeprefix("param ")
+        raise BadOption(labels.get(name, name), error.problem) from error
 
 
 def redirect(path: str, done: str = "") -> RedirectResponse:

@@ -16,7 +16,7 @@ from longline.monitoring.alerts.manifest_rules import read_rules
 from longline.monitoring.alerts.notifications import is_silenced, silence_alerts
 from longline.monitoring.alerts.rules import RULE_KINDS, Rule, default_rules
 from longline.server.web.context import Home, Web
-from longline.server.web.forms import read_form, redirect
+from longline.server.web.forms import naming_fields, read_form, redirect
 from longline.server.web.live import LivePart
 from longline.server.web.rendering import duration, percent, render
 from longline.storage.monitoring.alerts import ALERT_CHANNEL, Alert, Silence
@@ -124,17 +124,18 @@ async def add_silence(request: Request, web: Home) -> Response:
     form = await read_form(request)
     hours = _HOURS.get(form.get("hours", "4"))
     if hours is None:
-        raise BadOption("hours", f"it is one of {', '.join(_HOURS)}")
+        raise BadOption("For", f"it is one of {', '.join(_HOURS)}")
     number, rule, subject = (form.get(name, "").strip() for name in ("alert", "rule", "subject"))
     if number and not (number.isascii() and number.isdigit()):
         raise BadOption("alert", "it is not a number")
-    added = await silence_alerts(
-        web.store,
-        _bounded(int(number[:20])) if number else (rule, subject),
-        seconds=hours * 3600.0,
-        reason=form.get("reason", "").strip()[:500],
-        at=web.clock.now(),
-    )
+    with naming_fields({"rule": "Rule", "subject": "Subject"}):
+        added = await silence_alerts(
+            web.store,
+            _bounded(int(number[:20])) if number else (rule, subject),
+            seconds=hours * 3600.0,
+            reason=form.get("reason", "").strip()[:500],
+            at=web.clock.now(),
+        )
     return redirect("/alerts", f"silence {added.id} lasts {hours} h")
 
 

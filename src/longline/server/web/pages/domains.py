@@ -12,7 +12,7 @@ from starlette.responses import Response
 from longline.core.errors import BadOption
 from longline.limits.learning import displayed_rate, limit_of
 from longline.server.web.context import Home
-from longline.server.web.forms import read_form, redirect
+from longline.server.web.forms import naming_fields, read_form, redirect
 from longline.server.web.rendering import render
 from longline.services.domains import (
     Domain,
@@ -29,6 +29,12 @@ _MOST = 2000  # domains that are read
 _PAGE = 100  # of them on a page
 _RECENT = 86_400.0  # seconds for which a ban or a refusal is marked
 _VIEWS = ("all", "trouble", "pinned")
+_LABELS = {
+    "DOMAIN": "Domain",
+    "rate": "Requests per second",
+    "burst": "Burst",
+    "capacity": "Burst",
+}
 
 
 @router.get("/domains")
@@ -115,18 +121,15 @@ async def reset_domain(request: Request, web: Home) -> Response:
 async def pin_domain(request: Request, web: Home) -> Response:
     """Pin the rate limit of a domain."""
     form = await read_form(request)
-    rate, burst = _number(form, "rate"), _number(form, "burst", 1.0)
-    if burst != int(burst):
-        raise BadOption("burst", "must be a whole number")
-    async with open_domain_states(web.settings, web.clock, web.store) as states:
-        name, _ = await pin_limit(
-            web.store,
-            states,
-            web.clock,
-            form.get("domain", "").strip(),
-            rate=rate,
-            burst=int(burst),
-        )
+    domain = form.get("domain", "").strip()
+    with naming_fields(_LABELS):
+        rate, burst = _number(form, "rate"), _number(form, "burst", 1.0)
+        if burst != int(burst):
+            raise BadOption("burst", "must be a whole number")
+        async with open_domain_states(web.settings, web.clock, web.store) as states:
+            name, _ = await pin_limit(
+                web.store, states, web.clock, domain, rate=rate, burst=int(burst)
+            )
     return _back(form, f"The limit of {name} is pinned to {rate:g} requests per second")
 
 

@@ -14,6 +14,7 @@ from longline.core.event_types import EVENT_TYPES
 from longline.core.model import Event
 from longline.core.redaction import redact_url
 from longline.server.web.context import Home, Web
+from longline.server.web.forms import naming_fields
 from longline.server.web.live import LivePart
 from longline.server.web.pages.logs import number_of
 from longline.server.web.rendering import render
@@ -105,7 +106,8 @@ async def _read(
     wanted = EventFilter(types, given.get("job"), given.get("source"), given.get("subject"))
     problem = None
     try:
-        found, after = await web.store.events.page(wanted, before=before, limit=limit)
+        with naming_fields({"event type": "Type"}):
+            found, after = await web.store.events.page(wanted, before=before, limit=limit)
     except BadOption as error:  # there is no such type
         found, after, problem = [], None, str(error)
     older = None if after is None else f"/events?{urlencode({**given, 'before': after})}"

@@ -17,7 +17,7 @@ from longline.server.web.access import AnyCaller
 from longline.server.web.context import Home, Web
 from longline.server.web.definitions import flow_files_of
 from longline.server.web.flow_graph import draw
-from longline.server.web.forms import read_form, redirect
+from longline.server.web.forms import naming_fields, read_form, redirect
 from longline.server.web.live import LivePart
 from longline.server.web.rendering import render
 from longline.storage.scheduling.flows import (
@@ -130,7 +130,8 @@ async def run_flow(request: Request, web: Home) -> Response:
         if key.startswith(_PARAM) and text
     }
     files = flow_files_of(request, web)
-    run = await files.start(web.store, name, given, at=web.clock.now(), origin="web")
+    with naming_fields({"flow": "Flow"}):
+        run = await files.start(web.store, name, given, at=web.clock.now(), origin="web")
     return redirect(f"/flows/{run.id}", f"{run.id} was created")
 
 

@@ -57,7 +57,9 @@ def number_of(text: str) -> int | None:
 def _filter(web: Web, given: Mapping[str, str]) -> LogFilter:
     now = web.clock.now()
     times: dict[str, Any] = {
-        name: parse_timestamp(given[name], option=name, now=now) for name in _TIMES if name in given
+        name: parse_timestamp(given[name], option=name.capitalize(), now=now)
+        for name in _TIMES
+        if name in given
     }
     texts: dict[str, Any] = {name: given.get(name) for name in _TEXTS}
     return LogFilter(level=_LEVELS.get(given.get("level", "")), **texts, **times)

@@ -22,6 +22,7 @@ from longline.export.export import STDOUT, ExportRequest, export_records
 from longline.http.files.store import FolderStore, is_place, picture_type
 from longline.pipeline.quality import GRADES
 from longline.server.web.context import Home, Web
+from longline.server.web.forms import naming_fields
 from longline.server.web.record_filters import RecordFilters, record_query
 from longline.server.web.rendering import json_text, render, web_link
 from longline.storage.query import OWN_FIELDS, RecordQuery, path_of
@@ -51,6 +52,12 @@ _NEEDS = {"xlsx": "xlsxwriter", "parquet": "pyarrow"}
 _FIRST = ("title", "name", "headline", "text")
 _PICTURE = re.compile(r"https?://\S+\.(?:jpe?g|png|gif|webp|avif)(?:\?\S*)?", re.IGNORECASE)
 _MOST_PICTURES = 24
+_LABELS = {
+    "where": "Condition",
+    "minimum score": "Minimum score",
+    "since": "Changed since",
+    **dict.fromkeys(("columns", "field"), "Columns"),
+}
 _FILTERS = ("q", "source", "job", "where", "min_score", "grade", "since", "state", "columns")
 
 
@@ -74,8 +81,9 @@ async def show_records(request: Request, web: Home) -> Response:
     values: dict[str, Any] = {"rows": [], "columns": [], "next_url": None, "is_full": True}
     problem = ""
     try:
-        query = await _query(web, given)
-        chosen = _columns(given.get("columns", ""))
+        with naming_fields(_LABELS):
+            query = await _query(web, given)
+            chosen = _columns(given.get("columns", ""))
         seconds = _LONG_SECONDS if given.get("deep") else _SECONDS
         page = await web.store.records.page(
             query, after=_cursor(given.get("after", "")), size=_PAGE, seconds=seconds
@@ -392,8 +400,9 @@ async def export(request: Request, web: Home) -> Response:
     form = given.get("format", "csv")
     if form not in _formats():
         raise BadOption("format", f"{form!r:.40} is not one of {', '.join(_formats())}")
-    query = await _query(web, given)
-    columns = tuple(one.removeprefix("@") for one in _columns(given.get("columns", "")))
+    with naming_fields(_LABELS):
+        query = await _query(web, given)
+        columns = tuple(one.removeprefix("@") for one in _columns(given.get("columns", "")))
     wanted = ExportRequest(STDOUT, format=form, columns=columns)
     # Without a name in the file system, so that it is gone with the response, however that ends.
     file = tempfile.TemporaryFile(prefix="longline-")  # noqa: SIM115  # the response closes it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -21,9 +21,9 @@ from longline.scheduling.planning import Planned, next_planned, plan_next
 from longline.scheduling.schedule import Schedule, make_schedule, target_text, trigger_text
 from longline.scheduling.upcoming import CLOCK_CHANGES, stored_schedule, why_paused
 from longline.server.web.access import AnyCaller
-from longline.server.web.context import Home
+from longline.server.web.context import Home, Web
 from longline.server.web.definitions import read_schedule_files
-from longline.server.web.forms import read_form, redirect
+from longline.server.web.forms import naming_fields, read_form, redirect
 from longline.server.web.rendering import duration, render
 from longline.storage.scheduling.schedules import COMMAND, StoredOccurrence, StoredSchedule
 
@@ -37,6 +37,12 @@ _MOST_MARKS = 100  # of one schedule in the timeline
 _MOST_NOTES = 20  # occurrences whose notes are written out
 _WIDTH = 1000  # units of the timeline
 _DAYS = {"1": 1.0, "7": 7.0}
+_LABELS = {
+    "name": "Name",
+    **dict.fromkeys(("source", "flow", "FLOW"), "Source or flow"),
+    **dict.fromkeys(("cron", "every"), "When"),
+    "timezone": "Time zone",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +204,18 @@ async def show_schedule(request: Request, web: Home, name: str) -> Response:
 async def add(request: Request, web: Home) -> Response:
     """Add a schedule of a source or flow."""
     form = {name: text.strip() for name, text in (await read_form(request)).items()}
+    with naming_fields(_LABELS):
+        saved = await _add(request, web, form)
+    return redirect(schedule_url(saved.name), f"{saved.name} was saved")
+
+
+async def _add(request: Request, web: Web, form: Mapping[str, str]) -> StoredSchedule:
     trigger = form.get("trigger", "cron")
     if trigger not in ("cron", "every"):
-        raise BadOption("trigger", "it is cron or every")
+        raise BadOption("Trigger", "it is cron or every")
     target = form.get("target", "source")
     if target not in ("source", "flow"):
-        raise BadOption("target", "it is source or flow")
+        raise BadOption("Runs", "it is source or flow")
     values = {
         "name": form.get("name", ""),
         target: form.get("runs", ""),
@@ -212,8 +224,7 @@ async def add(request: Request, web: Home) -> Response:
     }
     schedule = make_schedule(values)
     files = await read_schedule_files(request, web)
-    saved = await add_schedule(web.store, files, schedule, web.clock.now())
-    return redirect(schedule_url(saved.name), f"{saved.name} was saved")
+    return await add_schedule(web.store, files, schedule, web.clock.now())
 
 
 @router.post("/schedules/{name}/run")

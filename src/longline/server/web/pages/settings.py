@@ -27,7 +27,7 @@ from longline.core.logging import redact_text
 from longline.core.redaction import redact_server_url
 from longline.server.web.access import AdminOnly, caller_of
 from longline.server.web.context import Home, Web
-from longline.server.web.forms import read_form, redirect
+from longline.server.web.forms import naming_fields, read_form, redirect
 from longline.server.web.rendering import render
 from longline.storage.access import Credential, CredentialKind, NewCredential, Role
 
@@ -145,9 +145,10 @@ async def add_token(request: Request, web: Home, _caller: AdminOnly) -> Response
         role = Role(form.get("role", ""))
     except ValueError:
         raise HTTPException(422, "There is no such role.") from None
-    seconds = _validity(form.get("expires", "").strip())
-    new = NewCredential(CredentialKind.TOKEN, form.get("name", "").strip(), role, seconds)
-    created, secret = await web.store.credentials.create(new, web.clock.now())
+    with naming_fields({"name": "Name", "expires": "Expires"}):
+        seconds = _validity(form.get("expires", "").strip())
+        new = NewCredential(CredentialKind.TOKEN, form.get("name", "").strip(), role, seconds)
+        created, secret = await web.store.credentials.create(new, web.clock.now())
     # No redirect: the secret must be in no address, and no later page can show it.
     return await _show(request, web, secret=secret, created=created)
 

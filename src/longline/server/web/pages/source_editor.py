@@ -20,7 +20,7 @@ from longline.devtools.propose.proposer import PageSurvey, Proposer, Transport
 from longline.devtools.session import NO_SOURCE, open_page_chain
 from longline.server.web.access import AdminOnly
 from longline.server.web.context import Home, Web
-from longline.server.web.forms import read_form, redirect
+from longline.server.web.forms import naming_fields, read_form, redirect
 from longline.server.web.off_loop import NotInTime, off_loop_of
 from longline.server.web.pages.records import cell
 from longline.server.web.pages.sources import try_source
@@ -64,7 +64,8 @@ async def propose(request: Request, web: Home, _caller: AdminOnly) -> Response:
     """Propose a manifest for an address, and show the records that it gives."""
     form = await read_form(request)
     try:
-        found, proposal = await _propose(request, web, form)
+        with naming_fields({"name": "Name", "URL": "Address"}):
+            found, proposal = await _propose(request, web, form)
     except LonglineError as error:
         return _new_page(request, form, problem=sanitize_error(error), status=422)
     text = manifest_text(proposal)

@@ -21,7 +21,7 @@ from longline.drift.monitor import accept_profile, drift_of
 from longline.scheduling.schedule import trigger_text
 from longline.scheduling.upcoming import stored_schedule
 from longline.server.web.context import Home, Web
-from longline.server.web.forms import read_form, redirect
+from longline.server.web.forms import naming_fields, read_form, redirect
 from longline.server.web.live import LivePart
 from longline.server.web.off_loop import off_loop_of
 from longline.server.web.rendering import duration, render
@@ -47,6 +47,7 @@ _LISTED_RUNS = 12
 _COVERED = 6  # fields in the chart of coverage
 _LISTED_CHANGES = 8  # records of each kind
 _COUNTED_CHANGES = 10_000
+_LABELS = {"limit": "Maximum records", "rate": "Requests per second"}
 _RANKS = {"failed": 0, "paused": 1, "partial": 2, "running": 4, "pending": 4}
 
 
@@ -406,7 +407,8 @@ async def run_source(request: Request, web: Home) -> Response:
     """Submit a run of a known source to the executor."""
     form = await read_form(request)
     known = await known_source(web, form.get("source", ""))
-    await launch_source(web, known, _run_params(known, form))
+    with naming_fields(_LABELS):
+        await launch_source(web, known, _run_params(known, form))
     return redirect(source_url(known.name), f"{known.name} was submitted")
 
 
@@ -443,8 +445,9 @@ async def check_known_source(request: Request, web: Home) -> Response:
     """Run the first item of a known source through every layer, and show what was found."""
     form = await read_form(request)
     known = await known_source(web, form.get("source", ""))
-    spec = session_spec(reference_of(known), _run_params(known, form))
-    checks = await try_source(request, web, spec)
+    with naming_fields(_LABELS):
+        spec = session_spec(reference_of(known), _run_params(known, form))
+        checks = await try_source(request, web, spec)
     return render(
         request,
         "source_check.html",
