@@ -6,10 +6,11 @@ import json
 from typing import Any
 
 from longline.core.clock import SystemClock
-from longline.http.proxies.pool import CheckResult
+from longline.http.proxies.choice import Score
+from longline.http.proxies.pool import CheckResult, SeenDomain
 from longline.http.proxies.proxy import Proxy
 from longline.storage.access import Role
-from longline.wiring import open_proxy_pool
+from longline.wiring import open_limit_backends, open_proxy_pool
 from tests.server.web.conftest import Dashboard
 
 DEAD = "http://127.0.0.1:9"
@@ -34,6 +35,8 @@ async def test_an_empty_home_has_a_page_of_proxies(dashboard: Dashboard) -> None
     page = await dashboard.get("/proxies")
 
     assert (page.status, "The pool has no proxies" in page.text) == (200, True)
+    assert "<code>longline proxies add</code>" in page.text
+    assert 'type="search"' not in page.text  # there is nothing to search
 
 
 async def test_proxies_are_listed_by_state_and_searched(dashboard: Dashboard) -> None:
@@ -51,6 +54,19 @@ async def test_proxies_are_listed_by_state_and_searched(dashboard: Dashboard) ->
     assert "socks5://10.0.0.1:1080" in found.text
     assert DEAD not in found.text
     assert unknown.status == 422
+
+
+async def test_failures_and_bans_of_a_proxy_are_counted(dashboard: Dashboard) -> None:
+    await fill(dashboard)
+    score, seen = Score(requests=1200, failed=3, bans=1), SeenDomain(1.0)
+    async with open_limit_backends(dashboard.settings, SystemClock(), dashboard.store) as opened:
+        scores = opened.proxies.scores("shop.test")
+        await scores.change("socks5://10.0.0.1:1080", lambda _old, _now: (score, None))
+        await opened.proxies.domains.change("shop.test", lambda _old, _now: (seen, None))
+
+    page = await dashboard.get("/proxies")
+
+    assert all(text in page.text for text in ("1,200", "◆ 3 failed", "▲ 1 ban<"))
 
 
 async def test_a_proxy_is_checked_and_removed(dashboard: Dashboard) -> None:

@@ -181,6 +181,31 @@ async def test_a_stored_picture_is_shown_as_what_its_bytes_are(dashboard: Dashbo
         assert headers["x-content-type-options"] == "nosniff"
 
 
+async def test_files_are_shown_by_their_names_and_sizes(dashboard: Dashboard) -> None:
+    photo = {**store_file(dashboard, b"GIF89a picture", ".gif"), "name": "front.gif"}
+    remote = {"url": "s3://bucket/v.mp4", "sha256": "ab" * 32, "bytes": 12_345_678}
+    await add(dashboard, "a", {"photo": photo, "video": remote, "several": [photo, None, remote]})
+
+    page = await dashboard.get("/records/one?source=shop&key=a")
+
+    summaries = [part.partition("<")[0] for part in page.text.split("<summary>")[1:]]
+    assert summaries == ["front.gif", "v.mp4", "2 files"]
+    files = page.text.partition("<h2>Files</h2>")[2]
+    assert all(text in files for text in ("front.gif</a>", "s3://bucket/v.mp4", "12.3 MB"))
+    assert 'href="s3:' not in files
+
+
+async def test_a_column_of_numbers_has_its_heading_above_them(dashboard: Dashboard) -> None:
+    await add(dashboard, "a", {"title": "one", "price": 5.0})
+    await add(dashboard, "b", {"title": "two", "price": None})
+
+    page = await dashboard.get("/records?source=shop&columns=title,price")
+
+    assert '<th scope="col">title' in page.text
+    assert '<th scope="col" class="num">price' in page.text
+    assert page.text.count('data-label="price" class="num"') == 2
+
+
 @pytest.mark.parametrize(
     "place", ["../longline.sqlite", "%2e%2e/longline.sqlite", "/etc/passwd", ".drafts/x", "a" * 64]
 )

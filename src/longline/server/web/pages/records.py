@@ -18,6 +18,8 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 
 from longline.core.errors import BadOption
 from longline.core.json import json_value_at
+from longline.core.output import count_text
+from longline.core.redaction import redact_url
 from longline.export.export import STDOUT, ExportRequest, export_records
 from longline.http.files.store import FolderStore, is_place, picture_type
 from longline.pipeline.quality import GRADES
@@ -78,7 +80,8 @@ async def show_records(request: Request, web: Home) -> Response:
         for row in await web.store.projections.rows("sources")
         if row["source"]
     )
-    values: dict[str, Any] = {"rows": [], "columns": [], "next_url": None, "is_full": True}
+    values: dict[str, Any] = {"rows": [], "columns": [], "numeric": (), "next_url": None}
+    values["is_full"] = True
     problem = ""
     try:
         with naming_fields(_LABELS):
@@ -92,9 +95,11 @@ async def show_records(request: Request, web: Home) -> Response:
         problem = str(error)
     else:
         columns = chosen or _likely_columns(page.rows)
+        rows = [_row(one, columns) for one in page.rows]
         values = {
-            "rows": [_row(one, columns) for one in page.rows],
+            "rows": rows,
             "columns": columns,
+            "numeric": _numeric_columns(rows, len(columns)),
             "next_url": _next_url(given, page.cursor, is_full=page.is_full),
             "is_full": page.is_full,
         }
@@ -191,6 +196,16 @@ def _row(row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
         "changed_at": row["changed_at"],
         "gone_at": row["gone_at"],
     }
+
+
+def _numeric_columns(rows: Sequence[Mapping[str, Any]], count: int) -> set[int]:
+    """Return the columns that have only numbers."""
+
+    def is_numeric(column: int) -> bool:
+        values = [row["cells"][column] for row in rows if row["cells"][column] is not None]
+        return bool(values) and all(type(one) in (int, float) for one in values)
+
+    return {column for column in range(count) if is_numeric(column)}
 
 
 def _value(row: Mapping[str, Any], name: str) -> Any:
@@ -300,11 +315,13 @@ def _shown(value: Any) -> dict[str, Any]:
         text = value
     else:
         text = "" if value is None else json_text(value, is_indented=isinstance(value, dict | list))
+    summary = _file_summary(value)
     return {
         "link": web_link(value),
+        "summary": summary,
         "text": text[:_MOST_TEXT],
         "is_cut": len(text) > _MOST_TEXT,
-        "is_long": len(text) > _LONG or text.count("\n") > 6,  # noqa: PLR2004  # lines
+        "is_long": summary is not None or len(text) > _LONG or text.count("\n") > 6,  # noqa: PLR2004  # lines
         "is_empty": value is None or value in ("", [], {}),
         "is_json": isinstance(value, dict | list),
         "length": len(text),
@@ -339,21 +356,40 @@ def _pictures(data: Mapping[str, Any]) -> list[str]:
 # ---------------- Files of records
 
 
+def _is_file(value: Any) -> bool:
+    return isinstance(value, dict) and "sha256" in value
+
+
+def _file_summary(value: Any) -> str | None:
+    """Return what the stored files of a field are in a few words; None: it has other values."""
+    several = value if isinstance(value, list) else [value]
+    files = [one for one in several if _is_file(one)]
+    if not files or any(one is not None and not _is_file(one) for one in several):
+        return None
+    return _file_name(files[0]) if value is files[0] else count_text(len(files), "file")
+
+
+def _file_name(file: Mapping[str, Any]) -> str:
+    place = file.get("path") or file.get("url") or file["sha256"]
+    return str(file.get("name") or str(place).rpartition("/")[2])
+
+
 def _files(data: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the stored files that a record refers to, with the addresses of those in the home."""
+    """Return the stored files that a record refers to; those in the home have a `url`."""
     values: list[Any] = list(data.values())
     found: dict[str, dict[str, Any]] = {}
     while values and len(found) < _MOST_PICTURES:
         one = values.pop(0)
         if isinstance(one, list):
             values[:0] = one[:_MOST_PICTURES]
-        elif isinstance(one, dict) and "sha256" in one:
-            place = one.get("path")
-            if isinstance(place, str) and is_place(place):
-                kind = one.get("type")
-                found[place] = {
-                    "url": f"/stored/{place}",
-                    "name": one.get("name") or place.rpartition("/")[2],
+        elif _is_file(one):
+            place, address, kind = one.get("path"), one.get("url"), one.get("type")
+            is_here = isinstance(place, str) and is_place(place)
+            if is_here or isinstance(address, str):
+                found[str(place if is_here else address)] = {
+                    "url": f"/stored/{place}" if is_here else None,
+                    "address": None if is_here else redact_url(str(address)),
+                    "name": _file_name(one),
                     "is_picture": isinstance(kind, str) and kind.startswith("image/"),
                     "bytes": one.get("bytes"),
                 }
