@@ -185,6 +185,8 @@ class Credentials(Repository):
                 is_named,
                 credentials.c.kind == CredentialKind.TOKEN.value,
                 credentials.c.revoked_at.is_(None),
+                # An expired token leaves its name to others.
+                or_(credentials.c.expires_at.is_(None), credentials.c.expires_at > at),
             )
             .values(revoked_at=at)
             .returning(credentials)

@@ -8,7 +8,7 @@ from longline.core.clock import SystemClock
 from longline.server.web.pages import proxies
 from longline.server.web.pages.workers import Checkup
 from longline.server.web.part import make_link
-from longline.storage.access import Role
+from longline.storage.access import CredentialKind, NewCredential, Role, UnknownToken
 from longline.storage.events.events import EventFilter
 from tests.server.web.conftest import Dashboard
 
@@ -195,3 +195,17 @@ async def test_a_change_that_fails_unexpectedly_is_an_event_too(
 
     [event] = await dashboard.store.events.last(EventFilter(("access.used",)), limit=5)
     assert (answer.status, event.data["status"]) == (500, 500)
+
+
+async def test_a_name_is_that_of_the_token_that_is_valid(dashboard: Dashboard) -> None:
+    credentials, now = dashboard.store.credentials, SystemClock().now()
+    old = NewCredential(CredentialKind.TOKEN, "anna", Role.READ, 60.0)
+    expired, _ = await credentials.create(old, now - 3600)
+    valid, _ = await credentials.create(old, now)
+
+    revoked = await credentials.revoke("anna", now)
+
+    kept = {one.id: one.revoked_at for one in await credentials.tokens()}
+    assert (revoked.id, kept[expired.id]) == (valid.id, None)
+    with pytest.raises(UnknownToken):
+        await credentials.revoke(expired.id, now)
