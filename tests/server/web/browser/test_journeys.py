@@ -92,7 +92,7 @@ async def test_a_circuit_breaker_is_reset(demo: Served, visit: OpenVisitor) -> N
     await me.go("/sources/down")
     await me.click(me.button("Run now"))
     await me.click(me.page.get_by_role("table").get_by_role("link").first)
-    await me.sees("failed")
+    await me.sees("could not list its items")
     await me.go(f"/domains?q={domain}")
     await me.click(me.button("Reset breaker"))
 
