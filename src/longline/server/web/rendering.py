@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from longline.core.output import sanitize, size_text
+from longline.core.output import count_text, sanitize, size_text
 from longline.monitoring.reports.page import UNKNOWN, plain_line
 from longline.storage.access import Role
 
@@ -130,6 +130,7 @@ def environment() -> Environment:
         "until": until,
         "duration": duration,
         "number": number,
+        "counted": count_text,
         "percent": percent,
         "size": size,
         "line": line,
