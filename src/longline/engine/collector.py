@@ -221,7 +221,8 @@ class Collector:
                         *(now - started, visit.usage.status),
                     )
                 )
-        visit.usage.events[:] = filter(self._is_new, visit.usage.events)
+        if visit.usage.events:
+            visit.usage.events[:] = filter(self._is_new, visit.usage.events)
         now = self._clock.now()
         end: dict[str, Any] = {
             "at": now,
