@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import gc
 import importlib
+import sys
 from types import ModuleType
 
 
 def import_now(name: str) -> ModuleType:
-    """Import a module, without collecting garbage meanwhile.
+    """Import a module, without collecting garbage while it is loaded.
 
     Nearly all objects that an import creates stay; looking for garbage among them took a tenth of
     the time of an import.
     """
+    if name in sys.modules:  # perhaps another thread is loading it
+        return importlib.import_module(name)
     was_enabled = gc.isenabled()
     gc.disable()
     try:
