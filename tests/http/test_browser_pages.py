@@ -179,9 +179,14 @@ async def test_an_element_that_never_appears_is_an_error_and_the_page_is_kept(
     assert [one.data["file"] for one in usage.events][1] == str(kept[0])
 
 
-async def test_a_script_and_silence_can_be_waited_for(site: ScriptedSite, tmp_path: Path) -> None:
-    url = html(site, "/slow", "<script>setTimeout(() => window.ready = true, 300)</script>")
-    spec = {"wait": {"script": "window.ready === true", "idle": True}}
+@pytest.mark.parametrize("script", ["window.ready === true", "window.ready;", "() => window.ready"])
+async def test_a_script_and_silence_can_be_waited_for(
+    site: ScriptedSite, tmp_path: Path, script: str
+) -> None:
+    policy = {"Content-Type": "text/html", "Content-Security-Policy": "script-src 'unsafe-inline'"}
+    late = "<script>setTimeout(() => window.ready = true, 300)</script>"
+    site.says("/slow", late, headers=policy)
+    url, spec = f"{site.url}/slow", {"wait": {"script": script, "idle": True}}
 
     async with browsing(tmp_path, spec) as transport:
         page = await transport(Request(url), Usage())

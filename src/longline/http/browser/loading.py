@@ -114,7 +114,7 @@ class Stage:
             await self._wait_for_element(wait.selector, wait.timeout)
         if wait.script:
             async with self._within(wait.timeout, "the condition of the script"):
-                await self._page.wait_for_function(wait.script, timeout=0)
+                await self._page.wait_for_function(_repeatable(wait.script), timeout=0)
         if wait.idle:
             async with self._within(wait.timeout, "network idle"):
                 await self._traffic.idle(_QUIET)
@@ -541,6 +541,16 @@ class Load:
         if url == with_query(self.request.url, hidden):
             return self.request.url
         return str(URL(url).without_query_params(*hidden)) if hidden else url
+
+
+def _repeatable(expression: str) -> str:
+    """A JavaScript expression, or function, as a function that Playwright compiles only once.
+
+    It would compile an expression at each look, which the policy of many sites forbids to all but
+    the first.
+    """
+    value = expression.rstrip("; \n")
+    return f"() => {{ const value = ({value}\n); return value?.call ? value() : value; }}"
 
 
 async def _read_headers(response: Response) -> CIMultiDict[str]:

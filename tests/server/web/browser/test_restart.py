@@ -30,7 +30,7 @@ async def test_a_page_is_live_though_one_of_its_scripts_comes_late(
         me.expected = ("net::ERR_", "htmx:sse:error")  # at the end, without its server
 
         async def come_late(route: Route) -> None:
-            await me.page.wait_for_function("document.readyState == 'interactive'")
+            await me.page.wait_for_function("() => document.readyState == 'interactive'")
             await route.continue_()
 
         await me.page.route("**/hx-sse*", come_late)
