@@ -6,9 +6,12 @@ import hashlib
 import re
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -478,26 +481,55 @@ def sanitize_key(key: str) -> str:
 
 # ---------------- Statements for many rows, on the path of every item
 #
-# SQLAlchemy compiles a statement once; the values then go to the driver as they are. Its own bulk
-# insert prepares each value of each row in Python, which cost more than the database did.
+# SQLAlchemy compiles a statement for one row, whose VALUES are repeated for more; the values go to
+# the driver as they are. Its own bulk insert prepares each value of each row in Python, which cost
+# more than the database did.
 #
 # One statement inserts many rows. The driver releases the GIL for each step of a statement and then
 # competes for it with the busy event loop, so one step per row made writing slow.
 
-_SIZES = (
-    128,
-    64,
-    32,
-    16,
-    8,
-    4,
-    3,
-    2,
-    1,
-)  # few sizes, so that few statements are compiled and cached
+_SIZES = (128, 64, 32, 16, 8, 4, 3, 2, 1)  # few, so that the driver has few statements to prepare
 
-_Order = list[tuple[int, str]]  # row number and column of each value, in the statement's order
-_Compiled = tuple[str, _Order]
+
+@dataclass(frozen=True, slots=True)
+class _RowStatement:
+    """A compiled statement with the VALUES of one row, of at least two columns."""
+
+    head: str
+    row: str  # such as (?, ?)
+    tail: str
+    values_of: Callable[[Mapping[str, Any]], tuple[Any, ...]]  # in the order of `row`
+
+    def run(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> int:
+        """Run it for all rows; return how many were inserted or updated."""
+        count = done = 0
+        for size in _SIZES:
+            while len(rows) - done >= size:
+                some = rows[done : done + size]
+                sql = f"{self.head}{', '.join([self.row] * size)}{self.tail}"
+                values = tuple(chain.from_iterable(map(self.values_of, some)))
+                count += connection.exec_driver_sql(sql, values).rowcount
+                done += size
+        return count
+
+
+def _compile(connection: Connection, statement: Any) -> _RowStatement:
+    """Compile a statement with one row of values, each bound by `_bind`, and no others."""
+    compiled = statement.compile(dialect=connection.dialect)
+    head, keyword, rest = str(compiled).partition("VALUES ")
+    depth = end = 0
+    while end == 0 or depth > 0:
+        depth += {"(": 1, ")": -1}.get(rest[end], 0)
+        end += 1
+    names = [name.removeprefix(_PREFIX) for name in compiled.positiontup]
+    return _RowStatement(head + keyword, rest[:end], rest[end:], itemgetter(*names))
+
+
+_PREFIX = "given_"  # SQLAlchemy refuses the names of columns
+
+
+def _bind(name: str) -> BindParameter[Any]:
+    return bindparam(_PREFIX + name)
 
 
 def upsert(connection: Connection, table: Table) -> Any:
@@ -525,22 +557,16 @@ class BulkInsert:
         self._table = table
         self._names = names
         self._finish = finish
-        self._compiled: dict[tuple[str, int], _Compiled] = {}
+        self._compiled: dict[str, _RowStatement] = {}  # by dialect
 
     def run(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> int:
         """Insert the rows in their order; return how many were inserted or updated."""
-        count = 0
-        for some in _batches(rows):
-            key = (connection.dialect.name, len(some))
-            if key not in self._compiled:
-                values: list[dict[str, BindParameter[Any]]] = [
-                    {name: bindparam(f"p{i}_{name}") for name in self._names}
-                    for i in range(len(some))
-                ]
-                statement = self._finish(upsert(connection, self._table).values(values))
-                self._compiled[key] = _compile(connection, statement, self._names, len(some))
-            count += _execute(connection, *self._compiled[key], some)
-        return count
+        dialect = connection.dialect.name
+        if dialect not in self._compiled:
+            row = {name: _bind(name) for name in self._names}
+            statement = upsert(connection, self._table).values(row)
+            self._compiled[dialect] = _compile(connection, self._finish(statement))
+        return self._compiled[dialect].run(connection, rows)
 
 
 class BulkUpsert(BulkInsert):
@@ -598,46 +624,20 @@ class BulkChange:
     def __init__(self, types: Mapping[str, TypeEngine[Any]], make: Callable[[Any], Update]) -> None:
         self._types = types
         self._make = make
-        self._compiled: dict[tuple[str, int], _Compiled] = {}
+        self._compiled: dict[str, _RowStatement] = {}  # by dialect
 
     def run(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Run the statement for all rows."""
-        for some in _batches(rows):
-            key = (connection.dialect.name, len(some))
-            if key not in self._compiled:
-                statement = self._make(self._given(*key))
-                self._compiled[key] = _compile(connection, statement, list(self._types), key[1])
-            _execute(connection, *self._compiled[key], some)
+        dialect = connection.dialect.name
+        if dialect not in self._compiled:
+            self._compiled[dialect] = _compile(connection, self._make(self._given(dialect)))
+        self._compiled[dialect].run(connection, rows)
 
-    def _given(self, dialect: str, size: int) -> Any:
-        def value(name: str, type_: TypeEngine[Any], row: int) -> Any:
-            bound: BindParameter[Any] = bindparam(f"p{row}_{name}")
-            return bound if dialect == "sqlite" else cast(bound, type_)  # PostgreSQL has to know
+    def _given(self, dialect: str) -> Any:
+        def value(name: str, type_: TypeEngine[Any]) -> Any:
+            # PostgreSQL has to know the type.
+            return _bind(name) if dialect == "sqlite" else cast(_bind(name), type_)
 
         given = values(*(column(name, type_) for name, type_ in self._types.items()), name="given")
-        rows = [
-            tuple(value(name, type_, row) for name, type_ in self._types.items())
-            for row in range(size)
-        ]
-        return given.data(rows).cte("given").c
-
-
-def _batches(rows: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
-    done = 0
-    for size in _SIZES:
-        while len(rows) - done >= size:
-            yield rows[done : done + size]
-            done += size
-
-
-def _compile(connection: Connection, statement: Any, names: Sequence[str], size: int) -> _Compiled:
-    places = {f"p{i}_{name}": (i, name) for i in range(size) for name in names}
-    compiled = statement.compile(dialect=connection.dialect)
-    return str(compiled), [places[name] for name in compiled.positiontup]
-
-
-def _execute(
-    connection: Connection, sql: str, order: _Order, rows: Sequence[Mapping[str, Any]]
-) -> int:
-    values = tuple([rows[index][name] for index, name in order])
-    return connection.exec_driver_sql(sql, values).rowcount
+        row = tuple(value(name, type_) for name, type_ in self._types.items())
+        return given.data([row]).cte("given").c
