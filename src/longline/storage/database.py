@@ -20,6 +20,7 @@ from sqlalchemy import (
     URL,
     Column,
     Connection,
+    Dialect,
     Engine,
     MetaData,
     PrimaryKeyConstraint,
@@ -34,6 +35,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 
 from longline.core.errors import StoreBusy, StoreGone, StoreTooNew, StoreUnreachable
 from longline.core.redaction import redact_server_url, redact_url
@@ -255,11 +257,26 @@ def create_tables(connection: Connection) -> None:
 
     Importing Alembic takes 10 MB and longer than creating the tables.
     """
-    metadata.create_all(connection, checkfirst=False)
-    if connection.dialect.name == "postgresql":
-        plumbing.create_all(connection, checkfirst=False)
+    for statement in _definitions(connection.dialect):
+        connection.exec_driver_sql(statement)
     _version_table.create(connection, checkfirst=True)  # a full downgrade leaves it empty
     connection.execute(_version_table.insert().values(version_num=NEWEST))
+
+
+_compiled_definitions: dict[str, list[str]] = {}  # by dialect; to compile them takes longest
+
+
+def _definitions(dialect: Dialect) -> list[str]:
+    """Return the statements that create all tables and their indexes."""
+    if dialect.name not in _compiled_definitions:
+        tables = [*metadata.sorted_tables]
+        if dialect.name == "postgresql":
+            tables += plumbing.sorted_tables
+        made: list[ExecutableDDLElement] = []
+        for table in tables:
+            made += [CreateTable(table), *map(CreateIndex, table.indexes)]
+        _compiled_definitions[dialect.name] = [str(one.compile(dialect=dialect)) for one in made]
+    return _compiled_definitions[dialect.name]
 
 
 def run_migrations(connection: Connection) -> None:

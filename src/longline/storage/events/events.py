@@ -581,14 +581,16 @@ def update_projections(connection: Connection) -> None:
     if not outdated:
         return
     base = _base(connection)
-    for one in outdated:
-        # Rows of deleted events are those of another version, or do not exist.
-        drop_stage(connection, one.name, Stage.BASE)
-        drop_stage(connection, one.name, Stage.LIVE)
-        connection.execute(delete(projections).where(projections.c.name == one.name))
-        row = {"name": one.name, "version": one.version, "base": base, "starts_after": base}
-        connection.execute(insert(projections), row)
     names = [one.name for one in outdated]
+    # Rows of deleted events are those of another version, or do not exist.
+    drop_stage(connection, names, Stage.BASE)
+    drop_stage(connection, names, Stage.LIVE)
+    connection.execute(delete(projections).where(projections.c.name.in_(names)))
+    rows = [
+        {"name": one.name, "version": one.version, "base": base, "starts_after": base}
+        for one in outdated
+    ]
+    connection.execute(insert(projections), rows)
     while found := _read_after(connection, base, names):
         apply_events(connection, found, only=names)
         base = found[-1].id

@@ -528,7 +528,7 @@ def read_rows(
 def copy_stage(connection: Connection, name: str, *, source: Stage, target: Stage) -> None:
     """Replace the rows of one stage of a projection by those of another."""
     columns = projection_rows.c
-    drop_stage(connection, name, target)
+    drop_stage(connection, [name], target)
     rows = select(
         literal(target.value), columns.key, columns.projection, columns.sort, columns.data
     ).where(columns.stage == source, columns.projection == name)
@@ -539,7 +539,7 @@ def copy_stage(connection: Connection, name: str, *, source: Stage, target: Stag
 def move_stage(connection: Connection, name: str, *, source: Stage, target: Stage) -> None:
     """Make the rows of one stage of a projection those of another."""
     columns = projection_rows.c
-    drop_stage(connection, name, target)
+    drop_stage(connection, [name], target)
     connection.execute(
         update(projection_rows)
         .where(columns.stage == source, columns.projection == name)
@@ -547,9 +547,9 @@ def move_stage(connection: Connection, name: str, *, source: Stage, target: Stag
     )
 
 
-def drop_stage(connection: Connection, name: str, stage: Stage) -> None:
-    """Delete the rows of one stage of a projection."""
+def drop_stage(connection: Connection, names: Collection[str], stage: Stage) -> None:
+    """Delete the rows of one stage of projections."""
     columns = projection_rows.c
     connection.execute(
-        delete(projection_rows).where(columns.stage == stage, columns.projection == name)
+        delete(projection_rows).where(columns.stage == stage, columns.projection.in_(names))
     )
