@@ -19,6 +19,19 @@ from tests.virtual import EPOCH
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 FIRST = EPOCH + MINUTE  # the first whole minute of a test
+LOTS = """
+from longline import Source, layer
+
+class Lots(Source):
+    name = "lots"
+
+    async def discover(self, visit):
+        yield None
+
+    @layer()
+    async def page(self, visit):
+        return {}
+"""
 
 
 @pytest.fixture
@@ -200,6 +213,27 @@ async def test_a_circle_of_dependencies_is_refused(home: ScheduledHome) -> None:
     assert len(await home.events("config.invalid")) == 1
 
 
+async def test_a_job_file_that_follows_its_own_source_is_refused(home: ScheduledHome) -> None:
+    job = home.sources / "again.yaml"
+    job.write_text("source: shop.yaml\nlimit: 5\nschedule: {after: shop}\n", "utf-8")
+
+    await home.run(5)
+
+    assert await home.store.schedules.list() == []
+    assert len(await home.events("config.invalid")) == 1
+
+
+async def test_a_flow_that_follows_a_source_it_runs_is_refused(home: ScheduledHome) -> None:
+    home.write_flow("daily", "flow: daily\nsteps: [{name: a, run: ../sources/shop.yaml}]\n")
+    settings = Path("longline.yaml")
+    settings.write_text("schedules: {daily: {flow: daily, after: shop}}\n", "utf-8")
+
+    await home.run(5)
+
+    assert await home.store.schedules.list() == []
+    assert len(await home.events("config.invalid")) == 1
+
+
 async def test_the_run_of_a_removed_source_is_missed_with_its_reason(home: ScheduledHome) -> None:
     await home.add("often", cron="* * * * *")
     (home.sources / "shop.yaml").unlink()
@@ -335,6 +369,17 @@ async def test_a_run_that_does_not_end_in_time_is_a_missed_one(home: ScheduledHo
 
     assert missed[0] == (due + 20 * MINUTE, "missed")
     assert {fate for _, fate in missed} == {"missed"}
+
+
+async def test_the_deadline_of_a_source_in_python_counts(home: ScheduledHome) -> None:
+    file = home.sources / "lots.py"
+    file.write_text(LOTS, "utf-8")
+    await home.add("hourly", source=str(file), every=3600)
+    await home.add("then", after={"source": "lots", "within": "10m"})
+
+    await home.run(HOUR + 15 * MINUTE)
+
+    assert [fate for _, fate in await home.fates("then")] == ["missed"]
 
 
 async def test_a_run_that_ends_in_time_meets_the_deadline(home: ScheduledHome) -> None:

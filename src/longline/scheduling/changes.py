@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from longline.core.clock import utc_datetime
+from longline.core.errors import BadOption
 from longline.scheduling.definitions import DefinitionFiles
-from longline.scheduling.dependencies import check_cycles
+from longline.scheduling.planning import next_start
 from longline.scheduling.schedule import Schedule, make_schedule
 from longline.scheduling.scheduler import launch_of
 from longline.storage.scheduling.schedules import StoredOccurrence, StoredSchedule
@@ -16,12 +18,16 @@ async def add_schedule(
     """Add a schedule, or change the one of this name that was added so.
 
     Raises:
-        ConfigError: its target does not exist or cannot run, a file defines its name, or schedules
-            would wait for each other.
+        ConfigError: its target does not exist or cannot run, it is never due again, a file defines
+            its name, or schedules would wait for each other.
     """
+    is_over = next_start(schedule, utc_datetime(now)) is None
+    if schedule.trigger is not None and schedule.enabled and is_over:
+        option = "end" if schedule.at is None else "at"
+        raise BadOption(f"--{option}", "this time is over, so the schedule would never run")
     files.target_of(schedule)
     others = [one for one in await store.schedules.list() if one.name != schedule.name]
-    check_cycles([*(make_schedule(one.definition) for one in others), schedule])
+    files.check_cycles([*(make_schedule(one.definition) for one in others), schedule])
     return await store.schedules.save(schedule.name, schedule.stated(), now)
 
 

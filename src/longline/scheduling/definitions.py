@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from longline.config.documents import Document, check, read_document
-from longline.config.job_spec import JobSpec, make_spec
+from longline.config.job_spec import JobSpec
 from longline.config.plugins import SOURCES, plugin_names
 from longline.config.settings import FILE, Settings, file_model, settings_file
 from longline.core.errors import BadFile, BadOption, ConfigError
 from longline.scheduling.dependencies import check_cycles
-from longline.scheduling.schedule import Schedule, make_schedule, read_schedule
+from longline.scheduling.schedule import Dependency, Schedule, make_schedule, read_schedule
 from longline.sources.loader import (
     BUILT_IN,
     SUFFIXES,
@@ -57,11 +58,15 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a schedule runs, as a launch needs it; `name` is that of the source or flow."""
+    """What a schedule runs, as a launch needs it; `name` is that of the source or flow.
+
+    `runs` has `source NAME` and `flow NAME` of all that it runs, as the steps of a flow do.
+    """
 
     kind: str
     name: str
     spec: Mapping[str, Any]
+    runs: frozenset[str]
 
 
 class DefinitionFiles:
@@ -126,14 +131,18 @@ class DefinitionFiles:
         self._targets[schedule.name] = (schedule, stamps, target)
         return target
 
-    def source_of(self, schedule: Schedule) -> str:
-        """Return the name of the source that a schedule runs, as its jobs have it.
+    def check_cycles(self, schedules: Iterable[Schedule]) -> None:
+        """Check that no source or flow triggers itself through others.
 
         Raises:
-            ConfigError: there is no such source.
+            BadOption: one does; says which.
         """
-        spec = make_spec(self.target_of(schedule).spec)
-        return load_source(spec.source, spec.manifest).name
+        follows: list[tuple[Dependency, frozenset[str]]] = []
+        for one in schedules:
+            if one.after is not None:
+                with suppress(ConfigError):  # it is reported when the schedule is due
+                    follows.append((one.after, self.target_of(one).runs))
+        check_cycles(follows)
 
     def _paths(self) -> Iterator[Path]:
         yield from yaml_files(one for one in self._folders() if one.is_dir())
@@ -150,9 +159,12 @@ class DefinitionFiles:
             return self._resolve_flow(schedule)
         reference = schedule.job or self._reference(schedule.source or "")
         spec = merge_spec(JobSpec(source=reference), reference, given)
-        files = [one for one in (reference, spec.source) if one.endswith(SUFFIXES)]
-        name = spec.manifest["name"] if spec.manifest is not None else spec.source
-        return Target("source", name, spec.snapshot()), files
+        files = [_file_of(one) for one in (reference, spec.source)]
+        files = [one for one in files if one.endswith((*SUFFIXES, ".py"))]
+        found = load_source(spec.source, spec.manifest)
+        found.with_options(spec.options)
+        runs = frozenset([f"source {found.name}"])
+        return Target("source", found.name, spec.snapshot(), runs), files
 
     def _resolve_flow(self, schedule: Schedule) -> tuple[Target, Iterable[str]]:
         from longline.scheduling.flow import load_flow  # noqa: PLC0415  # has many parts
@@ -162,7 +174,9 @@ class DefinitionFiles:
         flow = load_flow(schedule.flow or "", self._settings)
         flow.check_params(schedule.params)
         spec = {"flow": flow.file or schedule.flow, "params": schedule.params}
-        return Target("flow", flow.name, spec), [_file_of(flow.file)] if flow.file else []
+        return Target("flow", flow.name, spec, flow.runs), [
+            _file_of(flow.file)
+        ] if flow.file else []
 
     def _reference(self, source: str) -> str:
         """Return how the loader finds a source that a schedule names."""
@@ -362,7 +376,7 @@ def _problems_of_targets(settings: Settings) -> Iterator[ConfigError]:
             except ConfigError as error:
                 yield BadFile(path, f"schedule {schedule.name}: {problem_text(error)}")
     try:
-        check_cycles(every)
+        files.check_cycles(every)
     except ConfigError as error:
         yield error
 
@@ -397,7 +411,7 @@ async def sync_files(
             continue
         others = {name: one for name, one in followers.items() if one[0] != path}
         try:
-            check_cycles([*(one for _, one in others.values()), *new.values()])
+            files.check_cycles([*(one for _, one in others.values()), *new.values()])
             definitions = {name: one.stated() for name, one in new.items()}
             await store.schedules.sync(path, definitions, now)
         except (ScheduleTaken, BadOption) as error:

@@ -12,7 +12,7 @@ from longline.core.clock import utc_datetime
 from longline.core.errors import BadOption
 from longline.core.event_types import EVENT_TYPES, match_types
 from longline.core.model import Event
-from longline.scheduling.schedule import Schedule
+from longline.scheduling.schedule import Dependency, Schedule
 from longline.scheduling.triggers import next_occurrence, occurrences
 from longline.storage.scheduling.schedules import ScheduleState, StoredSchedule
 
@@ -131,18 +131,19 @@ def stale_from(row: StoredSchedule, limit: float, data_at: float | None) -> floa
 # ---------------- Cycles
 
 
-def check_cycles(schedules: Iterable[Schedule]) -> None:
-    """Check that no source or flow triggers itself through others.
+def check_cycles(dependencies: Iterable[tuple[Dependency, Collection[str]]]) -> None:
+    """Check that no source or flow triggers itself, directly or through others.
+
+    Args:
+        dependencies: each with `source NAME` and `flow NAME` of what it triggers.
 
     Raises:
         BadOption: one does; says which.
     """
     follows: dict[str, set[str]] = {}
-    for one in schedules:
-        if one.after is not None:
-            before = f"flow {one.after.flow}" if one.after.flow else f"source {one.after.source}"
-            then = f"flow {one.flow}" if one.flow else f"source {one.source}"
-            follows.setdefault(before, set()).add(then)
+    for after, triggered in dependencies:
+        before = f"flow {after.flow}" if after.flow else f"source {after.source}"
+        follows.setdefault(before, set()).update(triggered)
     for start in follows:
         path = _path_back(start, follows)
         if path:

@@ -644,6 +644,18 @@ class FrozenFlow:
         text = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
         return hashlib.sha256(text).hexdigest()[:16]
 
+    @property
+    def runs(self) -> frozenset[str]:
+        """`flow NAME` and `source NAME` of all that it runs, itself included."""
+        found = {f"flow {self.name}"}
+        for name, step in self.spec.by_name.items():
+            inside = self.resolved.get(name)
+            if inside is not None and step.kind == "run":
+                found.add(f"source {inside['name']}")
+            elif inside is not None and step.kind in ("flow", "each"):
+                found |= FrozenFlow.from_dict(inside).runs
+        return frozenset(found)
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON."""
         return {

@@ -213,7 +213,7 @@ class Scheduler:
             try:
                 known = _Known(row, make_schedule(row.definition))
                 if known.schedule.fresh is not None:
-                    known.source = self._files.source_of(known.schedule)
+                    known.source = self._files.target_of(known.schedule).name
             except ConfigError as error:
                 self._report(row.name, error)
                 continue

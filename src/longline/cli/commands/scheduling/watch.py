@@ -169,7 +169,7 @@ async def _watch(
     files = await _definitions(store, now)
     reference = absolute_reference(reference)
     draft = make_schedule({"name": "watch", "source": reference, **timing})
-    source = files.source_of(draft)
+    source = files.target_of(draft).name
     schedule = make_schedule({"name": _schedule_name(source), "source": reference, **timing})
     await _check_webhooks(store, targets)
     await store.schedules.save(schedule.name, schedule.stated(), now)
@@ -214,7 +214,7 @@ def _stop_watching(reference: str) -> None:
         source = reference
         if _schedule_name(source) not in known and reference.endswith(SUFFIXES):
             draft = {"name": "watch", "source": absolute_reference(reference), "every": "1h"}
-            source = files.source_of(make_schedule(draft))
+            source = files.target_of(make_schedule(draft)).name
         if _schedule_name(source) not in known:
             watched = [one.removeprefix(_PREFIX) for one in known if one.startswith(_PREFIX)]
             listed = ", ".join(sorted(watched)) or "none"
