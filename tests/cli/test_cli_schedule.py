@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def test_schedules_of_files_and_commands_are_listed_together(
 
 
 def test_every_option_is_part_of_the_definition(longline: Terminal, prices: Path) -> None:
-    del prices
+    prices.write_text(MANIFEST + "parameters: {depth: 1}\n", "utf-8")
     options = {
         "--source": "prices",
         "--after": "flow:daily",
@@ -103,6 +104,8 @@ def test_every_option_is_part_of_the_definition(longline: Terminal, prices: Path
         (("--source", "prices", "--cron", "0 0 30 2 *"), BadOption, "--cron"),
         (("--source", "prices", "--calendar", "someday"), BadOption, "--calendar"),
         (("--source", "prices", "--every", "0"), BadOption, "--every"),
+        (("--source", "prices", "--at", "2020-01-01"), BadOption, "--at"),
+        (("--source", "prices", "--every", "1h", "--end", "2020-01-01"), BadOption, "--end"),
         (
             ("--source", "prices", "--every", "1h", "--timezone", "Europe/Sofija"),
             BadOption,
@@ -118,6 +121,7 @@ def test_every_option_is_part_of_the_definition(longline: Terminal, prices: Path
         (("--flow", "nosuch", "--every", "1h"), BadOption, "FLOW"),
         (("--job", "nosuch.yaml", "--every", "1h"), BadFile, None),
         (("--source", "prices", "--set", "nosuch=1", "--param", "a=1"), BadOption, "schedule"),
+        (("--source", "prices", "--every", "1h", "--set", "nosuch=1"), BadOption, "--set nosuch"),
     ],
 )
 @pytest.mark.usefixtures("prices")
@@ -139,6 +143,33 @@ def test_a_circle_is_refused(longline: Terminal) -> None:
     answer = add(longline, "two", "--source", "n8n", "--after", "prices")
 
     assert (answer.code, type(answer.error)) == (2, BadOption)
+
+
+def test_a_manifest_that_follows_itself_is_refused(longline: Terminal, prices: Path) -> None:
+    answer = add(longline, "again", "--source", str(prices), "--after", "prices")
+
+    assert (answer.code, type(answer.error)) == (2, BadOption)
+
+
+def test_a_schedule_that_cannot_run_says_so(longline: Terminal, prices: Path) -> None:
+    add(longline, "often", "--source", "prices", "--every", "1h")
+    prices.unlink()
+
+    (listed,) = rows(longline, "list")
+
+    assert listed["problem"]
+
+
+@pytest.mark.usefixtures("prices")
+def test_the_next_run_is_not_an_excluded_one(longline: Terminal) -> None:
+    year = datetime.now(UTC).year
+    days = (f"{year}-01-01", f"{year + 1}-01-01")
+    exclusions = (word for day in days for word in ("--exclude", day))
+    add(longline, "yearly", "--source", "prices", "--cron", "0 6 1 1 *", *exclusions)
+
+    (listed,) = rows(longline, "list")
+
+    assert datetime.fromisoformat(listed["next"]).year == year + 2
 
 
 def test_the_schedule_of_a_file_is_removed_there(longline: Terminal, prices: Path) -> None:

@@ -40,8 +40,13 @@ from longline.core.errors import BadOption, ConfigError
 from longline.core.json import as_text
 from longline.core.output import count_text
 from longline.scheduling import changes
-from longline.scheduling.definitions import DefinitionFiles, absolute_reference, sync_files
-from longline.scheduling.planning import Planned, plan_next
+from longline.scheduling.definitions import (
+    DefinitionFiles,
+    absolute_reference,
+    problem_text,
+    sync_files,
+)
+from longline.scheduling.planning import Planned, next_planned, plan_next
 from longline.scheduling.schedule import (
     Exclusion,
     MisfirePolicy,
@@ -87,9 +92,9 @@ async def _list_on_server(client: Client) -> None:
 @uses_store
 async def list_schedules(store: Store) -> None:
     """List schedules, when each is due next, and where it is defined."""
-    await _read_files(store)
+    files = await _read_files(store)
     now = await store.now()
-    rows = [_schedule_json(one, now) for one in await store.schedules.list()]
+    rows = [_schedule_json(one, now, files) for one in await store.schedules.list()]
     print_result(rows, lambda: _print_schedules(rows))
 
 
@@ -99,14 +104,14 @@ async def list_schedules(store: Store) -> None:
 @uses_store
 async def show_schedule(store: Store, name: str) -> None:
     """Show the schedule NAME with its next and last occurrences."""
-    await _read_files(store)
+    files = await _read_files(store)
     now = await store.now()
     stored = await store.schedules.get(name)
     last = await store.schedules.history(name, limit=5)
     schedule = make_schedule(stored.definition)
     coming = [*itertools.islice(plan_next(schedule, utc_datetime(now), 366), 5)]
     row = {
-        **_schedule_json(stored, now),
+        **_schedule_json(stored, now, files),
         "created_at": iso_time(stored.created_at),
         "definition": stored.definition,
         "coming": [_planned_json(name, one) for one in coming],
@@ -486,7 +491,10 @@ def _range_of(schedule: Schedule, start: str, end: str, now: float) -> list[floa
 # ---------------- Output
 
 
-def _schedule_json(stored: StoredSchedule, now: float) -> dict[str, Any]:
+def _schedule_json(
+    stored: StoredSchedule, now: float, files: DefinitionFiles | None = None
+) -> dict[str, Any]:
+    """Return a schedule as JSON; with `files`, also why it cannot run as they are now."""
     row: dict[str, Any] = {
         "name": stored.name,
         "origin": stored.origin,
@@ -498,9 +506,15 @@ def _schedule_json(stored: StoredSchedule, now: float) -> dict[str, Any]:
         schedule = make_schedule(stored.definition)
     except ConfigError as error:  # of another version of longline
         return {**row, **_invalid_values(str(error))}
-    planned = next(plan_next(schedule, utc_datetime(now), 3660), None)
-    starts = planned.starts_at.timestamp() if planned and schedule.enabled else None
-    return {**row, **_definition_values(schedule, iso_time(starts))}
+    planned = next_planned(schedule, utc_datetime(now), 3660)
+    starts = None if planned is None else planned.starts_at.timestamp()
+    row |= _definition_values(schedule, iso_time(starts))
+    if files is not None and schedule.enabled:
+        try:
+            files.target_of(schedule)
+        except ConfigError as error:
+            row["problem"] = problem_text(error)
+    return row
 
 
 def _remote_schedule_json(found: models.Schedule) -> dict[str, Any]:
@@ -653,7 +667,7 @@ def _print_occurrences(found: Sequence[StoredOccurrence]) -> None:
     columns = ("nominal (UTC)", "schedule", "kind", "fate", "result", "job", "reason")
     table = TextTable(*columns, drop=("kind", "job"), note="reason")
     for one in found:
-        at = time_text(one.nominal_at, seconds=not one.nominal_at.is_integer())
+        at = time_text(one.nominal_at, seconds=bool(one.nominal_at % 60))
         result = one.result or one.state
         table.add(at, one.schedule, one.kind, one.fate, result, one.target, one.reason)
     table.print("no occurrences")
