@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from longline.core.errors import BadOption
 from tests.cli.terminal import Terminal
 
 FAIL = [sys.executable, "-c", "raise SystemExit(3)"]
@@ -205,6 +206,17 @@ def test_a_run_is_shown_for_people(longline: Terminal, tmp_path: Path) -> None:
     assert ended.code == shown.code == 0
     assert run in shown.out
     assert run in longline("flow", "list").out
+
+
+def test_an_invalid_flow_in_python_is_not_taken_for_a_run(
+    longline: Terminal, tmp_path: Path
+) -> None:
+    text = "from longline.scheduling.flow import Flow\nx = Flow('x').command('a', ['x'], undo=1)\n"
+    (tmp_path / "flows.py").write_text(text, "utf-8")
+
+    answer = longline("flow", "graph", "flows.py:x")
+
+    assert (answer.code, type(answer.error)) == (2, BadOption)
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,8 @@ def test_steps_may_be_written_in_any_order(tmp_path: Path) -> None:
         (["name: a, command: [x], timeout: soon"], 3),
         (["name: a, each: {items: [1], step: {command: [x], undo: restore}}"], 3),
         (["name: a, each: {items: [1]}"], 3),
+        (["name: a, each: {values: params.nosuch, step: {command: [x]}}"], 3),
+        (["name: a, webhook: {name: x, data: {values: '{params.nosuch}'}}"], 3),
     ],
 )
 def test_a_mistake_is_found_with_its_line(tmp_path: Path, steps: list[str], line: int) -> None:

@@ -11,6 +11,7 @@ import sys
 import pytest
 from aiohttp import web
 
+from longline.scheduling.flow_steps import approval_text
 from longline.storage.query import RecordQuery
 from longline.storage.scheduling.flows import Approval, FlowNotChangeable, FlowState
 from tests.scheduling.flows import World, write
@@ -240,6 +241,7 @@ async def test_a_rejected_run_is_undone(world: World) -> None:
     ended = await world.perform(run)
 
     assert ended.state is FlowState.COMPENSATED
+    assert "rejected by me" in (ended.reason or "")
     assert world.lines("a") == [f"{run.id}/a", f"{run.id}/a/undo"]
 
 
@@ -252,6 +254,39 @@ async def test_an_approval_that_comes_too_late_fails(world: World) -> None:
 
     ended = await world.store.flows.get(run.id)
     assert (run.state, ended.state) == (FlowState.WAITING, FlowState.FAILED)
+
+
+async def test_a_run_is_performed_again_when_its_approval_is_late(world: World) -> None:
+    run = await world.run("flow: x\nsteps: [{name: ok, approve: Publish?, timeout: 1h}]\n")
+    await world.clock.sleep(3601)
+
+    ended = await world.perform(run)
+
+    assert ended.state is FlowState.FAILED
+
+
+async def test_a_person_is_asked_with_the_values_of_the_run(world: World) -> None:
+    run = await world.run(
+        """
+        flow: x
+        params: {region: eu}
+        steps:
+          - {name: ask, approve: 'Publish {params.region}?', after: []}
+          - {name: all, each: {items: [7], step: {approve: 'Publish {item}?'}}, after: []}
+        """
+    )
+    (inner,) = await world.store.flows.list(flow="x.all")
+
+    asked = approval_text(run, await world.store.flows.steps(run.id), "ask")
+    asked_inside = approval_text(inner, await world.store.flows.steps(inner.id), "approve")
+    assert (asked, asked_inside) == ("Publish eu?", "Publish 7?")
+
+
+@pytest.mark.parametrize("undo", ["command: [no-such-program]", "webhook: nosuch"])
+async def test_a_step_whose_undo_cannot_work_is_not_performed(world: World, undo: str) -> None:
+    run = await world.run(f"flow: x\nsteps: [{{name: a, {note('a')}, undo: {{{undo}}}}}]\n")
+
+    assert (run.state, world.lines("a")) == (FlowState.FAILED, [])
 
 
 async def test_records_and_exports_are_restored_in_reverse_order(world: World) -> None:

@@ -536,15 +536,21 @@ def _check_names(spec: FlowSpec, step: StepSpec, loc: Location) -> None:
     """Check the names in templates and conditions."""
     earlier = spec.ancestors(step.name)
     for place, text in _texts(step.work.model_dump(by_alias=True, mode="json")):
-        if place[-1] != "values":  # a path, not a template
-            where = (*loc, step.kind, *place)
+        where = (*loc, step.kind, *place)
+        if step.kind == "each" and place == ("values",):  # a path, not a template
+            _check_path(spec, text, where, earlier)
+        else:
             _check_template(spec, text, where, earlier, has_item=step.kind == "each")
     if isinstance(step.undo, Undo):
         for place, text in _texts(step.undo.model_dump(mode="json")):
             _check_template(spec, text, (*loc, "undo", *place), earlier | {step.name})
     if step.when is not None:
-        for path in _paths_of(compile_path(step.when).parsed):
-            _check_name(spec, path, (*loc, "when"), earlier)
+        _check_path(spec, step.when, (*loc, "when"), earlier)
+
+
+def _check_path(spec: FlowSpec, path: str, loc: Location, steps: frozenset[str]) -> None:
+    for names in _paths_of(compile_path(path).parsed):
+        _check_name(spec, names, loc, steps)
 
 
 def _check_template(

@@ -165,7 +165,9 @@ async def perform_run(
         found = await store.flows.get(run)
         if on_look is not None:
             await on_look(found)
-        if found.state not in (FlowState.RUNNING, FlowState.COMPENSATING) or is_stopping():
+        # One that waits has an owner again when a timeout is over.
+        waits = found.state is FlowState.WAITING and found.owner is None
+        if waits or not found.is_open or is_stopping():
             return found
         await runner.wait(POLL if delay is None else delay)
 
@@ -479,7 +481,8 @@ class _Driver:
             return POLL
         name = next_undo(spec, steps)
         if name is None:
-            state, reason = end_of_undo(spec, steps)
+            state, problem = end_of_undo(spec, steps)
+            reason = "; ".join(filter(None, (run.reason, problem))) or None
             await self._flows.change_state(self._lease, state, now, reason=reason)
             return None
         if steps[name].due_at > now:

@@ -21,7 +21,7 @@ import orjson
 
 from longline.analysis.duplicates import find_duplicates
 from longline.analysis.match_rules import Rules
-from longline.config.expressions import find
+from longline.config.expressions import find, names_in
 from longline.config.settings import Settings
 from longline.config.validation import StrictModel
 from longline.core.clock import Clock
@@ -61,9 +61,9 @@ from longline.scheduling.flow import (
     job_settings,
     load_function,
 )
-from longline.sources.command import Overlong, lines_of
+from longline.sources.command import Overlong, lines_of, start_problem
 from longline.sources.loader import survey
-from longline.storage.events.webhooks import Webhook
+from longline.storage.events.webhooks import UnknownWebhook, Webhook
 from longline.storage.query import RecordQuery, parse_condition
 from longline.storage.scheduling.flows import FlowRun, FlowState, FlowStep, NewFlowRun, StepState
 from longline.storage.scheduling.launches import Launch, LaunchState, NewLaunch
@@ -576,6 +576,7 @@ async def find_reference(one: StepRun) -> dict[str, Any] | None:
     if undo is None:
         return None
     if isinstance(undo, Undo):
+        await _check_undo(one, undo)
         kind = "command" if undo.command is not None else "webhook"
         return {"kind": kind, "place": kind}
     if one.step.kind == "run":
@@ -584,6 +585,23 @@ async def find_reference(one: StepRun) -> dict[str, Any] | None:
     request = work.request()
     found = await asyncio.to_thread(find_previous, request, one.key)
     return {"kind": "export", **found}
+
+
+async def _check_undo(one: StepRun, undo: Undo) -> None:
+    """Check that the webhook, or the program on the search path, of an undo exists.
+
+    A program in a folder may be one that the step itself creates.
+    """
+    problem = None
+    if undo.command is not None and "/" not in (program := undo.command.argv[0]):
+        problem = None if names_in(program) else start_problem([program])
+    elif undo.webhook is not None and (name := undo.webhook.name) and not names_in(name):
+        try:
+            await one.tools.store.webhooks.get(name)
+        except UnknownWebhook as error:
+            problem = str(error)
+    if problem is not None:
+        raise StepFailed(f"not started, because its undo cannot work: {problem}")
 
 
 async def undo_step(one: StepRun, reference: Mapping[str, Any]) -> None:
@@ -689,6 +707,11 @@ async def drop_references(one: StepRun, references: Sequence[Mapping[str, Any]])
             await asyncio.to_thread(drop_previous, _request_at(work, reference), reference)
 
 
-def approval_text(step: StepSpec) -> str:
-    """Return what a person is asked to approve."""
-    return cast("ApproveStep", step.work).message
+def approval_text(run: FlowRun, steps: Mapping[str, FlowStep], name: str) -> str:
+    """Return what a person is asked to approve; a name without a value stays as it is."""
+    flow = FrozenFlow.from_dict(run.definition)
+    message = cast("ApproveStep", flow.spec.by_name[name].work).message
+    try:
+        return cast("str", fill_values(message, context_of(run, flow, steps)))
+    except KeyError:
+        return message

@@ -253,7 +253,7 @@ async def graph_flow(store: Store, flow: str, *, mermaid: bool) -> None:
     try:
         frozen = await asyncio.to_thread(load_flow, flow, settings)
     except BadOption:
-        if flow.endswith(SUFFIXES):
+        if flow.partition(":")[0].endswith((*SUFFIXES, ".py")):
             raise
         run = await store.flows.get(flow)
         frozen = FrozenFlow.from_dict(run.definition)
@@ -437,7 +437,7 @@ def _print_steps(run: FlowRun, steps: Mapping[str, FlowStep]) -> None:
         seconds = "" if begun is None or ended is None else duration_text(ended - begun)
         result = step.undo_reason or step.reason or ""
         if not result and step.state is StepState.WAITING:
-            result = approval_text(spec.by_name[name])
+            result = approval_text(run, steps, name)
         if not result and step.output is not None:
             result = as_text(step.output)
         kind = spec.by_name[name].kind
@@ -448,8 +448,11 @@ def _print_steps(run: FlowRun, steps: Mapping[str, FlowStep]) -> None:
 def _print_end(run: FlowRun, steps: Mapping[str, FlowStep]) -> None:
     _print_steps(run, steps)
     print_line(f"{run.id} is {run.state.value}" + (f": {run.reason}" if run.reason else ""))
+    is_asked = any(one.state is StepState.WAITING for one in steps.values())
     hints = {
-        FlowState.WAITING: f"longline flow approve {run.id}",
+        FlowState.WAITING: f"longline flow approve {run.id}"
+        if is_asked
+        else "longline flow list --open, and approve the runs in it that wait",
         FlowState.FAILED: f"longline flow retry {run.id}",
         FlowState.NEEDS_ATTENTION: f"longline flow retry {run.id}",
     }

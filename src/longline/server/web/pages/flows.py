@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from longline.core.json import typed_value
-from longline.scheduling.flow import FrozenFlow
+from longline.scheduling.flow import FrozenFlow, StepSpec
 from longline.scheduling.flow_steps import approval_text, check_undoable
 from longline.server.web.access import AnyCaller
 from longline.server.web.context import Home, Web
@@ -98,7 +98,7 @@ async def read_run(web: Web, arguments: Mapping[str, str]) -> dict[str, Any]:
     run = await web.store.flows.get(arguments.get("id", ""))
     rows = await web.store.flows.steps(run.id)
     spec = FrozenFlow.from_dict(run.definition).spec
-    steps = [_step(spec.by_name[name], rows[name]) for name in spec.order]
+    steps = [_step(run, rows, spec.by_name[name]) for name in spec.order]
     return {
         "run": run,
         "about": spec.about,
@@ -176,7 +176,8 @@ async def cancel(request: Request, web: Home, run: str, caller: AnyCaller) -> Re
 # ---------------- Values
 
 
-def _step(spec: Any, row: FlowStep) -> dict[str, Any]:
+def _step(run: FlowRun, rows: Mapping[str, FlowStep], spec: StepSpec) -> dict[str, Any]:
+    row = rows[spec.name]
     is_waiting = row.state is StepState.WAITING
     return {
         "name": row.step,
@@ -184,7 +185,7 @@ def _step(spec: Any, row: FlowStep) -> dict[str, Any]:
         "state": state_of(row),
         "row": row,
         "is_waiting": is_waiting,
-        "question": approval_text(spec) if is_waiting else "",
+        "question": approval_text(run, rows, spec.name) if is_waiting else "",
         "seconds": None
         if row.started_at is None or row.ended_at is None
         else row.ended_at - row.started_at,
