@@ -192,6 +192,20 @@ async def test_job_files_and_settings_define_schedules(home: ScheduledHome) -> N
     assert found == {"schedule/nightly": 5, "schedule/often": None}
 
 
+async def test_settings_with_another_mistake_change_no_schedule(home: ScheduledHome) -> None:
+    settings = Path("longline.yaml")
+    settings.write_text("schedules: {often: {source: shop, every: 1h}}\n", "utf-8")
+    await home.run(5)
+    settings.write_text(
+        "executor_jobs: many\nschedules: {often: {source: shop, every: 1m}}\n", "utf-8"
+    )
+
+    await home.run(5)
+
+    (stored,) = await home.store.schedules.list()
+    assert stored.definition["every"] == HOUR
+
+
 async def test_a_file_with_the_name_of_another_schedule_is_refused(home: ScheduledHome) -> None:
     await home.add("shop", cron="0 3 * * *")
     home.write("shop", schedule={"cron": "* * * * *"})

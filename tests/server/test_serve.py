@@ -181,7 +181,13 @@ async def test_a_changed_file_is_applied_completely(file: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["executor_jobs: 17\ntimeout: -1\n", "executor_jobs: [", "executor_jobs: 17\nhome: other\n"],
+    [
+        "executor_jobs: 17\ntimeout: -1\n",
+        "executor_jobs: [",
+        "executor_jobs: 17\nhome: other\n",
+        "executor_jobs: 17\nschedules: {daily: {source: shop, cron: nonsense}}\n",
+        "executor_jobs: 17\nalerts: {notify: ['webhook:none']}\n",
+    ],
 )
 async def test_a_file_that_cannot_be_applied_changes_nothing(
     file: Path, text: str, logged: list[str]

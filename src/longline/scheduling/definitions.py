@@ -207,6 +207,7 @@ def read_definitions(path: Path) -> FileContent:
     """
     document = read_document(path)
     if path.name == FILE or path == _settings_path():
+        check(document, file_model(Settings))  # applied completely or not at all
         return FileContent(_settings_schedules(document))
     return definitions_in(document)
 

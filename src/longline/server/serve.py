@@ -28,6 +28,7 @@ from longline.monitoring.alerts.alerting import make_alerting
 from longline.monitoring.log_store import prune_logs, storing_logs
 from longline.monitoring.reports.definitions import ReportFile, check_settings_file
 from longline.monitoring.reports.maker import ReportMaker
+from longline.scheduling.definitions import read_definitions
 from longline.scheduling.executor import Executor, Runner, limits_of
 from longline.scheduling.scheduler import Scheduler
 from longline.server.flow_part import FlowLaunches, FlowPart
@@ -195,7 +196,7 @@ class Server:
                 group.create_task(clock.keep_following(store)),
                 group.create_task(self._run_reloadable(store, clock)),
                 group.create_task(keep_rotating_logs(settings.home / "logs")),
-                group.create_task(self._reload_settings(executor, jobs)),
+                group.create_task(self._reload_settings(store, executor, jobs)),
             ]
             if is_once:
                 others.append(group.create_task(self._stop_when_idle(store, clock, executor)))
@@ -306,7 +307,7 @@ class Server:
 
     # ---------------- the settings file
 
-    async def _reload_settings(self, executor: Executor, jobs: JobProcesses) -> None:
+    async def _reload_settings(self, store: Store, executor: Executor, jobs: JobProcesses) -> None:
         """Apply a changed settings file, completely or not at all; running jobs keep theirs."""
         known = _stamp()
         while True:
@@ -316,6 +317,12 @@ class Server:
             known = stamp
             try:
                 new = self._load()
+                await check_settings_file(store)
+                if (path := settings_file()) is not None:
+                    read_definitions(path)  # its schedules
+            except StoreError:
+                known = None  # to be tried again
+                continue
             except LonglineError as error:
                 _LOG.warning("the changed settings are not applied: %s", error)
                 continue
