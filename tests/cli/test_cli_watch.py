@@ -150,6 +150,7 @@ def test_a_webhook_gets_the_changes_of_the_source(longline: Terminal, url: str) 
     subscribers = longline("events", "subscribers", "--json").last
     (mine,) = [one for one in subscribers if one["name"].startswith("watch/")]
     assert made["notify"] == [{"webhook": "hooks", "by_own_filter": False}]
+    assert not any("hooks" in one for one in made["warnings"])
     wanted = mine["wanted"]
     assert (wanted["types"], wanted["source"]) == (["source.changed"], made["source"])
 
@@ -160,6 +161,7 @@ def test_a_webhook_that_gets_all_events_is_not_notified_twice(longline: Terminal
     made = watch(longline, f"{url}/reel", "--select", ".price", "--notify", "webhook:hooks")
 
     assert made["notify"] == [{"webhook": "hooks", "by_own_filter": True}]
+    assert any("hooks" in one for one in made["warnings"])
     assert len(longline("events", "subscribers", "--json").last) == 1
 
 

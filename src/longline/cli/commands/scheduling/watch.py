@@ -35,6 +35,7 @@ from longline.scheduling.planning import plan_next
 from longline.scheduling.schedule import Schedule, make_schedule
 from longline.scheduling.scheduler import launch_of
 from longline.sources.loader import SUFFIXES
+from longline.storage.events.events import EventFilter
 from longline.storage.store import Store
 
 _WEBHOOK = "webhook:"
@@ -112,7 +113,8 @@ def watch_command(source: str, *, stop: bool, **given: Any) -> None:
         _refuse_page_options(given)
     result = with_store(lambda store: _watch(store, path, timing, targets))
     if page is not None:
-        found = {"found": page.found, "samples": page.samples, "warnings": page.warnings}
+        warnings = [*page.warnings, *result["warnings"]]
+        found = {"found": page.found, "samples": page.samples, "warnings": warnings}
         result = {**result, "manifest": path, **found}
     print_result(result, lambda: _print_watch(result))
 
@@ -187,7 +189,18 @@ async def _watch(
         "next": _next_time(schedule, now),
         "notify": [{"webhook": name, "by_own_filter": not new} for name, new in notified.items()],
         "baseline": "exists" if has_baseline else "queued",
+        "warnings": [
+            f"{name} gets all events; add it again with --type source.changed to get changes only"
+            for name in targets
+            if not (await _subscription_of(store, name)).types
+        ],
     }
+
+
+async def _subscription_of(store: Store, webhook: str) -> EventFilter:
+    """Return what a webhook gets by its own filter."""
+    subscriber = (await store.webhooks.get(webhook)).subscriber
+    return (await store.subscribers.get(subscriber)).wanted
 
 
 def _schedule_name(source: str) -> str:
@@ -239,5 +252,5 @@ def _print_watch(result: dict[str, Any]) -> None:
     if result["baseline"] == "queued":
         facts["baseline"] = "the first run; it is queued until `longline serve --no-web` starts it"
     print_facts(facts, width=10)
-    for warning in result.get("warnings", ()):
+    for warning in result["warnings"]:
         print_note(f"warning: {warning}")
