@@ -148,6 +148,22 @@ async def test_a_schedule_of_a_file_follows_the_file(home: ScheduledHome) -> Non
     ]
 
 
+async def test_a_schedule_stays_paused_when_its_file_is_renamed(home: ScheduledHome) -> None:
+    path = home.write("shop", schedule={"cron": "* * * * *"})
+    await home.run(5)
+    await home.store.schedules.pause("shop", home.clock.now(), "the site asked for it")
+
+    path.rename(path.with_name("store.yaml"))
+    await home.run(70)
+
+    (stored,) = await home.store.schedules.list()
+    assert (stored.origin, stored.pause_reason) == (
+        str(path.with_name("store.yaml")),
+        "the site asked for it",
+    )
+    assert {fate for _, fate in await home.fates("shop")} == {"skipped"}
+
+
 async def test_an_invalid_file_keeps_its_schedules(
     home: ScheduledHome, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -645,8 +645,10 @@ def _save(connection: Connection, known: StoredSchedule | None, new: StoredSched
         if any(known.definition.get(one) != definition.get(one) for one in _TIMES):
             row["decided_until"] = max(known.decided_until, at)
     else:
-        row |= {"created_at": at, "decided_until": at, "failures": 0}
-        row |= {"removed_at": None, "paused_at": None, "pause_reason": None}
+        row |= {"created_at": at, "decided_until": at, "failures": 0, "removed_at": None}
+        # A file may be renamed, or gone for a while; a person resumes what a person has paused.
+        if known is None or COMMAND in (known.origin, new.origin):
+            row |= {"paused_at": None, "pause_reason": None}
     if known is None:
         connection.execute(insert(schedules), {"name": new.name, **row})
     else:
