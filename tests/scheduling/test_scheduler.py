@@ -497,6 +497,20 @@ async def test_a_run_is_not_triggered_by_its_own_events(home: ScheduledHome) -> 
     assert await home.fates("loop") == []
 
 
+@pytest.mark.parametrize("pattern", ["job.*", "flow.*"])
+async def test_a_flow_is_not_triggered_by_what_it_runs(home: ScheduledHome, pattern: str) -> None:
+    home.write_flow("daily", "flow: daily\nsteps: [{name: a, run: ../sources/shop.yaml}]\n")
+    await home.add("loop", source=None, flow="daily", on=pattern)
+    await home.run(5)
+
+    await home.end_job("shop")
+    row = event_row(None, home.clock.now(), "flow.complete", run="daily-1", flow="daily")
+    await home.store.events.append(row)
+    await home.run(5)
+
+    assert await home.fates("loop") == []
+
+
 async def test_the_cursor_is_deleted_with_the_last_trigger(home: ScheduledHome) -> None:
     await home.add("then", after="prices")
     await home.run(2)

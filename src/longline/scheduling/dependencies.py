@@ -49,14 +49,17 @@ def trigger_types(schedules: Iterable[Schedule]) -> list[str]:
     return list(types)
 
 
-def is_triggered(schedule: Schedule, event: Event, source: str | None, own: str | None) -> bool:
+def is_triggered(
+    schedule: Schedule, event: Event, source: str | None, own: Collection[str]
+) -> bool:
     """Return whether an event triggers a schedule.
 
     Args:
         schedule: waits for events.
         event: happened since the schedule was added.
         source: the source of the job of the event.
-        own: the source that the schedule itself runs, whose events do not trigger it.
+        own: `source NAME` and `flow NAME` of what the schedule itself runs, whose events do not
+            trigger it.
     """
     if schedule.after is not None:
         kind, _, end = event.type.partition(".")
@@ -70,7 +73,7 @@ def is_triggered(schedule: Schedule, event: Event, source: str | None, own: str 
     about = source or event.data.get("source")
     if schedule.on.source is not None:
         return bool(about == schedule.on.source)
-    is_own = about is not None and about == own
+    is_own = f"source {about}" in own or f"flow {event.data.get('flow')}" in own
     return not is_own and event.data.get("schedule") != schedule.name
 
 

@@ -659,7 +659,10 @@ class FrozenFlow:
             if inside is not None and step.kind == "run":
                 found.add(f"source {inside['name']}")
             elif inside is not None and step.kind in ("flow", "each"):
-                found |= FrozenFlow.from_dict(inside).runs
+                flow = FrozenFlow.from_dict(inside)
+                is_inner = flow.name == INNER_FLOW
+                found |= {f"flow {self.name}.{name}"} if is_inner else {f"flow {flow.name}"}
+                found |= flow.runs - {f"flow {INNER_FLOW}"}
         return frozenset(found)
 
     def as_dict(self) -> dict[str, Any]:

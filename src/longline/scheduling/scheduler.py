@@ -465,7 +465,7 @@ class Scheduler:
         source = await self._source_of_job(event.job)
         for one in self._waiting:
             target = None if one.schedule.on is None else self._target(one.schedule)[0]
-            own = None if target is None else target.name
+            own = frozenset[str]() if target is None else target.runs
             if event.at <= one.row.created_at:
                 continue
             if not is_triggered(one.schedule, event, source, own):
