@@ -160,6 +160,31 @@ def test_a_schedule_that_cannot_run_says_so(longline: Terminal, prices: Path) ->
     assert listed["problem"]
 
 
+@pytest.mark.parametrize(
+    ("trigger", "is_known"),
+    [
+        (("--after", "n8n"), True),
+        (("--after", "nosuch"), False),
+        (("--after", "flow:daily"), True),
+        (("--after", "flow:nosuch"), False),
+        (("--on", "drift.*", "--on-source", "nosuch"), False),
+        (("--on", "drift.*"), True),
+    ],
+)
+@pytest.mark.usefixtures("prices")
+def test_an_unknown_trigger_is_noted(
+    longline: Terminal, tmp_path: Path, trigger: tuple[str, ...], *, is_known: bool
+) -> None:
+    flows = tmp_path / "flows"
+    flows.mkdir()
+    (flows / "daily.yaml").write_text("flow: daily\nsteps: [{name: a, command: [x]}]\n", "utf-8")
+
+    answer = add(longline, "waiting", "--source", "prices", *trigger)
+
+    assert answer.code == 0
+    assert ("unknown" in answer.err) is not is_known
+
+
 @pytest.mark.usefixtures("prices")
 def test_the_next_run_is_not_an_excluded_one(longline: Terminal) -> None:
     year = datetime.now(UTC).year

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from longline.core.clock import utc_datetime
-from longline.core.errors import BadOption
+from longline.core.errors import BadOption, ConfigError
 from longline.scheduling.definitions import DefinitionFiles
 from longline.scheduling.planning import next_start
 from longline.scheduling.schedule import Schedule, make_schedule
@@ -29,6 +31,32 @@ async def add_schedule(
     others = [one for one in await store.schedules.list() if one.name != schedule.name]
     files.check_cycles([*(make_schedule(one.definition) for one in others), schedule])
     return await store.schedules.save(schedule.name, schedule.stated(), now)
+
+
+async def missing_trigger(store: Store, files: DefinitionFiles, schedule: Schedule) -> str | None:
+    """Return the source or flow that is to trigger a schedule and is unknown; None: it is known.
+
+    It may be unknown because it has never run and is not in a folder of the settings.
+    """
+    after, on = schedule.after, schedule.on
+    flow = None if after is None else after.flow
+    source = after.source if after is not None else on.source if on is not None else None
+    kind, name = ("source", source) if flow is None else ("flow", flow)
+    if name is None or files.knows(kind, name):
+        return None
+    has_run = (
+        await store.jobs.list(source=name, limit=1)
+        if kind == "source"
+        else await store.flows.list(flow=name, limit=1)
+    )
+    if has_run:
+        return None
+    label = f"{kind} {name}"
+    for one in await store.schedules.list():
+        with suppress(ConfigError):  # it runs nothing now
+            if label in files.target_of(make_schedule(one.definition)).runs:
+                return None
+    return label
 
 
 async def run_now(store: Store, files: DefinitionFiles, name: str, now: float) -> StoredOccurrence:

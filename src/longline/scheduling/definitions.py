@@ -131,6 +131,19 @@ class DefinitionFiles:
         self._targets[schedule.name] = (schedule, stamps, target)
         return target
 
+    def knows(self, kind: str, name: str) -> bool:
+        """Return whether a file, longline itself or a plugin defines a source or flow."""
+        if kind == "source":
+            is_manifest = any(one.source == name for one in self._contents.values())
+            return is_manifest or name in BUILT_IN or name in self._plugins
+        from longline.scheduling.flow import flow_name_in  # noqa: PLC0415  # has many parts
+
+        for path in yaml_files(self._settings.flows):
+            with suppress(ConfigError):  # `longline config validate` reports it
+                if flow_name_in(read_document(path)) == name:
+                    return True
+        return False
+
     def check_cycles(self, schedules: Iterable[Schedule]) -> None:
         """Check that no source or flow triggers itself through others.
 

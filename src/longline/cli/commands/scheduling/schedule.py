@@ -222,6 +222,9 @@ async def add_schedule(store: Store, name: str, **given: Any) -> None:
     saved = await changes.add_schedule(store, files, schedule, now)
     row = _schedule_json(saved, now)
     print_result(row, lambda: print_line(f"{name}: {_next_text(row, schedule)}"))
+    missing = await changes.missing_trigger(store, files, schedule)
+    if missing is not None:
+        print_note(f"{missing} is unknown; {name} waits until there is one that runs")
 
 
 @schedule_command.command("remove")
