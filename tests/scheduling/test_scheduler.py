@@ -185,6 +185,29 @@ async def test_an_invalid_file_keeps_its_schedules(
     assert (await home.store.schedules.get("shop")).definition["cron"] == "5 * * * *"
 
 
+async def test_a_restart_keeps_the_schedules_of_an_invalid_file(home: ScheduledHome) -> None:
+    home.write("shop", schedule={"cron": "* * * * *"})
+    await home.run(5)
+    home.write("shop", schedule={"cron": "61 * * * *"})
+    home.scheduler = home.new_scheduler()
+
+    await home.run(70)
+
+    assert [fate for _, fate in await home.fates("shop")] == ["fired"]
+
+
+async def test_a_source_in_an_invalid_file_is_missed_for_that_reason(home: ScheduledHome) -> None:
+    path = home.write("shop", schedule={"cron": "* * * * *"})
+    await home.run(5)
+    home.write("shop", schedule={"cron": "* * * * *"}, items=7)
+    home.scheduler = home.new_scheduler()
+
+    await home.run(70)
+
+    (one,) = await home.store.schedules.history("shop")
+    assert (one.fate, str(path) in (one.reason or "")) == ("missed", True)
+
+
 async def test_a_file_deleted_during_a_downtime_is_noticed(home: ScheduledHome) -> None:
     path = home.write("shop", schedule={"cron": "* * * * *"})
     await home.run(5)

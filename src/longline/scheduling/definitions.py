@@ -28,6 +28,7 @@ from longline.sources.loader import (
     load_source,
     merge_spec,
     parse_entry,
+    read_entry,
     validate_files,
     yaml_files,
 )
@@ -79,25 +80,32 @@ class DefinitionFiles:
         self._settings = settings
         self._stamps: dict[str, _Stamp] = {}
         self._contents: dict[str, FileContent] = {}
+        self._invalid: dict[str, BadFile] = {}
         self._targets: dict[str, tuple[Schedule, Mapping[str, _Stamp], Target]] = {}
 
     def refresh(self) -> Changes:
         """Read the files that are new or have changed since the last call."""
         stamps = {path: _stamp(path) for path in map(str, self._paths())}
         changed: dict[str, FileContent] = {}
-        problems: list[BadFile] = []
+        partial: dict[str, FileContent] = {}
+        problems: dict[str, BadFile] = {}
         for path, stamp in stamps.items():
             if path in self._stamps and self._stamps[path] == stamp:
                 continue
             try:
                 changed[path] = read_definitions(Path(path))
             except BadFile as error:
-                problems.append(error)
+                problems[path] = error
+                if path not in self._contents:
+                    partial[path] = _without_schedules(Path(path))
         gone = tuple(path for path in self._stamps if path not in stamps)
         self._stamps = stamps
         contents = {path: one for path, one in self._contents.items() if path not in gone}
-        self._contents = contents | changed
-        return Changes(changed, gone, tuple(problems))
+        self._contents = contents | partial | changed
+        kept = {*stamps} - {*changed}
+        self._invalid = {path: one for path, one in self._invalid.items() if path in kept}
+        self._invalid |= problems
+        return Changes(changed, gone, tuple(problems.values()))
 
     def missing_among(self, origins: Iterable[str]) -> list[str]:
         """Return the files that would be among these, but do not exist."""
@@ -202,6 +210,12 @@ class DefinitionFiles:
             raise BadOption("source", f"there is no file {file}")
         is_name = not is_file and ":" not in source
         if is_name and source not in BUILT_IN and source not in self._plugins:
+            if self._invalid:
+                first = next(iter(self._invalid.values()))
+                problem = (
+                    f"no source is named {source!r}; is it in the file that is invalid: {first}"
+                )
+                raise BadOption("source", problem)
             known = {*manifests, *BUILT_IN, *self._plugins}
             raise UnknownSource(source, tuple(sorted(known)))
         return source
@@ -210,6 +224,16 @@ class DefinitionFiles:
     def _plugins(self) -> Collection[str]:
         """The sources of plugins; reading what is installed takes a tenth of a second."""
         return plugin_names(SOURCES)
+
+
+def _without_schedules(path: Path) -> FileContent:
+    """Return what an invalid file still defines: its source, if only its schedules are invalid."""
+    try:
+        entry = read_entry(path)
+    except ConfigError:
+        return FileContent()
+    is_manifest = isinstance(entry.model, Manifest)
+    return FileContent(source=entry.name if is_manifest else None)
 
 
 def read_definitions(path: Path) -> FileContent:
