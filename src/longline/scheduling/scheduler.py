@@ -14,7 +14,7 @@ import itertools
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -311,6 +311,8 @@ class Scheduler:
             if not self._is_leader:
                 some = await self._still_due(some)
             wanted = {name: self._wanted(self._known[name]) for name in some if name in self._known}
+            # Files are read, and sources in Python imported, before a transaction that needs them.
+            await asyncio.to_thread(self._resolve, wanted)
             step = _Step(self._clock.now())
             plan = partial(self._plan, step)
             rows = await self._store.schedules.decide(wanted, plan, step.now) if wanted else []
@@ -413,6 +415,11 @@ class Scheduler:
             cancels = [labels[label] for label in one.cancels]
             text = ": ".join(parts) or None
             yield DecidedOccurrence(nominal_at, known.kind, one.fate.value, text, launch, cancels)
+
+    def _resolve(self, names: Iterable[str]) -> None:
+        """Find out what schedules run; the files remember it until they change."""
+        for name in names:
+            self._target(self._known[name].schedule)
 
     def _target(self, schedule: Schedule) -> tuple[Target | None, str]:
         """Return what a schedule runs, or the problem with it."""
