@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.model import Job, OutcomeAction
+from longline.core.model import Job, Outcome, OutcomeAction
 from longline.engine.owner import dead_among, is_abandoned, this_host, this_run
 from longline.storage.store import Store, open_store
-from tests.storage.given import complete, ended, leased, queued
+from tests.storage.given import attempt, complete, ended, leased, queued
 from tests.virtual import EPOCH
 
 DEAD = f"{this_host()}:999999999:1.00"
@@ -51,7 +51,20 @@ async def test_a_job_whose_worker_was_not_heard_of_in_time_is_left_alone(store: 
 
 
 async def test_a_running_job_without_owners_is_abandoned(store: Store) -> None:
-    assert await is_left_alone(store, await queued(store, "1"))
+    assert await is_left_alone(store, await queued(store, "1"), EPOCH + 3600)
+
+
+async def test_a_job_that_has_just_started_is_not_called_abandoned(store: Store) -> None:
+    assert not await is_left_alone(store, await queued(store, "1"), EPOCH + 2)
+
+
+async def test_a_job_that_is_about_to_end_is_not_called_abandoned(store: Store) -> None:
+    job = await queued(store, "1", is_last=True)
+    (lease,) = await leased(store, job, at=EPOCH + 3600)
+    await complete(store, attempt(lease, Outcome(OutcomeAction.SKIP), EPOCH + 3600))
+
+    assert not await is_left_alone(store, job, EPOCH + 3602)
+    assert await is_left_alone(store, job, EPOCH + 7200)
 
 
 async def test_a_paused_job_is_not_called_abandoned(store: Store) -> None:

@@ -17,6 +17,7 @@ from longline.core.model import Job, JobState
 from longline.storage.store import Store
 
 _CLOCK_TOLERANCE = 5.0  # seconds; a pid is not used again that soon
+_QUIET = 60.0  # seconds without a lease that a process may need before the first item, or to end
 _PARTS_OF_CHILD = 6  # host, pid, start, random word, parent, start of the parent
 
 
@@ -118,7 +119,8 @@ def killed_among(owners: Iterable[str]) -> list[str]:
 async def is_abandoned(store: Store, job: Job, at: float) -> bool:
     """Return whether a local job is running in the database, but all its processes are dead.
 
-    Unknown while all items are deferred: then a process that waits for them holds no lease.
+    Unknown while no process needs a lease: all items are deferred, or the job has just started or
+    finished an item, which may be the last one.
     """
     return bool(await abandoned_among(store, [job], at))
 
@@ -128,7 +130,11 @@ async def abandoned_among(store: Store, jobs: Iterable[Job], at: float) -> froze
     local = [one.id for one in jobs if one.state is JobState.RUNNING and one.engine == "local"]
     owners = await store.queue.owners_of(local, at) if local else {}
     dead = [job for job, several in owners.items() if len(dead_among(several)) == len(several)]
-    return frozenset(dead) - (await store.queue.deferred_among(dead, at) if dead else set())
+    if not dead:
+        return frozenset()
+    unowned = [job for job in dead if not owners[job]]
+    alive = await store.queue.deferred_among(dead, at)
+    return frozenset(dead) - alive - await store.queue.active_among(unowned, at - _QUIET)
 
 
 def _is_dead(owner: str) -> bool:

@@ -25,7 +25,7 @@ from longline.storage.events.projections import read_rows
 from longline.storage.queue.completion import LeasedOutcome, complete_all, complete_storable
 from longline.storage.queue.enqueue import Discovered, enqueue_items
 from longline.storage.queue.failures import note_failures
-from longline.storage.schema import chunks, items, jobs, statistics
+from longline.storage.schema import chunks, events, items, jobs, statistics
 
 PAUSED_BY_USER = "paused by the user"
 WAITS_FOR_EXECUTOR = "waits to be resumed by longline serve"
@@ -33,6 +33,7 @@ WAITS_FOR_EXECUTOR = "waits to be resumed by longline serve"
 """The reason of a job that a person has paused: every process stops working on it."""
 MOST_DEATHS = 3
 """Workers that may die with an item, a discovery or a task before it is given up."""
+_STARTS = ("job.started", "job.resumed", "job.continued")
 _ORPHANED = 60.0  # seconds after which a claimed chunk without leased items is lost
 
 
@@ -465,6 +466,16 @@ class Queue(Repository):
         queued = exists().where(items.c.job_id == jobs.c.id, items.c.state == ItemState.QUEUED)
         due = queued.where(items.c.due_at <= at)
         query = select(jobs.c.id).where(jobs.c.id.in_(ids), queued, ~due)
+        return set(connection.scalars(query))
+
+    @reads
+    def active_among(self, connection: Connection, ids: Sequence[str], since: float) -> set[str]:
+        """Return those of these jobs that have started, or finished an item, after a time."""
+        has_finished = exists().where(items.c.job_id == jobs.c.id, items.c.finished_at > since)
+        has_started = exists().where(
+            events.c.job_id == jobs.c.id, events.c.type.in_(_STARTS), events.c.at > since
+        )
+        query = select(jobs.c.id).where(jobs.c.id.in_(ids), or_(has_finished, has_started))
         return set(connection.scalars(query))
 
     @reads
