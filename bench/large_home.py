@@ -280,7 +280,7 @@ async def _add_launches(store: Store, amounts: Amounts, end: float) -> None:
         new = NewLaunch(SOURCE, job.source, spec, f"schedule/{job.source}", at)
         launch = await store.launches.place(new)
         await store.launches.lease_one(launch, "bench", at, at + 60)
-        await store.launches.attach(launch, "bench", job.id)
+        await store.launches.attach(launch, "bench", job.id, at)
         await store.launches.finish(launch, "bench", end, result=job.state.value, reason=job.reason)
 
 

@@ -411,11 +411,11 @@ class Orchestrator:
         """
         launches, owner = self.store.launches, launch.owner or ""
         try:
-            if launch.target is None:
-                job = await self.find_or_create_job(launch.spec)
-                await launches.attach(launch.id, owner, job.id)
-            else:
-                job = await self.store.jobs.get(launch.target)
+            name = launch.target
+            if name is None:
+                name = (await self.find_or_create_job(launch.spec)).id
+                await launches.attach(launch.id, owner, name, self._clock.now())
+            job = await self.store.jobs.get(name)
             if job.state in OPEN_STATES:
                 report = await self.resume(job.id, engine=self._settings.engine)
                 if report.is_interrupted and report.state in OPEN_STATES:

@@ -95,7 +95,7 @@ class ScheduledHome:
         found = await self.store.launches.lease("executor", now, now + 20, _ALL)
         for one in found:
             if target is not None:
-                await self.store.launches.attach(one.id, "executor", target)
+                await self.store.launches.attach(one.id, "executor", target, now)
             await self.store.launches.finish(one.id, "executor", now, result=result, reason=None)
         return len(found)
 

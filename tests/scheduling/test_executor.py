@@ -99,7 +99,7 @@ async def attached(store: Store, job: str) -> int:
     """Place a launch whose job was started by an executor that has released it."""
     launch = await place(store)
     await store.launches.lease("before", EPOCH, EPOCH + 15, LaunchLimits())
-    await store.launches.attach(launch, "before", job)
+    await store.launches.attach(launch, "before", job, EPOCH)
     await store.launches.release(launch, "before")
     return launch
 

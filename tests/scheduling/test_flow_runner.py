@@ -11,9 +11,11 @@ import sys
 import pytest
 from aiohttp import web
 
+from longline.core.model import JobState
 from longline.scheduling.flow_steps import approval_text
 from longline.storage.query import RecordQuery
 from longline.storage.scheduling.flows import Approval, FlowNotChangeable, FlowState
+from longline.storage.scheduling.launches import LaunchState
 from tests.scheduling.flows import World, write
 from tests.scripted_site import ScriptedSite
 
@@ -523,8 +525,48 @@ async def test_launches_are_left_to_an_executor(world: World) -> None:
         await world.clock.sleep(3)
 
     ended = await world.store.flows.get(run.id)
-    assert (launch.key, launch.origin) == (f"flow/{run.id}/shop/1", f"flow/{run.id}/shop")
+    assert launch.origin == f"flow/{run.id}/shop"
     assert ended.state is FlowState.COMPLETE
+
+
+async def test_a_retried_step_is_launched_again(world: World) -> None:
+    run = await world.start("flow: x\nsteps: [{name: shop, run: shop.py}]\n")
+    launches = world.store.launches
+    async with world.runner(run_launch=None) as runner:
+        await runner.tick()
+        await world.clock.sleep(3)
+        (first,) = await launches.list(is_open=True)
+        now = world.clock.now()
+        await launches.lease_one(first.id, "executor", now, now + 20)
+        await launches.finish(first.id, "executor", now, result="failed", reason="503")
+        await world.clock.sleep(3)
+        await world.store.flows.retry(run.id, world.clock.now())
+        await runner.tick()
+        await world.clock.sleep(3)
+        (second,) = await launches.list(is_open=True)
+
+    assert (second.name, second.origin) == (first.name, first.origin)
+
+
+async def test_a_launch_that_begins_while_its_run_is_cancelled_is_cancelled(world: World) -> None:
+    run = await world.start("flow: x\nsteps: [{name: shop, run: shop.py}]\n")
+    launches = world.store.launches
+    async with world.runner(run_launch=None) as runner:
+        await runner.tick()
+        await world.clock.sleep(3)
+        (launch,) = await launches.list()
+        now = world.clock.now()
+        leased = await launches.lease_one(launch.id, "executor", now, now + 20)
+        await world.store.flows.cancel(run.id, "not today", now)
+        await world.clock.sleep(3)
+        assert leased is not None
+        await world.orchestrator.run_launch(leased)
+
+    (job,) = await world.store.jobs.list()
+    ended = await launches.get(launch.id)
+    assert job.state is JobState.CANCELLED
+    assert ended is not None
+    assert (ended.state, ended.result) == (LaunchState.ENDED, "cancelled")
 
 
 async def test_many_runs_are_performed_together(world: World) -> None:

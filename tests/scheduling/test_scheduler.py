@@ -458,7 +458,7 @@ async def test_the_end_after_the_deadline_triggers_nothing(home: ScheduledHome) 
     now = home.clock.now()
     (launch,) = await home.store.launches.lease("me", now, now + 20, LaunchLimits())
     job = await home.end_job("prices")
-    await home.store.launches.attach(launch.id, "me", job.id)
+    await home.store.launches.attach(launch.id, "me", job.id, home.clock.now())
     await home.run(10)
 
     assert [fate for _, fate in await home.fates("then")] == ["missed"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from longline.core.errors import StoreError
+from longline.core.model import JobState
 from longline.storage.events.events import EventFilter
 from longline.storage.scheduling.launches import LaunchLimits, NewLaunch
 from longline.storage.scheduling.schedules import (
@@ -187,12 +188,25 @@ async def test_a_cancelled_run_makes_room(store: Store) -> None:
     assert (first.result, second.state) == ("cancelled", "queued")
 
 
+async def test_a_job_that_a_cancelled_run_is_about_to_start_is_cancelled(store: Store) -> None:
+    await store.schedules.save("daily", DAILY, EPOCH)
+    await decide(store, fired(EPOCH + 1))
+    (one,) = await store.launches.lease("me", EPOCH, EPOCH + 20, LaunchLimits())
+
+    await decide(store, DecidedOccurrence(EPOCH + 2, "scheduled", "fired", cancels=[one.id]))
+    job = await store.jobs.create(new_job())
+    is_mine = await store.launches.attach(one.id, "me", job.id, EPOCH + 3)
+
+    found = await store.jobs.get(job.id)
+    assert (is_mine, found.state) == (True, JobState.CANCELLED)
+
+
 async def test_the_job_of_a_cancelled_run_is_cancelled(store: Store) -> None:
     await store.schedules.save("daily", DAILY, EPOCH)
     await decide(store, fired(EPOCH + 1))
     job = await store.jobs.create(new_job())
     (one,) = await store.launches.lease("me", EPOCH, EPOCH + 20, LaunchLimits())
-    await store.launches.attach(one.id, "me", job.id)
+    await store.launches.attach(one.id, "me", job.id, EPOCH)
 
     await decide(store, DecidedOccurrence(EPOCH + 2, "scheduled", "fired", cancels=[one.id]))
 

@@ -24,7 +24,7 @@ from longline.analysis.match_rules import Rules
 from longline.config.expressions import find, names_in
 from longline.config.settings import Settings
 from longline.config.validation import StrictModel
-from longline.core.clock import Clock
+from longline.core.clock import Clock, utc_datetime
 from longline.core.errors import BadOption, LonglineError, UnexpectedShape
 from longline.core.model import OPEN_STATES, Event
 from longline.engine.runtime import LEASE
@@ -217,7 +217,8 @@ async def _run(one: StepRun) -> dict[str, Any]:
         spec,
         one.origin,
         tools.clock.now(),
-        key=f"{one.origin}/{one.attempt}",
+        # Attempts are counted from 1 again when a person retries the run.
+        key=f"{one.origin}/{one.attempt}@{utc_datetime(one.started_at).isoformat()}",
         priority=work.priority,
     )
     launch = await _follow_launch(one, await tools.store.launches.place(new))

@@ -73,5 +73,5 @@ class FlowLaunches(Runner):
             origin=launch.origin,
             key=f"launch/{launch.id}",
         )
-        await self._store.launches.attach(launch.id, owner, run.id)
+        await self._store.launches.attach(launch.id, owner, run.id, self._clock.now())
         return run.id

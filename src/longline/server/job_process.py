@@ -310,8 +310,12 @@ async def _run_job(orchestrator: Orchestrator, plan: JobPlan) -> tuple[RunEnd, i
             job = (await orchestrator.find_or_create_job(plan.spec)).id
             # A launch whose lease was lost is not started here; the other executor finds the
             # same job.
-            if not await orchestrator.store.launches.attach(plan.launch, plan.owner, job):
+            store = orchestrator.store
+            if not await store.launches.attach(plan.launch, plan.owner, job, await store.now()):
                 return RunEnd(EndKind.INTERRUPTED, job=job), _RESUMABLE
+            found = await store.jobs.get(job)
+            if found.state not in OPEN_STATES:  # the launch was cancelled before it had a job
+                return RunEnd(EndKind.ENDED, found.state.value, found.reason, job), 0
         if orchestrator.settings.engine == "celery":
             await orchestrator.hand_over(job)
             return RunEnd(EndKind.SUBMITTED, job=job), 0

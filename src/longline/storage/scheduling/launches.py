@@ -24,6 +24,7 @@ from longline.storage.schema import launches, schedules
 
 SOURCE, FLOW = "source", "flow"
 """The kinds of launches."""
+_CANCELLED = "cancelled"  # a result
 MOST_DEATHS = 3
 """Processes of a launch that may die before it is given up."""
 
@@ -172,9 +173,19 @@ class Launches(Repository):
         return frozenset(connection.scalars(renewed))
 
     @writes
-    def attach(self, connection: Connection, launch: int, owner: str, target: str) -> bool:
-        """Note the job or flow run that a launch has started; False: the lease was lost."""
-        return _change(connection, launch, owner, target=target)
+    def attach(
+        self, connection: Connection, launch: int, owner: str, target: str, at: float
+    ) -> bool:
+        """Note the job or flow run that a launch has started; False: the lease was lost.
+
+        If the launch was cancelled before, its target is cancelled here.
+        """
+        is_mine = _change(connection, launch, owner, target=target)
+        if is_mine:
+            row = connection.execute(select(launches).where(launches.c.id == launch)).one()
+            if row.result == _CANCELLED:
+                _cancel_target(connection, row, row.reason, at)
+        return is_mine
 
     @writes
     def finish(
@@ -239,8 +250,14 @@ class Launches(Repository):
 
     @writes
     def cancel(self, connection: Connection, launch: int, at: float, reason: str) -> bool:
-        """End a launch that is queued; False when it runs already, or has ended."""
-        return _cancel_queued(connection, launch, at, reason)
+        """End a launch that is queued; False when it runs already, or has ended.
+
+        If it runs but has no target yet, the target is cancelled when it is attached.
+        """
+        is_ended = _cancel_queued(connection, launch, at, reason)
+        if not is_ended:
+            _cancel_starting(connection, launch, reason)
+        return is_ended
 
     @reads
     def get(self, connection: Connection, launch: int) -> Launch | None:
@@ -389,7 +406,7 @@ def cancel_launches(connection: Connection, reasons: Mapping[int, str], at: floa
         return
     chosen = select(launches).where(launches.c.id.in_([*reasons]))
     rows = connection.execute(chosen.order_by(launches.c.id).with_for_update()).all()
-    ended = {"state": LaunchState.ENDED.value, "result": "cancelled", "ended_at": at}
+    ended = {"state": LaunchState.ENDED.value, "result": _CANCELLED, "ended_at": at}
     _CANCEL.run(
         connection,
         [
@@ -399,12 +416,26 @@ def cancel_launches(connection: Connection, reasons: Mapping[int, str], at: floa
         ],
     )
     for row in rows:
-        if row.state != LaunchState.RUNNING or row.target is None:
-            continue
-        if row.kind == SOURCE:
-            cancel_job(connection, row.target, at, reasons[row.id])
-        else:
-            cancel_flow(connection, row.target, reasons[row.id], at)
+        if row.state == LaunchState.RUNNING and row.target is None:
+            _cancel_starting(connection, row.id, reasons[row.id])
+        elif row.state == LaunchState.RUNNING:
+            _cancel_target(connection, row, reasons[row.id], at)
+
+
+def _cancel_starting(connection: Connection, launch: int, reason: str) -> None:
+    """Note that a launch is cancelled whose target is not known yet, for `Launches.attach`."""
+    is_starting = (launches.c.id == launch) & (launches.c.state == LaunchState.RUNNING)
+    noted = {"result": _CANCELLED, "reason": sanitize_text(reason)}
+    connection.execute(
+        update(launches).where(is_starting, launches.c.target.is_(None)).values(**noted)
+    )
+
+
+def _cancel_target(connection: Connection, row: Row[Any], reason: str, at: float) -> None:
+    if row.kind == SOURCE:
+        cancel_job(connection, row.target, at, reason)
+    else:
+        cancel_flow(connection, row.target, reason, at)
 
 
 _CANCEL = BulkChange(
@@ -453,7 +484,7 @@ def _count_result(connection: Connection, launch: int, result: str, at: float) -
 
 def _cancel_queued(connection: Connection, launch: int, at: float, reason: str) -> bool:
     is_queued = (launches.c.id == launch) & (launches.c.state == LaunchState.QUEUED)
-    ended = {"state": LaunchState.ENDED, "ended_at": at, "result": "cancelled"}
+    ended = {"state": LaunchState.ENDED, "ended_at": at, "result": _CANCELLED}
     changed = connection.execute(
         update(launches).where(is_queued).values(reason=sanitize_text(reason), **ended)
     )
