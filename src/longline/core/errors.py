@@ -381,7 +381,7 @@ class NotBefore(FetchError):
 
     @property
     def until_utc(self) -> str:
-        return datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
+        return f"{datetime.fromtimestamp(self.until, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 class CircuitOpen(NotBefore):

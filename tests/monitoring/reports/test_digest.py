@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -190,10 +191,19 @@ async def test_domains_in_trouble_are_listed(sqlite_store: Store) -> None:
     ]
 
     digest = await digest_of(sqlite_store)
-    found = [*find_troubled_domains(rows, NOON - DAY)]
+    found = [*find_troubled_domains(rows, NOON - DAY, NOON)]
 
     assert [(one.domain, one.level) for one in digest.domains] == [("shop.test", Level.BAD)]
     assert [(one.domain, one.problem) for one in found] == [("new.test", "ban: captcha")]
+
+
+@pytest.mark.parametrize(("until", "phase"), [(NOON + 60, "open"), (NOON - 60, "half-open")])
+def test_a_breaker_whose_time_has_passed_is_half_open(until: float, phase: str) -> None:
+    opened = {"breaker": "open", "breaker_reason": "503", "breaker_until": until}
+
+    [one] = find_troubled_domains([_domain("a.test") | opened], NOON - DAY, NOON)
+
+    assert one.problem == f"circuit breaker {phase}: 503"
 
 
 def _domain(name: str) -> dict[str, Any]:
@@ -323,9 +333,19 @@ def test_a_period_of_given_times_is_compared_with_one_as_long() -> None:
 # ---------------- Flows
 
 
-def flow_run(flow: str, at: float) -> NewFlowRun:
+def flow_run(
+    flow: str, at: float, *, steps: Sequence[str] = ("one",), root: str | None = None
+) -> NewFlowRun:
+    asking = [{"name": name, "approve": {"message": f"{name}?"}} for name in steps]
     return NewFlowRun(
-        flow=flow, definition={}, hash="h", steps=["one"], params={}, origin="command", at=at
+        flow=flow,
+        definition={"spec": {"steps": asking}},
+        hash="h",
+        steps=steps,
+        params={},
+        origin="command",
+        at=at,
+        root=root,
     )
 
 
@@ -333,12 +353,36 @@ async def test_a_flow_that_waits_for_approval_needs_a_person(store: Store) -> No
     run = await store.flows.create(flow_run("nightly", NOON - HOUR))
     (leased,) = await store.flows.lease("me", NOON - HOUR, NOON)
     await store.flows.wait_for_approval(leased.lease, "one", NOON - HOUR, None)
-    await store.flows.change_state(leased.lease, FlowState.WAITING, NOON - HOUR, reason="publish?")
+    await store.flows.change_state(leased.lease, FlowState.WAITING, NOON - HOUR)
 
     (need,) = (await digest_of(store)).needs
 
-    assert (need.subject, need.kind, need.summary) == ("flow/nightly", "waits", "publish?")
-    assert (need.since, need.action) == (NOON - HOUR, f"longline flow approve {run.id}")
+    assert (need.subject, need.kind, need.summary) == ("flow/nightly", "waits", "one?")
+    assert (need.target, need.step, need.since) == (run.id, "one", NOON - HOUR)
+    assert need.action == f"longline flow approve {run.id}"
+
+
+async def test_a_contained_flow_that_waits_for_approval_needs_a_person(store: Store) -> None:
+    outer = await store.flows.create(flow_run("nightly", NOON - HOUR))
+    inner = await store.flows.create(flow_run("publish", NOON - HOUR, root=outer.id))
+    leased = {one.id: one for one in await store.flows.lease("me", NOON - HOUR, NOON)}
+    await store.flows.wait_for_approval(leased[inner.id].lease, "one", NOON - HOUR, None)
+
+    (need,) = (await digest_of(store)).needs
+
+    assert (need.subject, need.kind) == ("flow/nightly", "waits")
+    assert (need.target, need.step) == (inner.id, "one")
+
+
+async def test_of_several_waiting_steps_the_first_is_decided_first(store: Store) -> None:
+    run = await store.flows.create(flow_run("nightly", NOON - HOUR, steps=("one", "two")))
+    (leased,) = await store.flows.lease("me", NOON - HOUR, NOON)
+    await store.flows.wait_for_approval(leased.lease, "two", NOON - HOUR, None)
+    await store.flows.wait_for_approval(leased.lease, "one", NOON, None)
+
+    (need,) = (await digest_of(store)).needs
+
+    assert (need.target, need.step, need.details) == (run.id, "two", ("waits: one?",))
 
 
 async def test_only_the_newest_run_of_a_flow_counts(sqlite_store: Store) -> None:

@@ -14,6 +14,7 @@ from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Claim
 from longline.storage.scheduling.flows import StepState
+from longline.storage.scheduling.launches import SOURCE, NewLaunch
 from tests.server.web.conftest import Dashboard
 from tests.server.web.filled_home import failed, quarantined, run_job, skipped
 
@@ -95,10 +96,11 @@ async def test_a_flow_that_waits_is_approved_from_here(dashboard: Dashboard) -> 
 
     page = await dashboard.get("/")
     [path] = forms_of(page.text)
-    await dashboard.post(path, {"decision": "approve"})
+    await dashboard.post(path, {"decision": "approve", "step": "ask"})
 
     [step] = (await flows.steps(run)).values()
     assert path == f"/flows/{run}/approve"
+    assert "Publish?" in page.text
     assert step.state is not StepState.WAITING
 
 
@@ -123,6 +125,15 @@ async def test_a_running_job_says_what_it_waits_for(dashboard: Dashboard) -> Non
     page = await dashboard.get("/")
 
     assert page.text.count("x.test: the site asks to wait") == 1
+
+
+async def test_a_run_that_waits_for_a_server_is_counted(dashboard: Dashboard) -> None:
+    new = NewLaunch(SOURCE, "shop", {}, "command", time.time())
+    await dashboard.store.launches.place(new)
+
+    page = await dashboard.get("/")
+
+    assert "1 submitted run" in page.text
 
 
 async def test_the_machine_is_shown(dashboard: Dashboard) -> None:

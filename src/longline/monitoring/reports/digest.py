@@ -82,7 +82,7 @@ def period_before(period: Period, days: int | None, zone: ZoneInfo) -> Period:
 class Need:
     """Something that waits for a person: what is wrong with it, since when, and what to do.
 
-    `target` is the job or the run of a flow that it is about.
+    `target` is the job or the run of a flow that it is about, `step` its step that waits.
     """
 
     subject: str
@@ -93,6 +93,7 @@ class Need:
     action: str
     details: tuple[str, ...] = ()
     target: str | None = None
+    step: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +305,7 @@ def build_digest(
         totals=sum_runs(inputs.runs),
         before=sum_runs(inputs.earlier),
         buckets=tuple(_buckets(inputs.runs, period, zone)),
-        domains=tuple(find_troubled_domains(inputs.latest.domains, period.start)),
+        domains=tuple(find_troubled_domains(inputs.latest.domains, period.start, now)),
         missed=tuple(inputs.missed),
         next_runs=tuple(_next_runs(inputs.schedules, now, days)),
     )
@@ -435,7 +436,8 @@ def _merge(several: Sequence[Need]) -> Need:
         since,
         worst.action,
         tuple(dict.fromkeys(others)),
-        next((one.target for one in several if one.target is not None), None),
+        worst.target or next((one.target for one in several if one.target is not None), None),
+        worst.step,
     )
 
 
@@ -498,11 +500,18 @@ _FLOW_LEVELS = {
 def _needs_of_flows(flows: Iterable[LatestFlowRun]) -> Iterator[Need]:
     for one in flows:
         subject, show = f"flow/{one.flow}", f"longline flow show {one.run}"
-        if one.approval is not None:
-            action = f"longline flow approve {one.run}"
-            text = one.reason or "a step waits for approval"
-            yield Need(subject, "waits", Level.WARNING, text, one.approval, action, target=one.run)
-        elif (level := _FLOW_LEVELS.get(FlowState(one.state))) is not None:
+        for waiting in one.waiting:
+            yield Need(
+                subject,
+                "waits",
+                Level.WARNING,
+                waiting.question or f"step {waiting.step} waits for approval",
+                waiting.since,
+                f"longline flow approve {waiting.run}",
+                target=waiting.run,
+                step=waiting.step,
+            )
+        if not one.waiting and (level := _FLOW_LEVELS.get(FlowState(one.state))) is not None:
             text = one.reason or "no reason was stored"
             yield Need(subject, one.state, level, text, one.changed_at, show, target=one.run)
 
@@ -523,13 +532,16 @@ def _need_of_alert(alert: Alert) -> Need:
     return Need(alert.subject, "alert", level, summary, alert.since, alert.action)
 
 
-def find_troubled_domains(rows: Iterable[ProjectionRow], since: float) -> Iterator[DomainTrouble]:
+def find_troubled_domains(
+    rows: Iterable[ProjectionRow], since: float, now: float
+) -> Iterator[DomainTrouble]:
     """Yield the domains that do not work now, or have refused requests since a time."""
     found: list[DomainTrouble] = []
     for row in rows:
         problems: list[tuple[Level, str, float | None]] = []
         if row["breaker"] == "open":
-            text = f"circuit breaker open: {row['breaker_reason']}"
+            phase = "open" if (row["breaker_until"] or now) > now else "half-open"
+            text = f"circuit breaker {phase}: {row['breaker_reason']}"
             problems.append((Level.BAD, text, row["changed_at"]))
         if row["banned_at"] is not None and row["banned_at"] >= since:
             problems.append((Level.BAD, f"ban: {row['ban_evidence']}", row["banned_at"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,15 +17,28 @@ from longline.storage.schema import flow_runs, flow_steps, occurrences, projecti
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingStep:
+    """A step of a run that waits for approval, and what it asks."""
+
+    run: str
+    step: str
+    since: float
+    question: str
+
+
+@dataclass(frozen=True, slots=True)
 class LatestFlowRun:
-    """The newest run of a flow, or one that has not ended; `approval` is since when it waits."""
+    """The newest run of a flow, or one that has not ended.
+
+    `waiting` are the steps that wait for approval, also those of the flows that it contains.
+    """
 
     run: str
     flow: str
     state: str
     reason: str | None
     changed_at: float
-    approval: float | None
+    waiting: Sequence[WaitingStep]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +124,6 @@ def _is_in_trouble(since: float) -> ColumnElement[bool]:
 
 
 def _latest_flow_runs(connection: Connection) -> list[LatestFlowRun]:
-    waiting = (
-        select(func.min(flow_steps.c.started_at))
-        .where(flow_steps.c.run_id == flow_runs.c.id, flow_steps.c.state == StepState.WAITING)
-        .scalar_subquery()
-    )
     later = flow_runs.alias("later")
     has_later = exists().where(
         later.c.flow == flow_runs.c.flow,
@@ -131,10 +140,33 @@ def _latest_flow_runs(connection: Connection) -> list[LatestFlowRun]:
         select(
             *(flow_runs.c.id, flow_runs.c.flow, flow_runs.c.state, flow_runs.c.reason),
             changed,
-            waiting.label("approval"),
         )
         .where(flow_runs.c.root == flow_runs.c.id)
         .where(or_(flow_runs.c.state.in_(OPEN_FLOWS), ~has_later))
         .order_by(flow_runs.c.flow, flow_runs.c.created_at)
     )
-    return [LatestFlowRun(*row) for row in connection.execute(query)]
+    waiting = _waiting_steps(connection)
+    return [LatestFlowRun(*row, waiting.get(row.id, ())) for row in connection.execute(query)]
+
+
+def _waiting_steps(connection: Connection) -> Mapping[str, Sequence[WaitingStep]]:
+    """Return the steps that wait for approval by the outermost run, the longest waiting first."""
+    query = (
+        select(
+            *(flow_runs.c.root, flow_runs.c.id, flow_steps.c.step),
+            *(flow_steps.c.started_at, flow_runs.c.definition),
+        )
+        .join_from(flow_runs, flow_steps, flow_steps.c.run_id == flow_runs.c.id)
+        .where(flow_runs.c.state.in_(OPEN_FLOWS), flow_steps.c.state == StepState.WAITING)
+        .order_by(flow_steps.c.started_at, flow_runs.c.id, flow_steps.c.step)
+    )
+    found: defaultdict[str, list[WaitingStep]] = defaultdict(list)
+    for root, run, step, since, definition in connection.execute(query):
+        found[root].append(WaitingStep(run, step, since, _question_of(definition, step)))
+    return found
+
+
+def _question_of(definition: Mapping[str, Any], step: str) -> str:
+    """Return the message of a step in the frozen definition of a flow."""
+    steps = definition.get("spec", {}).get("steps", ())
+    return next((one["approve"]["message"] for one in steps if one["name"] == step), "")

@@ -28,7 +28,7 @@ from longline.server.web.pages.schedules import schedule_url
 from longline.server.web.rendering import render
 from longline.server.web.source_files import source_url
 from longline.storage.events.projections import ProjectionRow
-from longline.storage.scheduling.launches import Launch
+from longline.storage.scheduling.launches import Launch, LaunchState
 
 router = APIRouter(include_in_schema=False)
 
@@ -69,9 +69,8 @@ async def read_home(web: Web, _arguments: Mapping[str, str]) -> dict[str, Any]:
     needs = find_needs(latest, now)
     sources = {row["source"]: row for row in latest.latest.sources}
     shown = needs[:_MOST_NEEDS]
-    launches = {
-        one.target: one for one in await store.launches.list(is_open=True, limit=_MOST_LAUNCHES)
-    }
+    submitted = await store.launches.list(is_open=True, limit=_MOST_LAUNCHES)
+    launches = {one.target: one for one in submitted}
     # A paused job is among the needs, unless it is about to continue.
     jobs = [
         one for one in latest.open_jobs if one.state is not JobState.PAUSED or one.id in launches
@@ -81,7 +80,7 @@ async def read_home(web: Web, _arguments: Mapping[str, str]) -> dict[str, Any]:
     keys = [row["job"] for one in shown if (row := _source_row(one, sources)) and row["job"]]
     keys += [job.id for job in listed]
     runs = {row["job"]: row for row in await store.projections.rows("runs", keys=keys)}
-    domains = [*find_troubled_domains(latest.latest.domains, now - _DAY)]
+    domains = [*find_troubled_domains(latest.latest.domains, now - _DAY, now)]
     return {
         "needs": [_need(one, _source_row(one, sources), runs) for one in shown],
         "need_count": len(needs),
@@ -93,6 +92,10 @@ async def read_home(web: Web, _arguments: Mapping[str, str]) -> dict[str, Any]:
             job.state is JobState.RUNNING and job.id not in latest.abandoned for job in jobs
         ),
         "more_running": max(0, len(jobs) - _MOST_RUNNING),
+        # Those that continue a job are listed with it.
+        "queued": [
+            one.name for one in submitted if one.state is LaunchState.QUEUED and one.target is None
+        ],
         "grid": await store.run_history.strips(runs=_RUNS, sources=_MOST_SOURCES),
         "source_count": len(sources),
         "fresh_count": len(sources) - _late(needs),
@@ -190,8 +193,9 @@ def _other_actions(need: Need) -> Iterator[Action]:
     if kind == "flow" and need.target is not None:
         url = f"/flows/{quote(need.target, safe='')}"
         if need.kind == "waits":
-            question = f"Approve the step of {name[:60]} that waits?"
-            yield Action("Approve", f"{url}/approve", {"decision": "approve"}, question)
+            question = f"Approve step {need.step} of {name[:60]}? {need.summary}"
+            fields = {"decision": "approve", "step": need.step or ""}
+            yield Action("Approve", f"{url}/approve", fields, question)
         elif need.kind in _TRIED_AGAIN:
             yield Action("Retry", f"{url}/retry")
     elif kind == "schedule":
