@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from longline.core.errors import FailureKind
-from longline.core.model import JobState
+from longline.core.model import Item, JobState
 from longline.storage.access import Role
 from longline.storage.jobs import NewJob
+from longline.storage.queue.enqueue import Discovered
+from longline.storage.queue.queue import Claim
 from longline.storage.scheduling.launches import Launch
 from tests.server.web.conftest import Dashboard
 from tests.server.web.filled_home import failed, quarantined, run_job, skipped
@@ -97,6 +101,19 @@ async def test_items_are_listed_by_state(dashboard: Dashboard, state: str, count
     page = await dashboard.get(f"/jobs/{job}/items?state={state}")
 
     assert page.text.count('class="key"') == count
+
+
+async def test_leased_items_are_not_counted_as_queued(dashboard: Dashboard) -> None:
+    store, now = dashboard.store, time.time()
+    job = await store.jobs.create(NewJob("shop", {"source": "shop"}, {}, now))
+    await store.jobs.start(job.id, now)
+    items = [Item(key, "http://x.test/") for key in "abc"]
+    await store.queue.enqueue(Discovered(job.id, items, now))
+    await store.queue.lease(Claim(job.id, "me", 1, now, now + 60))
+
+    page = (await dashboard.get(f"/jobs/{job.id}/items?state=queued")).text
+
+    assert (page.count(">queued 2<"), page.count(">leased 1<")) == (1, 1)
 
 
 @pytest.mark.parametrize("path", ["", "/items", "/report"])

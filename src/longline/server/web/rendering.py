@@ -44,7 +44,7 @@ _LEVELS = {
     "cancelled": "dim",
     "compensating": "warn",
     "compensated": "warn",
-    "pending": "warn",
+    "pending": "dim",
     "undo failed": "bad",
     "undoing": "warn",
     "resolved": "ok",

@@ -419,8 +419,7 @@ async def show_items(request: Request, web: Home, name: _Name) -> Response:
     found = await web.store.job_items.page(
         job.id, state, before=_item_cursor(given.get("before", "")), limit=_ITEMS + 1
     )
-    run = await _run_of(web, job)
-    counts: Mapping[str, int] = run["items"] if run else {}
+    counts = await web.store.queue.counts(job.id)
     shown = found[:_ITEMS]
     return render(
         request,
@@ -428,11 +427,7 @@ async def show_items(request: Request, web: Home, name: _Name) -> Response:
         job=job,
         chosen=state.value,
         items=shown,
-        tabs=[
-            *((one, counts.get(one, 0)) for one in _STATES),
-            (ItemState.QUEUED.value, counts.get("open", 0)),
-            (ItemState.LEASED.value, None),
-        ],
+        tabs=[(one, counts[ItemState(one)]) for one in (*_STATES, "queued", "leased")],
         next_url=_next_items_url(job, state, shown) if len(found) > _ITEMS else None,
     )
 

@@ -293,7 +293,7 @@ def _charts(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, dict[str,
     items = [
         series("stored", "stored", "ok"),
         series("unchanged", "unchanged", "dim"),
-        series("failed", "bad", "bad"),
+        series("bad", "bad", "bad"),
     ]
     return [
         ("Items per run", "line", {"x": x, "series": items}),

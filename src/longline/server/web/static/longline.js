@@ -1,6 +1,11 @@
 // Small behaviours of all pages; without scripts, every page and form still works.
 "use strict";
 
+const two = (n) => String(n).padStart(2, "0");
+const dayOf = (at) => `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+const clockOf = (at, withSeconds) =>
+  `${two(at.getHours())}:${two(at.getMinutes())}${withSeconds ? `:${two(at.getSeconds())}` : ""}`;
+
 // Times are UTC in the HTML; show them in the time zone of the browser.
 function localTimes(root) {
   for (const one of root.querySelectorAll("time[datetime]")) {
@@ -8,11 +13,23 @@ function localTimes(root) {
     if (Number.isNaN(at.getTime()) || one.dataset.local) continue;
     one.dataset.local = "1";
     one.title = one.textContent;
-    const two = (n) => String(n).padStart(2, "0");
-    const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
-    const withSeconds = /:\d\d:\d\d/.test(one.textContent) ? `:${two(at.getSeconds())}` : "";
-    one.textContent = `${day} ${two(at.getHours())}:${two(at.getMinutes())}${withSeconds}`;
+    one.textContent = `${dayOf(at)} ${clockOf(at, /:\d\d:\d\d/.test(one.textContent))}`;
   }
+}
+
+// Times of a chart, written as elsewhere on the page; the day is below its first time.
+const DAY = 86400;
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200];
+STEPS.push(...[1, 2, 3, 5, 7, 14, 30, 60, 120].map((days) => days * DAY));
+function timeLabels(u, times, axis, space, step) {
+  let last = "";
+  return times.map((one) => {
+    const at = new Date(one * 1000), day = dayOf(at);
+    if (step >= DAY) return day.slice(5);
+    const isNew = day !== last;
+    last = day;
+    return isNew ? `${clockOf(at, step < 60)}\n${day}` : clockOf(at, step < 60);
+  });
 }
 
 // Charts: the data is in the attribute; uPlot draws it in the colours of the page. A live part may
@@ -42,6 +59,7 @@ function charts(root) {
       figure.append(text);
       continue;
     }
+    const isFine = data.x.length > 1 && data.x[1] - data.x[0] < 60; // seconds matter
     const axis = { stroke: resolved("dim"), grid: { stroke: "#8883" }, ticks: { stroke: "#8883" } };
     const isTime = data.time !== false;
     // Of a single point, uPlot would show years.
@@ -51,12 +69,12 @@ function charts(root) {
     const options = {
       width: Math.max(240, figure.clientWidth - 24),
       height: 180,
+      padding: [null, 32, null, null], // half of the last time
       scales: { x: { time: isTime, range: span }, y: { range: (u, low, high) => [Math.min(0, low), high > 0 ? high * 1.05 : 1] } },
-      axes: [axis, { ...axis, size: 56, values: (u, all) => all.map((v) => (v == null ? "" : v >= 10000 ? `${Math.round(v / 1000)}k` : `${+v.toFixed(3)}`)) }],
-      legend: { show: data.series.length > 1 },
+      axes: [isTime ? { ...axis, space: 60, incrs: STEPS, values: timeLabels } : axis, { ...axis, size: 56, values: (u, all) => all.map((v) => (v == null ? "" : v >= 10000 ? `${Math.round(v / 1000)}k` : `${+v.toFixed(3)}`)) }],
       cursor: { drag: { x: false, y: false } },
       series: [
-        {},
+        isTime ? { label: "Time", value: (u, at) => (at == null ? "" : `${dayOf(new Date(at * 1000))} ${clockOf(new Date(at * 1000), isFine)}`) } : {},
         ...data.series.map((one) => ({
           label: one.label,
           stroke: resolved(one.class || "busy"),
