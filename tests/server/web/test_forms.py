@@ -26,6 +26,15 @@ def web_settings(tmp_path: Path) -> Settings:
     return Settings(home=tmp_path / "home", sources=sources, flows=flows)
 
 
+@pytest.mark.parametrize(("site", "count"), [("same-origin", 1), ("cross-site", 0), ("none", 0)])
+async def test_only_own_pages_say_what_was_done(
+    dashboard: Dashboard, site: str, count: int
+) -> None:
+    page = await dashboard.get("/jobs?done=Paused", headers={"Sec-Fetch-Site": site})
+
+    assert page.text.count("✓ Paused") == count
+
+
 @pytest.mark.parametrize(
     ("path", "form", "field"),
     [

@@ -127,6 +127,15 @@ async def test_a_running_job_says_what_it_waits_for(dashboard: Dashboard) -> Non
     assert page.text.count("x.test: the site asks to wait") == 1
 
 
+async def test_not_all_is_well_if_no_server_runs_what_was_submitted(dashboard: Dashboard) -> None:
+    await run_job(dashboard.store, [skipped()])
+    before = await dashboard.get("/")
+    await dashboard.store.launches.place(NewLaunch(SOURCE, "shop", {}, "command", time.time()))
+    after = await dashboard.get("/")
+
+    assert [page.text.count('class="row need"') for page in (before, after)] == [0, 1]
+
+
 async def test_a_run_that_waits_for_a_server_is_counted(dashboard: Dashboard) -> None:
     new = NewLaunch(SOURCE, "shop", {}, "command", time.time())
     await dashboard.store.launches.place(new)

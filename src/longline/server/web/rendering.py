@@ -99,9 +99,19 @@ def render_text(request: Request, template: str, **values: Any) -> str:
         environment()
         .get_template(template)
         .render(
-            path=request.url.path, query=dict(request.query_params), **access_of(caller), **values
+            path=request.url.path,
+            query=dict(request.query_params),
+            was_done=_done_before(request),
+            **access_of(caller),
+            **values,
         )
     )
+
+
+def _done_before(request: Request) -> str | None:
+    """Return what a form has done; None for an address that came from elsewhere, such as a mail."""
+    is_own = request.headers.get("sec-fetch-site", "same-origin") == "same-origin"
+    return request.query_params.get("done") if is_own else None
 
 
 def access_of(caller: Any) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from longline.monitoring.reports.digest import (
     next_schedules,
     read_latest,
 )
+from longline.monitoring.reports.page import Level
+from longline.scheduling.upcoming import UpcomingRun
 from longline.server.web.context import Home, Web
 from longline.server.web.live import LivePart
 from longline.server.web.machines import read_summary
@@ -66,10 +68,14 @@ async def read_home(web: Web, _arguments: Mapping[str, str]) -> dict[str, Any]:
     """Return the values of the home page."""
     now, store = web.clock.now(), web.store
     latest = await read_latest(store, since=now - _DAY, now=now, domains=_MOST_DOMAINS + 1)
+    submitted = await store.launches.list(is_open=True, limit=_MOST_LAUNCHES)
+    coming = await asyncio.to_thread(next_schedules, latest.schedules, now, _MOST_NEXT)
+    machines = await read_summary(web)
     needs = find_needs(latest, now)
+    if not machines["servers"]:
+        needs = [*_needs_a_server(submitted, coming), *needs]
     sources = {row["source"]: row for row in latest.latest.sources}
     shown = needs[:_MOST_NEEDS]
-    submitted = await store.launches.list(is_open=True, limit=_MOST_LAUNCHES)
     launches = {one.target: one for one in submitted}
     # A paused job is among the needs, unless it is about to continue.
     jobs = [
@@ -100,14 +106,21 @@ async def read_home(web: Web, _arguments: Mapping[str, str]) -> dict[str, Any]:
         "source_count": len(sources),
         "fresh_count": len(sources) - _late(needs),
         "changed": await store.run_history.changes_since(now - _DAY),
-        "next_runs": await asyncio.to_thread(next_schedules, latest.schedules, now, _MOST_NEXT),
+        "next_runs": coming,
         "domains": domains[:_MOST_DOMAINS],
         "has_more_domains": len(domains) > _MOST_DOMAINS,
-        "machines": await read_summary(web),
+        "machines": machines,
     }
 
 
 # ---------------- What needs a person
+
+
+def _needs_a_server(submitted: Sequence[Launch], coming: Sequence[UpcomingRun]) -> Iterator[Need]:
+    """Yield a need if something is due, or will be, and no server will run it."""
+    if submitted or any(one.paused is None for one in coming):
+        text = "no server is running, so submitted runs wait and schedules do not start anything"
+        yield Need("server", "stopped", Level.WARNING, text, None, "longline serve")
 
 
 def _source_row(need: Need, sources: Mapping[str, ProjectionRow]) -> ProjectionRow | None:
@@ -154,6 +167,7 @@ def _page_of(kind: str, name: str) -> str:
         "domain": f"/domains?{urlencode({'q': name})}",
         "job": job_url(name),
         "home": "/workers",
+        "server": "/workers",
     }
     return pages.get(kind, "/alerts")
 
