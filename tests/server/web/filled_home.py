@@ -13,6 +13,7 @@ from longline.core.errors import FailureKind
 from longline.core.model import Failure, Item, Outcome, OutcomeAction, Record, Usage
 from longline.pipeline.pipeline import Material
 from longline.storage.jobs import NewJob
+from longline.storage.profiles import DriftResult
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Claim
 from longline.storage.store import Store
@@ -48,7 +49,12 @@ def skipped(reason: str = "gone") -> Outcome:
 
 
 async def run_job(
-    store: Store, outcomes: Sequence[Outcome] = (), *, source: str = "shop", prefix: str = "k"
+    store: Store,
+    outcomes: Sequence[Outcome] = (),
+    *,
+    source: str = "shop",
+    prefix: str = "k",
+    drift: DriftResult | None = None,
 ) -> str:
     """Run a job with an item for each outcome, to its end if it has any."""
     now = time.time()
@@ -60,7 +66,7 @@ async def run_job(
         leases = await store.queue.lease(Claim(job.id, "me", len(items), now - 97, now + 60))
         by_url = {item.url: one for item, one in zip(items, outcomes, strict=True)}
         await store.queue.complete_all([(one, by_url[one.item.url]) for one in leases])
-        await store.jobs.finish(job.id, now - 40)
+        await store.jobs.finish(job.id, now - 40, drift)
     return job.id
 
 

@@ -11,6 +11,8 @@ from longline.scheduling.flow import load_flow
 from longline.scheduling.flow_runner import start_flow
 from longline.storage.access import Role
 from longline.storage.jobs import NewJob
+from longline.storage.monitoring.alerts import Alert, AlertChange, AlertState
+from longline.storage.profiles import DriftResult
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.queue import Claim
 from longline.storage.scheduling.flows import StepState
@@ -45,6 +47,28 @@ async def test_a_bad_run_has_a_button_to_retry(
 
     assert page.text.count('class="row need"') == 1
     assert forms_of(page.text) == [f"/jobs/{job}/retry"]
+
+
+async def test_what_has_drifted_is_said_once(dashboard: Dashboard) -> None:
+    drift = DriftResult({"records": 1, "fields": {}}, drift=("price is lost", "title is short"))
+    await run_job(dashboard.store, [quarantined(), skipped()], drift=drift)
+    alert = Alert(
+        rule="drift",
+        subject="source/shop",
+        state=AlertState.FIRING,
+        severity="critical",
+        summary="shop: the records have drifted: price is lost; title is short",
+        evidence={},
+        action="longline drift show shop",
+        since=1.0,
+        seen_at=1.0,
+    )
+    await dashboard.store.alerts.change(lambda _open: [AlertChange(alert)], 1.0)
+
+    page = (await dashboard.get("/")).text
+
+    assert "1 of 2 items was quarantined" in page
+    assert page.count("price is lost") == 1
 
 
 async def test_a_run_without_items_is_run_again(dashboard: Dashboard) -> None:

@@ -152,11 +152,17 @@ def _worded(need: Need) -> tuple[str, list[str]]:
     kinds = {need.kind, *(kind for kind, _, _ in others)}
     word = next((one for one in _WORDS if one in kinds), need.kind)
     details = [
-        f"{kind}: {text}"
+        f"{kind}: {news}"
         for kind, _, text in others
-        if text.removeprefix("drift: ") not in need.summary and need.summary not in text
+        if need.summary not in text and (news := _news(text, need.summary))
     ]
     return word, details[:_MOST_DETAILS]
+
+
+def _news(text: str, summary: str) -> str:
+    """Return the parts of a text that a summary does not have."""
+    parts = text.split("; ")
+    return "; ".join(one for one in parts if one.removeprefix("drift: ") not in summary)
 
 
 def _page_of(kind: str, name: str) -> str:
