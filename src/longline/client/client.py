@@ -25,6 +25,7 @@ from longline.server.models import (
     Export,
     ExportCreate,
     FailedAttempt,
+    Flow,
     FlowApproval,
     FlowCancel,
     FlowResume,
@@ -377,6 +378,12 @@ class Client:
         )
 
     # ---------------- Flows
+
+    async def list_flows(
+        self, *, cursor: str | None = None, limit: int | None = None
+    ) -> Page[Flow]:
+        """List the flows in the folders of flows by name."""
+        return await self._connection.get("/flows", Page[Flow], cursor=cursor, limit=limit)
 
     async def list_flow_runs(
         self,

@@ -109,6 +109,7 @@ class SyncClient:
     run_schedule = _blocking(Client.run_schedule)
     list_next_runs = _blocking(Client.list_next_runs)
     list_occurrences = _blocking(Client.list_occurrences)
+    list_flows = _blocking(Client.list_flows)
     list_flow_runs = _blocking(Client.list_flow_runs)
     create_flow_run = _blocking(Client.create_flow_run)
     get_flow_run = _blocking(Client.get_flow_run)

@@ -502,6 +502,23 @@ class Occurrence(BaseModel):
     result: str | None = Field(description="How the run ended.")
 
 
+class Flow(BaseModel):
+    """A flow in the folders of flows."""
+
+    model_config = _example(
+        name="publish",
+        about="Collect, check, export.",
+        steps=["collect", "check", "export"],
+        params={"region": "north"},
+        problem=None,
+    )
+    name: str = Field(description="The name to run it by.")
+    about: str = Field(description="What it does.")
+    steps: list[str] = Field(description="The names of its steps, each after those it waits for.")
+    params: Values = Field(description="Its parameters with their defaults.")
+    problem: str | None = Field(description="Why it cannot be used.")
+
+
 class FlowStep(BaseModel):
     """A step of a flow run."""
 

@@ -27,6 +27,7 @@ LISTS = [
     "schedules",
     "next-runs",
     "occurrences",
+    "flows",
     "flow-runs",
     "events",
     "domains",

@@ -38,6 +38,18 @@ async def end(dashboard: Dashboard, run: str, state: FlowState) -> None:
     await dashboard.store.flows.change_state(leased.lease, state, time.time())
 
 
+async def test_flows_are_listed_with_invalid_files(dashboard: Dashboard) -> None:
+    path = write_flow(dashboard)
+    path.with_name("wrong.yaml").write_text("flow: wrong\nsteps: 1\n")
+
+    [publish, wrong] = await read_pages(dashboard, "/flows?limit=1")
+
+    assert (publish["name"], publish["problem"]) == ("publish", None)
+    assert publish["steps"] == ["first", "left", "right", "ask"]
+    assert set(publish["params"]) == {"region", "count"}
+    assert (wrong["name"], wrong["steps"], wrong["problem"] is None) == ("wrong", [], False)
+
+
 async def test_a_run_is_created_with_its_parameters(dashboard: Dashboard) -> None:
     write_flow(dashboard)
     body = {"flow": "publish", "params": {"region": "south"}}

@@ -1,15 +1,19 @@
-"""Runs of flows: create and follow them, and what a person decides about them."""
+"""Flows and their runs: create and follow them, and what a person decides about them."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from fastapi import Query, Request
 
+from longline.core.redaction import KNOWN_SECRETS
 from longline.scheduling.flow import FrozenFlow
+from longline.scheduling.flow_files import FlowFile
 from longline.scheduling.flow_runner import check_open, upgrade_from_file
 from longline.scheduling.flow_steps import check_undoable
 from longline.server.models import (
+    Flow,
     FlowApproval,
     FlowCancel,
     FlowResume,
@@ -20,13 +24,41 @@ from longline.server.models import (
     Page,
 )
 from longline.server.web.access import AnyCaller
-from longline.server.web.api.requests import CursorText, Limit, api_router, page_of, read_cursor
+from longline.server.web.api.requests import (
+    CursorText,
+    Limit,
+    api_router,
+    page_in_memory,
+    page_of,
+    read_cursor,
+)
 from longline.server.web.context import Home, Web
 from longline.server.web.definitions import flow_files_of
 from longline.storage.scheduling.flows import Approval, FlowState
 from longline.storage.scheduling.flows import FlowRun as StoredRun
 
 router = api_router("flows")
+
+
+@router.get("/flows")
+async def list_flows(
+    request: Request, web: Home, limit: Limit = 100, cursor: CursorText = None
+) -> Page[Flow]:
+    """List the flows in the folders of flows by name, and the files that are invalid."""
+    files = await asyncio.to_thread(flow_files_of(request, web).read)
+    found = {one.name: _flow(one) for one in files}
+    return page_in_memory(found.values(), limit, cursor, lambda one: (one.name,))
+
+
+def _flow(file: FlowFile) -> Flow:
+    spec = None if file.flow is None else file.flow.spec
+    return Flow(
+        name=file.name,
+        about="" if spec is None else spec.about,
+        steps=[] if spec is None else [*spec.order],
+        params={} if spec is None else spec.params,
+        problem=None if file.problem is None else KNOWN_SECRETS.text(file.problem),
+    )
 
 
 @router.get("/flow-runs")
