@@ -151,6 +151,23 @@ async def test_a_running_job_says_what_it_waits_for(dashboard: Dashboard) -> Non
     assert page.text.count("x.test: the site asks to wait") == 1
 
 
+async def test_the_speed_of_a_resumed_job_is_the_present_one(dashboard: Dashboard) -> None:
+    store, now = dashboard.store, time.time()
+    job = await store.jobs.create(NewJob("shop", {"source": "shop"}, {}, now - 36_000))
+    await store.jobs.start(job.id, now - 36_000)
+    await store.jobs.pause(job.id, now - 35_990, "low disk")
+    await store.jobs.start(job.id, now - 30)
+    items = [Item(f"k{place}", "http://x.test/") for place in range(40)]
+    await store.queue.enqueue(Discovered(job.id, items, now, is_last=True))
+    leases = await store.queue.lease(Claim(job.id, "me", 20, now, now + 60))
+    await store.queue.complete_all([(one, Outcome(OutcomeAction.SKIP, at=now)) for one in leases])
+
+    page = (await dashboard.get("/")).text
+
+    assert "min left" not in page
+    assert "s left" in page
+
+
 async def test_not_all_is_well_if_no_server_runs_what_was_submitted(dashboard: Dashboard) -> None:
     await run_job(dashboard.store, [skipped()])
     before = await dashboard.get("/")

@@ -25,7 +25,7 @@ from longline.scheduling.upcoming import UpcomingRun
 from longline.server.web.context import Home, Web
 from longline.server.web.live import LivePart
 from longline.server.web.machines import read_summary
-from longline.server.web.pages.jobs import job_url, waits_of
+from longline.server.web.pages.jobs import job_url, speed_of, waits_of
 from longline.server.web.pages.schedules import schedule_url
 from longline.server.web.rendering import render
 from longline.server.web.source_files import source_url
@@ -42,6 +42,7 @@ _MOST_NEEDS = 50
 _MOST_RUNNING = 30
 _MOST_DOMAINS = 20
 _MOST_LAUNCHES = 500  # open ones
+_SAMPLE = 200  # finished items, from which the speed of a resumed job is computed
 _MOST_DETAILS = 3  # of a need
 _WORDS = ("failed", "abandoned", "drifted", "quarantined", "partial", "paused", "late")
 _TRIED_AGAIN = ("failed", "partial", "needs_attention")
@@ -244,8 +245,7 @@ async def _running(  # noqa: PLR0917  # what was read of all jobs
     items: Mapping[str, int] = row["items"] if row else {}
     total = sum(items.values())
     done = total - items.get("open", 0)
-    seconds = now - (job.started_at or job.created_at)
-    speed = done / seconds if seconds > 0 else 0.0
+    speed = await _speed(web, job, done, now)
     state = "abandoned" if job.id in latest.abandoned else job.state.value
     return {
         "job": job,
@@ -261,6 +261,16 @@ async def _running(  # noqa: PLR0917  # what was read of all jobs
         "left": (total - done) / speed if speed and job.is_discovered else None,
         "requests": row["requests"] if row else 0,
     }
+
+
+async def _speed(web: Web, job: Job, done: int, now: float) -> float:
+    """Return items per second: since the start, or lately if the job was paused in between."""
+    if job.runs > 1:
+        finished = await web.store.job_items.last_finished(job.id, limit=_SAMPLE)
+        speed = speed_of(finished, now, sample=_SAMPLE)
+        return speed["items"] if speed else 0.0
+    seconds = now - (job.started_at or job.created_at)
+    return done / seconds if seconds > 0 else 0.0
 
 
 LIVE = {"home": LivePart("home_part.html", read_home)}

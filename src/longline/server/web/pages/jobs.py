@@ -191,7 +191,7 @@ async def read_job(web: Web, arguments: Mapping[str, str]) -> dict[str, Any]:
     run = await _run_of(web, job)
     counts: Mapping[str, int] = run["items"] if run else {}
     finished = await store.job_items.last_finished(job.id, limit=_SAMPLE)
-    speed = _speed(finished, now) if is_open else None
+    speed = speed_of(finished, now, sample=_SAMPLE) if is_open else None
     lines, _ = await store.logs.search(LogFilter(job=job.id), limit=_LOG)
     launches = await store.launches.of_target(job.id, limit=1)
     state = await _state_of(web, job, now)
@@ -227,13 +227,18 @@ def _is_waiting(launches: Sequence[Launch]) -> bool:
     return any(one.state is LaunchState.QUEUED for one in launches)
 
 
-def _speed(finished: Sequence[FinishedItem], now: float) -> dict[str, float] | None:
-    """Return items and requests per second of the last minute; None: nothing has ended in it."""
+def speed_of(
+    finished: Sequence[FinishedItem], now: float, *, sample: int
+) -> dict[str, float] | None:
+    """Return items and requests per second of the last minute; None: nothing has ended in it.
+
+    `finished` are the items that ended last, at most `sample`.
+    """
     recent = [one for one in finished if one.at > now - _RECENT]
     if not recent:
         return None
     seconds = max(1.0, now - recent[0].at) if len(recent) == len(finished) else _RECENT
-    if len(recent) == _SAMPLE:  # there were more than the sample has
+    if len(recent) == sample:  # there were more than the sample has
         seconds = max(0.1, now - recent[0].at)
     return {
         "items": len(recent) / seconds,
