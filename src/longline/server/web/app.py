@@ -141,6 +141,10 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
     first = error.errors()[0]
     place = ".".join(str(one) for one in first["loc"] if one not in ("body", "query", "path"))
     text = f"{place}: {first['msg']}" if place else str(first["msg"])
+    if first["type"] == "json_invalid":
+        text = f"the body is not valid JSON: {first['ctx']['error']}, at character {place}"
+    elif first["loc"] == ("body",):
+        text = "the body must be a JSON object, with the header Content-Type: application/json"
     return problem_response(request, text, status=422)
 
 

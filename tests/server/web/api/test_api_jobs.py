@@ -105,6 +105,25 @@ async def test_impossible_jobs_are_refused(dashboard: Dashboard, filled: Filled)
     assert filled.ended_job
 
 
+@pytest.mark.parametrize(
+    ("body", "kind", "clue"),
+    [
+        ('{"source": ', "application/json", "not valid JSON"),
+        ('{"source": "shop"}', "application/x-www-form-urlencoded", "Content-Type"),
+        ("[]", "application/json", "JSON object"),
+    ],
+)
+async def test_a_malformed_body_is_explained(
+    dashboard: Dashboard, body: str, kind: str, clue: str
+) -> None:
+    headers = {"Content-Type": kind}
+
+    answer = await dashboard.api("POST", f"{API}/jobs", data=body, headers=headers)
+
+    assert answer.status == 422
+    assert clue in json.loads(answer.text)["detail"]
+
+
 async def test_a_repeated_request_creates_one_job(dashboard: Dashboard, filled: Filled) -> None:
     first = await post(dashboard, "/jobs", {"source": "shop"}, key="one")
     again = await post(dashboard, "/jobs", {"source": "shop"}, key="one")
