@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 from pathlib import Path
 
+from longline.config.settings import Settings
+from longline.server.flow_part import FlowLaunches
 from longline.storage.scheduling.flows import FlowRun, FlowState
+from longline.storage.scheduling.launches import LaunchLimits, NewLaunch
+from longline.storage.store import open_store
 from tests.server.served_home import COMMAND, ServedHome
 from tests.servers import until
+from tests.virtual import EPOCH, VirtualClock
 
 FLOW = """
 flow: nightly
@@ -82,3 +88,19 @@ def test_one_pass_of_a_server_ends_the_open_flows(tmp_path: Path) -> None:
         process.wait()
 
     assert [run.state for run in flows_of(home)] == [FlowState.COMPLETE]
+
+
+async def test_a_flow_whose_launch_was_cancelled_is_stopped(tmp_path: Path) -> None:
+    file, stop = tmp_path / "x.yaml", asyncio.Event()
+    file.write_text("flow: x\nsteps: [{name: ok, approve: Publish?}]\n")
+    stop.set()
+    with open_store(f"sqlite:///{tmp_path}/longline.sqlite") as store:
+        placed = NewLaunch("flow", "x", {"flow": str(file)}, "test", EPOCH)
+        number = await store.launches.place(placed)
+        (leased,) = await store.launches.lease("me", EPOCH, EPOCH + 20, LaunchLimits())
+        await store.launches.cancel(number, EPOCH, "a test")
+
+        await FlowLaunches(store, VirtualClock(), Settings(home=tmp_path)).run(leased, "me", stop)
+
+        (run,) = await store.flows.list()
+    assert run.stop is not None
