@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from longline.analysis.reextract import ReextractStatus, reextract, source_for
 from longline.config.documents import read_document
@@ -129,6 +130,40 @@ async def test_a_crawl_ends_at_its_limits_and_says_where(
     )
     assert cut.state is JobState.PARTIAL
     assert cut.caveats.cuts == ("there are more pages than max_pages (2) of the crawl",)
+
+
+async def test_items_left_out_for_a_repeated_text_make_the_job_partial(
+    site: ScriptedSite, crawl: Callable[..., Any]
+) -> None:
+    site.says("/", links("/p/?id=1&t=a", "/p/?id=1&t=b", "/p/?id=1&t=c", "/list"))
+    site.says("/p/", "<h1>One</h1>")
+    site.says("/list", links("/deeper"))
+    site.says("/deeper", links("/p/?id=2&t=d"))
+
+    report, states = await crawl("{items: {allow: /p/}, traps: {same_text: 2}}")
+
+    assert "/p/?id=2&t=d" not in states
+    assert report.state is JobState.PARTIAL
+
+
+async def test_lists_without_text_are_followed_while_they_lead_to_items(
+    site: ScriptedSite, crawl: Callable[..., Any]
+) -> None:
+    async def images(request: web.Request) -> web.StreamResponse:
+        page = int(request.query["page"])
+        return web.Response(
+            text=f'<a href="/p/{page}"></a><a href="/list?page={page + 1}"></a>',
+            content_type="text/html",
+        )
+
+    site.answers["/list"] = images
+
+    _, states = await crawl(
+        "{items: {allow: /p/}, traps: {same_text: 2}, max_depth: 5}",
+        start=f"{site.url}/list?page=0",
+    )
+
+    assert {f"/p/{page}" for page in range(5)} <= set(states)
 
 
 async def test_links_that_one_page_has_too_many_of_make_the_job_partial(

@@ -301,11 +301,14 @@ class Crawler:
             )
         path, _, query = url.partition("?")
         if query:
+            what = "links to items with other" if is_item else "other"
             reason = (
-                f"other parameters of {path} are followed no further: {traps.same_text} pages "
+                f"{what} parameters of {path} are followed no further: {traps.same_text} pages "
                 "repeated the text of another (same_text)"
             )
-            yield Quota(_same(path), traps.same_text, reason, is_cut=False, counts_items=False)
+            # Behind links to items that were left out, there may be records.
+            name = _same(path, is_item=is_item)
+            yield Quota(name, traps.same_text, reason, is_cut=is_item, counts_items=False)
 
 
 def _never(name: str, reason: str) -> Quota:
@@ -316,8 +319,8 @@ def _barren(pattern: str) -> str:
     return f"barren {pattern}"
 
 
-def _same(path: str) -> str:
-    return f"same {path}"
+def _same(path: str, *, is_item: bool) -> str:
+    return f"same item {path}" if is_item else f"same {path}"
 
 
 def _path_problem(url: str, traps: Traps) -> str | None:
@@ -410,8 +413,11 @@ async def follow_links(crawler: Crawler, visit: Visit, page: Page) -> None:
         if place.is_item:
             return
         raise NothingToStore("not HTML, so it has no links")
+    renewed: tuple[str, ...] = ()
     if (path := await off_loop(len(page.body), crawler.repeated_path, page)) is not None:
-        visit.spend(_same(path))
+        visit.spend(_same(path, is_item=place.is_item))
+        # A list of images has little text: it is a repetition only if it leads to no new item.
+        renewed = () if place.is_item else (_same(path, is_item=False),)
     if place.is_followed:
         most = _MAX_LINKS + 1
         found = await off_loop(
@@ -423,7 +429,8 @@ async def follow_links(crawler: Crawler, visit: Visit, page: Page) -> None:
                 "left out"
             )
         for item in found[:_MAX_LINKS]:
-            visit.add(item)
+            refills = (*item.refills, *renewed) if is_item(item) else item.refills
+            visit.add(replace(item, refills=refills))
     if not place.depth and not visit.found and not place.is_item:
         visit.cut(f"the start URL {page.url:.200} has no link that the rules of the crawl select")
     if not place.is_item:
