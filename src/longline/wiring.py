@@ -616,6 +616,12 @@ def sessions_of(spec: JobSpec, source: type[Source]) -> SessionSpec | None:
     auth = spec.auth or make_spec({"source": source.name, "auth": source.auth}).auth
     if found is not None and found.per != "login" and auth is not None and auth.kind == "login":
         raise BadOption("sessions", "a login belongs to one session: write `sessions: login`")
+    if found is not None and found.per == "uses" and source.has_own_cookies:
+        problem = (
+            "a spider keeps its cookies: write `sessions: item`, for one session for each of its "
+            "cookie jars, or `sessions: login`"
+        )
+        raise BadOption("sessions", problem)
     return found
 
 

@@ -311,6 +311,24 @@ async def test_a_session_goes_on_in_another_process(clock: VirtualClock) -> None
     assert web.requests[0].headers["Cookie"] == "session=s3"
 
 
+async def test_requests_of_a_cookie_jar_belong_to_one_session(clock: VirtualClock) -> None:
+    class Jarred(Odd):
+        async def start(self) -> AsyncIterator[Any]:
+            for number, jar in enumerate((1, 1, 2)):
+                yield scrapy.Request(f"{SITE}/{number}", meta={"cookiejar": jar})
+
+    web = ScriptedWeb({f"{SITE}/{number}": "ok" for number in range(3)})
+    source = made(Jarred)
+    items, _ = await discovered(source, web, clock)
+
+    for item in items:
+        with pytest.raises(NothingToStore):
+            await source.record(Visit(web, clock, item=item))  # type: ignore[attr-defined]  # its layer
+
+    first, second, other = (request.scope for request in web.requests)
+    assert first == second != other
+
+
 @pytest.mark.parametrize(
     "value",
     [

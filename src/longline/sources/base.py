@@ -62,7 +62,8 @@ class Visit:
     ) -> None:
         self._send = send
         self._item = item
-        self._scope = "discovery" if item is None else item.key
+        self.scope = "discovery" if item is None else item.key
+        """What requests belong to that share a session, with `sessions: item`."""
         self._results_by_name: dict[str, Any] = {}
         self.clock = clock
         self.cursor = cursor
@@ -175,7 +176,7 @@ class Visit:
             clicks=clicks,
             captures=(*(("screenshot",) if screenshot else ()), *(("pdf",) if pdf else ())),
             session=session,
-            scope=self._scope,
+            scope=self.scope,
         )
         page = await self._send(request, self.usage)
         self.address = page.url
@@ -249,7 +250,7 @@ class Visit:
             self._note_missing_file(field, problem)
             return None
         try:
-            page = await self._send(Request(asked, scope=self._scope, **values), self.usage)
+            page = await self._send(Request(asked, scope=self.scope, **values), self.usage)
         except BudgetSpent:
             raise
         except FetchError as error:
@@ -427,6 +428,8 @@ class Source:
     """Which proxies of the pool are used, as in a job file: `True`, or `{"tiers": [...]}`."""
     sessions: ClassVar[Any] = None
     """Sessions of cookies, a proxy and headers, as in a job file: `"item"`, `"login"`, `20`."""
+    has_own_cookies: ClassVar[bool] = False
+    """Whether the source sends cookies of its own, which do not change with the session."""
     cache: ClassVar[bool] = False
     """Whether responses are cached by the rules of HTTP (RFC 9111)."""
     ca_file: ClassVar[Path | None] = None

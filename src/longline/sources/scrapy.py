@@ -136,6 +136,8 @@ _NOT_FOR_ERRBACKS = (CircuitOpen, Deferred, BudgetSpent)
 """Errors that defer a request and say nothing about it."""
 _RECORDS_FIRST = 1_000_000  # scraped items are stored before further requests
 _START = "start"
+_JAR = "cookiejar {}"
+"""What requests belong to that have a cookie jar in common: a session, with its own proxy."""
 _ITEM = "item"
 _NOT_REPEATED = (
     "cannot be extracted again: the item pipelines of its project may write or make requests"
@@ -166,6 +168,7 @@ def scrapy_source(kind: type[Spider]) -> type[Source]:
         "rate": "auto" if settings.getbool("AUTOTHROTTLE_ENABLED") else rate,
         "burst": 1 if delay else 5,
         "not_run": tuple(parts_not_run(settings, kind)),
+        "has_own_cookies": settings.getbool("COOKIES_ENABLED"),
         "_spider": kind,
     }
     return type(kind.__name__, (_SpiderSource,), values)
@@ -202,6 +205,8 @@ class _SpiderSource(RecordSource):
     @layer()
     async def record(self, visit: Visit) -> Mapping[str, Any]:
         """Return a scraped item; or fetch a page, and queue what the spider finds there."""
+        if self.has_own_cookies:  # files are requested with those of the default cookie jar
+            visit.scope = _JAR.format(None)
         if "request" not in visit.item.data:
             visit.address = where = visit.item.url
             if _ITEM not in visit.item.data:
@@ -230,6 +235,7 @@ class _SpiderSource(RecordSource):
         request = unpack_request(data["request"], crawl.spider)
         if crawl.jars is not None:
             crawl.jars.restore(request, data.get("cookies", []))
+            visit.scope = _JAR.format(request.meta.get("cookiejar"))
         found_items = _PageItems(crawl, visit.item.key, visit.item.url, self.options.record_key)
         try:
             response = await self._respond(visit, request)

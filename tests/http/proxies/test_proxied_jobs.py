@@ -100,6 +100,14 @@ def test_a_login_belongs_to_one_session() -> None:
         sessions_of(make_spec({"source": "a", "sessions": "item", "auth": login}), Shop)
 
 
+def test_sessions_that_change_too_often_for_the_cookies_of_a_source_are_refused() -> None:
+    class Spider(Shop):
+        has_own_cookies = True
+
+    with pytest.raises(BadOption, match="sessions: item"):
+        sessions_of(make_spec({"source": "a", "sessions": 20}), Spider)
+
+
 async def test_a_job_waits_for_its_first_proxy(
     site: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
