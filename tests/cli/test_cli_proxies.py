@@ -94,6 +94,7 @@ def test_the_pool_is_refreshed(longline: Terminal, proxy_servers: ProxyServers) 
         (("add", "10.0.0.1:80", "--country", "Bulgaria"), "two letters"),
         (("add", "10.0.0.1:80", "--credentials", "Secr3t-9"), "env:NAME"),
         (("add", "--file", "none.txt"), "none.txt"),
+        (("add", "--file", "/dev/zero"), "larger than"),
         (("add", "10.0.0.1:80", "--tier", "a b"), "tier: write letters"),
         (("add", "10.0.0.1:80", "--country", "BGR"), "country: write two letters"),
         (("remove", "10.0.0.1:99999:ada:Secr3t-9"), "its port is 99999"),

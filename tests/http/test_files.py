@@ -239,6 +239,17 @@ async def test_what_is_only_declared_as_an_image_is_refused(
     assert (files.stored, files.drafts) == ([], [])
 
 
+@pytest.mark.parametrize("job", ["job-1", "job-2"])
+async def test_what_was_stored_as_a_file_is_no_image_later(
+    site: ScriptedSite, files: Downloads, job: str
+) -> None:
+    serve(site, "/a.jpg", b"<!DOCTYPE html><p>Please log in</p>", type="image/jpeg")
+    await files.get(f"{site.url}/a.jpg")
+
+    with pytest.raises(BadAnswer):
+        await files.get(f"{site.url}/a.jpg", job=job, is_image=True)
+
+
 async def test_a_drawing_in_svg_is_an_image(site: ScriptedSite, files: Downloads) -> None:
     serve(site, "/a.svg", b"<?xml version='1.0'?><svg></svg>", type="image/svg+xml")
 

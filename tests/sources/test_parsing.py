@@ -304,6 +304,16 @@ def test_a_value_that_is_not_a_url_is_refused(text: Any) -> None:
         read_value("url", text)
 
 
+@pytest.mark.parametrize("text", ["/img/my photo.jpg", "my photo.jpg", " http://a.test/my photo "])
+def test_the_url_of_a_file_may_have_spaces(text: str) -> None:
+    assert read_value("image", text) == text.strip().replace(" ", "%20")
+
+
+def test_a_text_is_not_the_url_of_a_file() -> None:
+    with pytest.raises(ValueError, match="URL"):
+        read_value("image", "a view of the house")
+
+
 def test_json_in_a_text_is_read() -> None:
     assert read_value("json", '{"a": [1]}') == {"a": [1]}
 

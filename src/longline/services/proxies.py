@@ -136,12 +136,13 @@ def read_lines(path: Path) -> list[str]:
         BadFile: it cannot be read.
     """
     try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise BadFile(str(path), f"it is larger than {_LARGEST_FILE} bytes")
-        text = path.read_text("utf-8-sig", "replace")
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
     except OSError as error:
         raise BadFile(str(path), error.strerror or "it cannot be read") from error
-    return text.splitlines()
+    if len(content) > _LARGEST_FILE:
+        raise BadFile(str(path), f"it is larger than {_LARGEST_FILE} bytes")
+    return content.decode("utf-8-sig", "replace").splitlines()
 
 
 def parse_lines(

@@ -274,8 +274,8 @@ class Receiving(BodySink):
     def _store_draft(self) -> StoredFile:
         self._flush()
         kind = type_of(self._headers.get("content-type", ""), self._start)
-        problem = image_problem(kind, self._start) if self._is_image else None
-        if problem is not None:
+        problem = image_problem(kind, self._start)
+        if problem is not None and self._is_image:
             self._can_resume = False
             raise BadAnswer(self._url, problem)
         name = name_of(self._url, self._headers.get("content-disposition", ""))
@@ -285,7 +285,9 @@ class Receiving(BodySink):
             os.fsync(file.fileno())
             place = self._store.add(self._path, digest, suffix_of(kind, name))
         self._can_resume = False
-        return StoredFile(place, digest, self._md5.hexdigest(), self._size, kind, name)
+        return StoredFile(
+            place, digest, self._md5.hexdigest(), self._size, kind, name, not_image=problem
+        )
 
     def _leave(self) -> None:
         """Close the draft; keep it only if a later attempt can continue it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
@@ -95,7 +95,10 @@ class FilesFull(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file in the store; `name` is what the site calls it, and names nothing of ours."""
+    """A file in the store; `name` is what the site calls it, and names nothing of ours.
+
+    `not_image` says why it is not an image; None if it may be one.
+    """
 
     place: str
     sha256: str
@@ -103,6 +106,7 @@ class StoredFile:
     size: int
     type: str
     name: str | None = None
+    not_image: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,7 @@ class KnownFile:
     size: int
     type: str
     name: str | None = None
+    not_image: str | None = None
     etag: str | None = None
     modified: str | None = None
     job: str = ""
@@ -122,7 +127,7 @@ class KnownFile:
     @property
     def file(self) -> StoredFile:
         """The file, without what is known about its URL."""
-        return StoredFile(self.place, self.sha256, self.md5, self.size, self.type, self.name)
+        return StoredFile(**{one.name: getattr(self, one.name) for one in fields(StoredFile)})
 
     @classmethod
     def of(cls, file: StoredFile, **about: Any) -> KnownFile:

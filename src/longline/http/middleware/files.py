@@ -225,8 +225,8 @@ def _with_conditions(request: Request, known: KnownFile) -> Request:
 
 def _check_known(url: str, known: KnownFile, wish: FileWish, largest: int) -> None:
     """Raise BadAnswer when a file that is here is not what this request wants."""
-    if wish.is_image and not known.type.startswith("image/"):
-        raise BadAnswer(url, f"it is {known.type}, not an image")
+    if wish.is_image and known.not_image is not None:
+        raise BadAnswer(url, known.not_image)
     if known.size > largest:
         raise BadAnswer(
             url,

@@ -243,6 +243,7 @@ _WORDS_FOR_YES = "true yes y on 1 ja oui sí si sim tak igen ✓ ✔"
 _WORDS_FOR_NO = "false no n off 0 nein non não nao nie nee nem ✗ ✘"
 _YES, _NO = frozenset(_WORDS_FOR_YES.split()), frozenset(_WORDS_FOR_NO.split())
 _SCHEMES = frozenset({"http", "https", ""})
+_SUFFIX = re.compile(r"\.\w{1,8}$")
 
 _LARGEST = 2**64  # JSON is not written with larger integers
 _ALSO_NUMBERS = frozenset(
@@ -321,6 +322,14 @@ def _parse_url_value(value: Any, _locale: str | None, _form: str | None) -> str:
     return without_userinfo(text)
 
 
+def _parse_file_url(value: Any, locale: str | None, form: str | None) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    # As browsers do; a text without a path or a suffix is no file.
+    if "/" in text or _SUFFIX.search(text):
+        text = text.replace(" ", "%20")
+    return _parse_url_value(text, locale, form)
+
+
 def _parse_json(value: Any, _locale: str | None, _form: str | None) -> Any:
     if not isinstance(value, str):
         return value
@@ -359,8 +368,8 @@ _READERS: Mapping[str, Callable[[Any, str | None, str | None], Any]] = {
     "floor": read_floor,
     "floors": read_floors,
     "url": _parse_url_value,
-    "file": _parse_url_value,  # the URL, which is then downloaded
-    "image": _parse_url_value,
+    "file": _parse_file_url,  # the URL, which is then downloaded
+    "image": _parse_file_url,
     "json": _parse_json,
 }
 
