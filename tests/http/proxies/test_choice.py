@@ -185,6 +185,16 @@ def test_a_tier_whose_budget_is_spent_waits_for_the_next_day() -> None:
     assert choice.until == (NOW // 86_400 + 1) * 86_400
 
 
+def test_bans_are_not_of_all_while_the_budget_of_a_tier_is_spent() -> None:
+    banned = failed("a", Result.BANNED, "cheap")
+    banned = replace(banned, score=replace(banned.score, until=NOW + 1e6))
+
+    choice = pick([banned, working("b", "dear")], spent=frozenset({"dear"}))
+
+    assert (choice.address, choice.is_banned) == (None, False)
+    assert choice.until == (NOW // 86_400 + 1) * 86_400
+
+
 @given(randoms)
 def test_only_proxies_of_the_wanted_country_are_used(random: float) -> None:
     wanted = Wanted(countries=("BG",))

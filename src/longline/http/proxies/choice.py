@@ -330,19 +330,26 @@ def _none_usable(
     held = [one for one in affordable if one.held_until(now) is not None]
     missing = max(wanted.minimum, 1) - len(usable)
     ends = sorted(one.held_until(now) or now for one in held)
+    paid = {one.tier for one in affordable}
+    spent = [one for one in fitting if one.tier not in paid]
     if missing > len(ends):
-        if len(affordable) < len(fitting):
+        if spent:
             return Choice(until=_next_day(now), reason="the budget of a tier of proxies is spent")
         problem = (
             f"the job needs {wanted.minimum} proxies, and the pool has {len(fitting)} that fit"
         )
         return Choice(until=now + _EMPTY_WAIT, reason=problem)
-    # Others that have worked here come back: the site has not banned all.
-    hopes = [one for one in held if not one.is_banned and one.score.latency is not None]
-    is_banned = not usable and any(one.is_banned for one in held) and not hopes
+    # Others that have worked here, or cost too much today, come back: the site has not banned all.
+    hopes = [one for one in held if one.score.latency is not None] + spent
+    is_banned = not usable and any(one.is_banned for one in held)
+    is_banned = is_banned and all(one.is_banned for one in hopes)
     reasons = [one.whole.reason or one.score.reason for one in held]
     problem = f"{len(held)} of {len(fitting)} proxies are in quarantine, such as: {reasons[0]}"
-    return Choice(until=ends[missing - 1], reason=problem, is_banned=is_banned)
+    until = ends[missing - 1]
+    if spent:
+        problem = f"the budget of a tier of proxies is spent, and {problem}"
+        until = min(until, _next_day(now))
+    return Choice(until=until, reason=problem, is_banned=is_banned)
 
 
 def _next_day(now: float) -> float:
