@@ -37,7 +37,7 @@ from longline.http.middleware.files import FileStorage
 from longline.http.middleware.identity import user_agent
 from longline.http.middleware.rate_limit import RefusedUrls
 from longline.http.proxies.choice import Tier, Wanted
-from longline.http.proxies.pool import ProxyPool, ProxyStates
+from longline.http.proxies.pool import OpenBackend, ProxyPool, ProxyStates
 from longline.http.proxies.proxy import CredentialFiles, Proxy
 from longline.http.proxies.rotation import ProxyRotation
 from longline.http.proxies.sessions import SessionPool
@@ -121,7 +121,7 @@ async def open_limit_backends(
             yield LimitBackends(
                 RateLimitBackend(states.backend("pace", BucketState)),
                 ConcurrencyBackend(states.backend("crowd", InFlight)),
-                **_other_backends(states.backend),
+                **_other_backends(states.backend, _pool_backend(settings, clock, store)),
             )
             return
         store = store or ends.enter_context(open_store(settings.database))
@@ -164,7 +164,18 @@ async def open_domain_states(
         await states.close()
 
 
-def _other_backends(open_backend: Callable[[str, type[Any]], StateBackend[Any]]) -> dict[str, Any]:
+def _pool_backend(settings: Settings, clock: Clock, store: Store | None) -> OpenBackend | None:
+    """Return what opens the pool of proxies in the database; None if it is in a plugin's backend.
+
+    It is in the database with Redis and without it, so that it stays when a cluster is started.
+    Without a store, requests use no proxies.
+    """
+    if store is None or settings.state_backend is not None:
+        return None
+    return partial(store.state_backend, clock=clock)
+
+
+def _other_backends(open_backend: OpenBackend, pool: OpenBackend | None = None) -> dict[str, Any]:
     return {
         "breakers": open_backend("breaker", BreakerState),
         "limits": open_backend("limits", Learned),
@@ -173,7 +184,7 @@ def _other_backends(open_backend: Callable[[str, type[Any]], StateBackend[Any]])
         "bookmarks": open_backend("bookmarks", Bookmark),
         "starts": open_backend("starts", JobStart),
         "refused_urls": open_backend("refusals", RefusedUrls),
-        "proxies": ProxyStates.open(open_backend),
+        "proxies": ProxyStates.open(open_backend, pool),
         "files": open_backend("files", KnownFile),
     }
 
@@ -259,21 +270,15 @@ async def open_proxy_pool(
             await store.events.append(event_row(None, clock.now(), name, **data))
 
     credentials = CredentialFiles(settings.proxy_credentials)
-    if settings.redis is not None and settings.state_backend is None:
-        if store is None:
-            with open_store(settings.database) as own:
-                states = ProxyStates.open(partial(own.state_backend, clock=clock))
-                yield ProxyPool(states, clock, credentials)
-            return
-        states = ProxyStates.open(partial(store.state_backend, clock=clock))
+    async with AsyncExitStack() as ends:
+        database = store or ends.enter_context(open_store(settings.database))
+        if settings.redis is not None and settings.state_backend is None:
+            states = ProxyStates.open(partial(database.state_backend, clock=clock))
+        else:
+            opened = _open_states(settings, clock)
+            ends.push_async_callback(opened.close)
+            states = ProxyStates.open(opened.backend, _pool_backend(settings, clock, database))
         yield ProxyPool(states, clock, credentials, on_event=append)
-        return
-    opened = _open_states(settings, clock)
-    try:
-        states = ProxyStates.open(opened.backend)
-        yield ProxyPool(states, clock, credentials, on_event=append)
-    finally:
-        await opened.close()
 
 
 @asynccontextmanager
@@ -492,7 +497,8 @@ async def open_fetching(
     proxies, sessions = proxies_of(spec, source), sessions_of(spec, source)
     async with AsyncExitStack() as ends:
         if shared is None:
-            shared = await ends.enter_async_context(open_shared_http(settings, clock))
+            store = None if proxies is None else ends.enter_context(open_store(settings.database))
+            shared = await ends.enter_async_context(open_shared_http(settings, clock, store))
         backends = shared.backends
         limiter = RateLimiter(
             rate,

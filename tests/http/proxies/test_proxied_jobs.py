@@ -108,6 +108,19 @@ def test_sessions_that_change_too_often_for_the_cookies_of_a_source_are_refused(
         sessions_of(make_spec({"source": "a", "sessions": 20}), Spider)
 
 
+async def test_the_pool_stays_when_a_cluster_is_started(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    alone = Settings(home=tmp_path / "home")
+    prepare_home(alone)
+    async with open_proxy_pool(alone, clock) as pool:
+        await pool.add([parse_proxy("10.0.0.1:8080")])
+
+    cluster = alone.model_copy(update={"redis_url": "redis://127.0.0.1:1"})
+    async with open_proxy_pool(cluster, clock) as pool:
+        assert [one.address for one in await pool.all()] == ["http://10.0.0.1:8080"]
+
+
 async def test_a_job_waits_for_its_first_proxy(
     site: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:

@@ -17,6 +17,8 @@ Anonymity = Literal["transparent", "anonymous", "elite"]
 _MOST_DOMAINS = 500  # whose requests are summed
 OnEvent = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 """Is passed the type and the data of an event."""
+OpenBackend = Callable[[str, type[Any]], StateBackend[Any]]
+"""Returns the values of one group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,10 @@ class TierUsage:
 
 @dataclass(frozen=True, slots=True)
 class ProxyStates:
-    """Backends of what processes share about proxies; `scores` returns those of one domain."""
+    """Backends of what processes share about proxies; `scores` returns those of one domain.
+
+    The pool is what a person has added, so it may be elsewhere than what is learned from use.
+    """
 
     pool: StateBackend[PooledProxy]
     domains: StateBackend[SeenDomain]
@@ -105,10 +110,10 @@ class ProxyStates:
     scores: Callable[[str], StateBackend[Score]]
 
     @classmethod
-    def open(cls, backend: Callable[[str, type[Any]], StateBackend[Any]]) -> ProxyStates:
-        """Return the backends of a file, server or database."""
+    def open(cls, backend: OpenBackend, pool: OpenBackend | None = None) -> ProxyStates:
+        """Return the backends of a file, server or database; `pool` opens that of the pool."""
         return cls(
-            backend("proxies", PooledProxy),
+            (pool or backend)("proxies", PooledProxy),
             backend("proxy_domains", SeenDomain),
             backend("proxy_tiers", TierUsage),
             # A group for each domain: one row is written for a request, and those of the domain
