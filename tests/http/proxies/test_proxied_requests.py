@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.client_proto import ResponseHandler
 
 from longline.config.proxies import SessionSpec
 from longline.core.errors import BadStatus, Blocked, CircuitOpen, ConnectFailed, Deferred
@@ -19,8 +21,9 @@ from longline.http.chain import ClientIdentity, Policies, build_chain
 from longline.http.errors import NoProxy
 from longline.http.messages import Middleware, Page, Request
 from longline.http.proxies.choice import Tier, Wanted
+from longline.http.proxies.connections import ProxySessions
 from longline.http.proxies.pool import PoolStatistics, ProxyPool, ProxyStates
-from longline.http.proxies.proxy import CredentialFiles, parse_proxy
+from longline.http.proxies.proxy import CredentialFiles, Proxy, parse_proxy
 from longline.http.proxies.rotation import ProxyRotation
 from longline.http.proxies.sessions import SessionPool
 from longline.http.transport import HttpOptions, HttpTransport
@@ -590,3 +593,24 @@ async def test_an_unused_port_is_dead(site: ScriptedSite, bench: Bench) -> None:
 
     with pytest.raises(NoProxy, match="no connection"):
         await bench.chain()(Request(f"{site.url}/0"), bench.usage)
+
+
+async def test_new_credentials_of_a_socks_proxy_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make_session(
+        connector: aiohttp.BaseConnector, timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(connector=connector, timeout=timeout)
+
+    def make_connection() -> ResponseHandler:
+        return ResponseHandler(asyncio.get_running_loop())
+
+    sessions = ProxySessions(make_session, make_connection, aiohttp.ThreadedResolver(), tls=True)
+    proxy = Proxy("socks5", "127.0.0.1", 1, "env:PROXY_LOGIN")
+    used = []
+    for login in ("ada:old", "ada:new"):
+        monkeypatch.setenv("PROXY_LOGIN", login)
+        async with sessions.use("http://shop.test/", proxy) as (session, _):
+            used.append(session)
+    await sessions.close()
+
+    assert used[0] is not used[1]

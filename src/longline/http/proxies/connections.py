@@ -61,7 +61,7 @@ class ProxySessions:
         self._resolver = resolver
         self._tls = tls
         self._http: aiohttp.ClientSession | None = None
-        self._socks: OrderedDict[tuple[str, str | None], _Open] = OrderedDict()
+        self._socks: OrderedDict[tuple[str, tuple[str, str] | None], _Open] = OrderedDict()
 
     @asynccontextmanager
     async def use(
@@ -107,7 +107,7 @@ class ProxySessions:
         return self._http
 
     def _socks_session(self, proxy: Proxy, credentials: tuple[str, str] | None) -> _Open:
-        key = (proxy.address, proxy.credentials)
+        key = (proxy.address, credentials)  # what they refer to may change
         if key not in self._socks:
             try:
                 from longline.http.proxies.socks import SocksConnector  # noqa: PLC0415  # an extra
