@@ -118,7 +118,7 @@ def serve(site: ScriptedSite, count: int, text: str = "<main>page</main>") -> No
 
 
 @pytest.mark.parametrize(
-    "fault", ["dead", "silent", "auth", "gateway", "inject", "cut", "garbage", "hang-up"]
+    "fault", ["dead", "silent", "auth", "gateway", "empty", "inject", "cut", "garbage", "hang-up"]
 )
 async def test_a_fault_of_a_proxy_is_not_the_sites(
     site: ScriptedSite, bench: Bench, fault: str

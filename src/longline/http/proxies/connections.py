@@ -19,6 +19,7 @@ from longline.http.messages import FIRST_ERROR, Page, joined_header
 from longline.http.proxies.proxy import Proxy
 
 _MOST_SESSIONS = 64  # of SOCKS proxies, each with its idle connections
+_OK = 200
 _PROXY_AUTH_REQUIRED = 407
 _GATEWAY = frozenset({502, 503, 504})
 _CONNECT_TIMEOUT = 10.0
@@ -213,8 +214,11 @@ def find_proxy_error(page: Page) -> tuple[str, bool] | None:
         return "it refused the credentials (status 407)", True
     names = f"{headers.get('server', '')} {headers.get('proxy-agent', '')}".lower()
     program = next((one for one in _PROGRAMS if one in names), None)
+    is_bare = not any(name in headers for name in _ORIGIN)
     found = None
-    if status < FIRST_ERROR:
+    if status == _OK and is_bare and not page.body:
+        found = "an empty response without the headers of a site"
+    elif status < FIRST_ERROR:
         pass
     elif page.body.strip() == _MUBENG_ERROR:
         found = "mubeng could not reach the site through the proxy that it chose"
@@ -224,6 +228,6 @@ def find_proxy_error(page: Page) -> tuple[str, bool] | None:
         found = f"it answered with status {status} and Proxy-Status"
     elif program is not None:
         found = f"{program} answered with status {status}"
-    elif status in _GATEWAY and not any(name in headers for name in _ORIGIN):
+    elif status in _GATEWAY and is_bare:
         found = f"status {status} without the headers of a site"
     return None if found is None else (found, False)
