@@ -15,6 +15,7 @@ _ANSWERS = {
     "auth": "407 Proxy Authentication Required\r\nProxy-Authenticate: Basic\r\nContent-Length: 0",
     "gateway": "502 Bad Gateway\r\nContent-Length: 0",
     "empty": "200 OK\r\nContent-Length: 0",
+    "text": "200 OK\r\nDate: now\r\nContent-Type: text/plain\r\nContent-Length: 7\r\n\r\nexpired",
     "encoding": "200 OK\r\nDate: now\r\nContent-Encoding: xz\r\nContent-Length: 4\r\n\r\nabcd",
     "cut": "200 OK\r\nDate: now\r\nContent-Length: 1000",
 }
@@ -23,8 +24,8 @@ _ANSWERS = {
 class ForwardProxy:
     """A proxy that connects from the address `own` of this machine, which the site sees.
 
-    `fault` is one of good, dead, silent, slow, auth, gateway, empty, inject, cut, encoding,
-    garbage, hang-up, unreachable. With the last two, it is a SOCKS5 proxy.
+    `fault` is one of good, dead, silent, slow, auth, gateway, empty, text, inject, cut,
+    encoding, garbage, hang-up, unreachable. With the last two, it is a SOCKS5 proxy.
     """
 
     def __init__(self, fault: str = "good", own: str = "127.0.0.1") -> None:

@@ -138,6 +138,16 @@ async def test_a_fault_of_a_proxy_is_not_the_sites(
     assert sum(one.requests for one in bench.opened if one.fault == fault) <= 2
 
 
+async def test_a_text_in_place_of_a_page_is_not_the_sites(site: ScriptedSite, bench: Bench) -> None:
+    serve(site, 20)
+    await bench.add("text", "good", "good", "good")
+
+    pages = await get_all(bench.chain(expects=("main",)), bench.usage, site, 20)
+
+    assert [page.text for page in pages] == ["<main>page</main>"] * 20
+    assert await bench.phase(site) is Phase.CLOSED
+
+
 async def test_a_slow_proxy_is_used_seldom(site: ScriptedSite, bench: Bench) -> None:
     serve(site, 60)
     await bench.add("slow", "good", "good", "good")

@@ -15,6 +15,7 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
 
 from longline.core.clock import Clock
 from longline.core.errors import Blocked, ConnectFailed, Deferred, FailureKind, FetchError
@@ -182,7 +183,7 @@ class ProxyMiddleware(Middleware):
                 raise  # no proxy can change what is in a tunnel
             fault: FetchError = error
         else:
-            if not self._is_strange(page):
+            if not self._is_strange(request, page):
                 seconds = page.seconds or self._clock.now() - began
                 await self._succeed(request, usage, proxy, seconds, trial)
                 return page
@@ -195,10 +196,15 @@ class ProxyMiddleware(Middleware):
             return None
         return await self._doubt(request, proxy, fault, page, trial)
 
-    def _is_strange(self, page: Page) -> bool:
-        """Return whether a page may be an insertion of the proxy: it has no expected element."""
-        is_html = "html" in page.headers.get("content-type", "").lower()
-        if not self._expects or page.status >= FIRST_ERROR or not is_html:
+    def _is_strange(self, request: Request, page: Page) -> bool:
+        """Return whether a page may be an insertion of the proxy: it has no expected element.
+
+        Text in place of a page may be its message; robots.txt and files are text, too.
+        """
+        kind = page.headers.get("content-type", "").lower()
+        is_file = request.sink is not None or urlsplit(request.url).path.endswith(".txt")
+        is_page = "html" in kind or ("text/plain" in kind and not is_file)
+        if not self._expects or page.status >= FIRST_ERROR or not is_page:
             return False
         return not any(page.first(selector) is not None for selector in self._expects)
 
