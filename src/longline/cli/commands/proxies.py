@@ -91,8 +91,8 @@ async def add_proxies(
 ) -> None:
     """Add proxies, written as scheme://host:port, to the pool.
 
-    They are used before their first check; `longline proxies check` checks them. Those that the
-    pool has are replaced, with their tier, country and credentials.
+    They are used before their first check; `longline proxies check` checks them. Known
+    proxies are replaced, with their tier, country and credentials.
     """
     for one in addresses:
         if "@" in one or _IPV6.sub("", one).count(":") > 2:  # noqa: PLR2004  # scheme, host and port
@@ -107,7 +107,7 @@ async def add_proxies(
     added = await proxies.add_proxies(settings_of(), store, SystemClock(), parsed)
     known = len({one.proxy.address for one in parsed}) - len(added)
     text = f"added {count_text(len(added), 'proxy', 'proxies')}"
-    text += f"; replaced {known} that the pool had" if known else ""
+    text += f"; replaced {known} known" if known else ""
     print_result({"added": added, "known": known}, lambda: print_line(text))
 
 
