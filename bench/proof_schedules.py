@@ -6,7 +6,12 @@ import asyncio
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 
 from children import BENCH
@@ -32,60 +37,76 @@ _DAILY = {
 def prove(sizes: Sizes) -> Proof:
     """Run three schedulers through a month with kills and clock jumps."""
     started = time.monotonic()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        asyncio.Runner(loop_factory=VirtualLoop) as runner,
-    ):
-        result = runner.run(_simulate(Path(folder), sizes))
-    minutes = sizes.schedule_days * 24 * 60
-    start = _start(sizes)
+    parts = list(_parts(sizes))
+    # Side by side, because schedulers of one database often wait for each other.
+    with ProcessPoolExecutor(len(parts), mp_context=get_context("spawn")) as pool:
+        results = list(pool.map(_simulate, *zip(*parts, strict=True)))
+    occurrences = sum((one.occurrences for one in results), Counter[str]())
     about = (
         f"Three schedulers on one SQLite database, {sizes.schedules} schedules every minute, and "
         f"{len(_DAILY)} daily ones, for {sizes.schedule_days} days of virtual time from "
-        f"{start:%Y-%m-%d}. Schedulers are killed in the middle of a tick and stalled, and their "
-        "clocks jump by an hour. The zones are Europe/Sofia, America/New_York, "
-        "Australia/Lord_Howe and Pacific/Chatham, whose clocks change in these days; the times of "
-        "the daily schedules are compared with a table written by hand."
+        f"{_FIRST:%Y-%m-%d}, in {len(parts)} parts side by side. Schedulers are killed in the "
+        "middle of a tick and stalled, and their clocks jump by an hour. The zones are "
+        "Europe/Sofia, America/New_York, Australia/Lord_Howe and Pacific/Chatham, whose clocks "
+        "change in these days; the times of the daily schedules are compared with a table written "
+        "by hand."
     )
-    wanted = sizes.schedules * minutes + len(_due(start, sizes.schedule_days))
+    minutes = sizes.schedule_days * 24 * 60
+    wanted = sizes.schedules * minutes + len(_due(_FIRST, sizes.schedule_days))
     figures = [
-        exactly("occurrences with a fate", result.occurrences.total(), wanted),
-        none("occurrences that are still queued", result.occurrences["queued"]),
-        nothing_wrong("each has one row, and none was fired twice", result.problems),
-        *(unjudged(fate, f"{count:,}") for fate, count in sorted(result.occurrences.items())),
-        unjudged("kills", result.kills),
-        unjudged("clock jumps", result.jumps),
+        exactly("occurrences with a fate", occurrences.total(), wanted),
+        none("occurrences that are still queued", occurrences["queued"]),
+        nothing_wrong(
+            "each has one row, and none was fired twice",
+            [problem for one in results for problem in one.problems],
+        ),
+        *(unjudged(fate, f"{count:,}") for fate, count in sorted(occurrences.items())),
+        unjudged("kills", sum(one.kills for one in results)),
+        unjudged("clock jumps", sum(one.jumps for one in results)),
         unjudged("real time", f"{(time.monotonic() - started) / 60:.0f} min"),
     ]
     return Proof(NAME, about, figures)
 
 
-def _start(sizes: Sizes) -> datetime:
-    """Return when the simulation begins; a month can be simulated in parts, side by side."""
-    return _FIRST + sizes.schedule_skip * _DAY
+def _parts(sizes: Sizes) -> Iterator[tuple[datetime, int, int, int]]:
+    """Yield the start, days, number of schedules, and seed of each part."""
+    count = min(sizes.schedule_parts, sizes.schedule_days)
+    ends = [sizes.schedule_days * number // count for number in range(count + 1)]
+    for number, (since, until) in enumerate(pairwise(ends)):
+        yield _FIRST + since * _DAY, until - since, sizes.schedules, sizes.seed + number
 
 
-async def _simulate(folder: Path, sizes: Sizes) -> Result:
-    begin = _start(sizes)
+def _simulate(begin: datetime, days: int, schedules: int, seed: int) -> Result:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        asyncio.Runner(loop_factory=VirtualLoop) as runner,
+    ):
+        return runner.run(_simulate_days(Path(folder), begin, days, schedules, seed))
+
+
+async def _simulate_days(
+    folder: Path, begin: datetime, days: int, schedules: int, seed: int
+) -> Result:
     simulation = Simulation(
         folder,
         f"sqlite:///{folder / 'longline.sqlite'}",
-        minutely=sizes.schedules,
+        minutely=schedules,
         start=begin,
         daily={zone: cron for zone, (cron, *_) in _DAILY.items()},
-        seed=sizes.seed,
+        seed=seed,
     )
     await simulation.begin()
     start = begin.timestamp()
-    due = _due(begin, sizes.schedule_days)
-    for day in range(sizes.schedule_days):
+    due = _due(begin, days)
+    for day in range(days):
         since, until = start + day * 86_400, start + (day + 1) * 86_400
         await simulation.run(until - simulation.now())
         await simulation.settle()
         simulation.judge(since, until, [one for one in due if since < one <= until])
         await simulation.judge_events()
         simulation.forget(since)
-        print(f"  day {day + 1}: {simulation.result.occurrences.total():,} occurrences")
+        count = simulation.result.occurrences.total()
+        print(f"  {begin + day * _DAY:%Y-%m-%d}: {count:,} occurrences", flush=True)
     simulation.close()
     return simulation.result
 

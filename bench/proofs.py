@@ -38,7 +38,7 @@ class Sizes:
     recovery_minutes: float = 10.0
     schedules: int = 500
     schedule_days: int = 30
-    schedule_skip: int = 0
+    schedule_parts: int = 2
     flow_trials: int = 340
     proxied_pages: int = 2000
     files: int = 10_000

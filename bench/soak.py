@@ -96,9 +96,7 @@ _NEED_NGINX = {
 @click.option("--catalogue", type=click.IntRange(min=1), default=6022, help="items of catalogue")
 @click.option("--schedules", type=click.IntRange(min=1), default=500, help="of schedules")
 @click.option("--schedule-days", type=click.IntRange(min=1), default=30, help="of schedules")
-@click.option(
-    "--schedule-skip", type=click.IntRange(min=0), default=0, help="days to leave out before"
-)
+@click.option("--schedule-parts", type=click.IntRange(min=1), default=2, help="of these days")
 @click.option("--flow-trials", type=click.IntRange(min=2), default=340, help="at most, of flows")
 @click.option("--proxied-pages", type=click.IntRange(min=50), default=2000, help="of proxies")
 @click.option("--queued", type=click.IntRange(min=1), default=100_000, help="items of memory")
