@@ -53,7 +53,7 @@ demo: $(DEMO)
 # Not loadgroup: it groups nothing with pytest 9.2 (pytest-dev/pytest-xdist#1386).
 test: $(READY)
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync check warm
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal --durations 25 --durations-min 8
 
 quick: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not real_time" $(QUICK)
