@@ -270,11 +270,12 @@ async def test_an_evaluation_that_fails_is_visible_and_changes_nothing(
     assert (fine.error, fine.failed_at) == (None, None)
 
 
+@pytest.mark.parametrize("invalid", ["alerts: {notify: 5}\n", f"{NOTIFY}\nexecutor_jobs: two\n"])
 async def test_a_changed_file_is_applied_and_an_invalid_one_is_not(
-    local: Home, logged: list[str]
+    local: Home, logged: list[str], invalid: str
 ) -> None:
     local.rules.conditions = [FAILED]
-    local.file.write_text("alerts: {notify: 5}\n")
+    local.file.write_text(invalid)
     await local.run_for(MINUTE)
     nothing = await local.notified()
     local.file.write_text(NOTIFY)

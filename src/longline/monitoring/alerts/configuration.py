@@ -15,9 +15,9 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
-from longline.config.documents import Document, read_document
+from longline.config.documents import Document, check, read_document
 from longline.config.secrets import SecretRef, is_loopback
-from longline.config.settings import settings_file
+from longline.config.settings import Settings, file_model, settings_file
 from longline.config.times import Seconds, ZoneName
 from longline.config.validation import (
     StrictModel,
@@ -352,7 +352,11 @@ class SettingsPart(Generic[T]):
         return self._value
 
     def _parsed(self, path: Path | None, webhooks: Collection[str] | None) -> T:
-        return self._default if path is None else self._parse(read_document(path), webhooks)
+        if path is None:
+            return self._default
+        document = read_document(path)
+        check(document, file_model(Settings))  # applied completely or not at all
+        return self._parse(document, webhooks)
 
 
 class AlertFile(SettingsPart[AlertSettings]):
