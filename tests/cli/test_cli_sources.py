@@ -178,5 +178,26 @@ def test_a_setting_that_must_be_given_is_shown_as_such(longline: Terminal, tmp_p
     assert any("--set where=" in line and "Which town." in line for line in lines)
 
 
+def test_the_docstring_of_an_option_is_its_description(longline: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "towns.py").write_text(
+        "from longline import Item, Source, layer\n\n\n"
+        "class Towns(Source):\n"
+        "    name = 'towns'\n\n"
+        "    class Options(Source.Options):\n"
+        "        where: str = 'all'\n"
+        "        \"\"\"Which town,\n        or all.\"\"\"\n"
+        "        depth: int = 2\n\n"
+        "    async def discover(self, visit):\n"
+        "        yield Item('1', 'https://x.test/')\n\n"
+        "    @layer()\n"
+        "    async def page(self, visit):\n"
+        "        return {}\n"
+    )
+
+    (result,) = longline("sources", "towns.py", "--json").last
+    assert result["settings"]["where"]["about"] == "Which town, or all."
+    assert result["settings"]["depth"]["about"] is None
+
+
 def test_an_unknown_source_is_refused(longline: Terminal) -> None:
     assert longline("sources", "nothing").code == 2

@@ -48,7 +48,7 @@ class StrictModel(BaseModel):
     """A frozen model that refuses unknown names and hides its input in errors."""
 
     # Without use_attribute_docstrings: reading the source of each model takes 50 ms in all, and
-    # only the JSON Schemas need these texts.
+    # only the JSON Schemas need these texts (`attribute_docstrings`).
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     @model_validator(mode="before")

@@ -143,7 +143,8 @@ class Visit:
             FetchError: the request failed; its kind decides the outcome of the item.
             ValueError: it has two bodies, or its timeout is not a positive number.
         """
-        if sum(one is not None for one in (body, json, form, multipart, graphql)) > 1:
+        bodies = (body, json, form, multipart, graphql)
+        if bodies.count(None) < len(bodies) - 1:
             message = "a request has one body: pass one of body, json, form, multipart and graphql"
             raise ValueError(message)
         _check_timeout(timeout)
@@ -354,10 +355,12 @@ _Method = TypeVar("_Method", bound=LayerMethod)
 
 
 class Options(BaseModel):
-    """Options of a source, set with `--set name=value`. Subclass it to add fields."""
+    """Options of a source, set with `--set name=value`. Subclass it to add fields.
 
-    # The docstring of a field is its description in `longline sources NAME`.
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    The docstring of a field is its description in `longline sources show NAME`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -501,13 +501,16 @@ def _generate_schema(model: type[BaseModel]) -> dict[str, Any]:
     return model.model_json_schema(by_alias=True, schema_generator=_ShortFormSchema)
 
 
-def _attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """Return the docstrings below the fields of a model, by the names that users write."""
+def attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """Return the docstrings below the fields of a model, by the names that users write.
+
+    Reading them takes long, so pydantic's `use_attribute_docstrings` would make each start slow.
+    """
     texts: dict[str, str] = {}
     for kind in reversed(model.__mro__):
-        if not issubclass(kind, BaseModel) or not kind.__module__.startswith("longline."):
+        if not issubclass(kind, BaseModel) or kind is BaseModel:
             continue
-        with suppress(OSError):  # a model that was made at run time has no source
+        with suppress(OSError, TypeError):  # a model that was made at run time has no source
             (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
             for field, text in itertools.pairwise(cast("ast.ClassDef", tree).body):
                 match field, text:
@@ -524,7 +527,7 @@ class _ShortFormSchema(GenerateJsonSchema):
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         full = super().model_schema(schema)
-        for name, text in _attribute_docstrings(schema["cls"]).items():
+        for name, text in attribute_docstrings(schema["cls"]).items():
             if name in full.get("properties", {}):
                 full["properties"][name].setdefault("description", text)
         return full

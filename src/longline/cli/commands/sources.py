@@ -75,7 +75,12 @@ from longline.devtools.session import (
 from longline.engine.subscribers import plugin_subscription
 from longline.http.messages import Page
 from longline.sources.base import Source
-from longline.sources.loader import as_source, known_sources, load_source
+from longline.sources.loader import (
+    as_source,
+    attribute_docstrings,
+    known_sources,
+    load_source,
+)
 from longline.storage.store import Store
 
 _VALUE = 100  # characters
@@ -191,6 +196,7 @@ def _print_status(
 
 
 def _source_json(kind: type[Source]) -> dict[str, Any]:
+    texts = attribute_docstrings(kind.Options)
     return {
         "name": kind.name,
         "version": kind.version,
@@ -205,7 +211,7 @@ def _source_json(kind: type[Source]) -> dict[str, Any]:
             name: {
                 "default": None if field.is_required() else field.get_default(),
                 "required": field.is_required(),
-                "about": None if field.description is None else " ".join(field.description.split()),
+                "about": " ".join((field.description or texts.get(name, "")).split()) or None,
             }
             for name, field in kind.Options.model_fields.items()
         },
