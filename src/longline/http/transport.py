@@ -73,21 +73,27 @@ class BudgetedConnection(ResponseHandler):
     """A connection of aiohttp that closes when a response takes too much processor time."""
 
     _request: CurrentRequest | None = None
+    _clock = staticmethod(time.perf_counter)
     _spent = 0.0
     _received = 0
 
     def set_response_params(self, **how: Any) -> None:
         """Start another response."""
-        self._request, self._spent, self._received = current_request.get(), 0.0, 0
+        self._request, self._clock = current_request.get(), time.perf_counter
+        self._spent, self._received = 0.0, 0
         super().set_response_params(**how)
 
     def data_received(self, data: bytes) -> None:
         """Parse received data, and close if the response has taken too long."""
-        began = time.thread_time()
+        began = self._clock()
         super().data_received(data)
-        self._spent += time.thread_time() - began
+        self._spent += self._clock() - began
         self._received += len(data)
         if self._spent <= _SECONDS + self._received * _SECONDS_PER_BYTE:
+            return
+        if self._clock is time.perf_counter:
+            # It counts the pauses of this process, too, but costs far less than the processor time.
+            self._clock, self._spent, self._received = time.thread_time, 0.0, 0
             return
         request = self._request
         if request is not None and request.refusal is None and self.transport is not None:
