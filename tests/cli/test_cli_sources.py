@@ -185,7 +185,7 @@ def test_the_docstring_of_an_option_is_its_description(longline: Terminal, tmp_p
         "    name = 'towns'\n\n"
         "    class Options(Source.Options):\n"
         "        where: str = 'all'\n"
-        "        \"\"\"Which town,\n        or all.\"\"\"\n"
+        '        """Which town,\n        or all."""\n'
         "        depth: int = 2\n\n"
         "    async def discover(self, visit):\n"
         "        yield Item('1', 'https://x.test/')\n\n"
