@@ -257,7 +257,7 @@ def _proxy_url(proxy: Proxy, host: str) -> str:
 
 
 def _check_proxy(request: Request, proxy: Proxy, page: Page) -> None:
-    if (found := find_proxy_error(page)) is not None:
+    if (found := find_proxy_error(page, request.method)) is not None:
         problem, is_certain = found
         raise ProxyFailed(request.url, proxy.address, problem, is_certain=is_certain)
 

@@ -231,7 +231,8 @@ class HttpTransport(Middleware):
             )
         async with self._proxies.use(request.url, proxy) as (session, options):
             page = await self._exchange(session, request, deadline, options)
-        if options and request.url.startswith("http:") and (found := find_proxy_error(page)):
+        is_forwarded = options and request.url.startswith("http:")
+        if is_forwarded and (found := find_proxy_error(page, request.method)):
             problem, is_certain = found
             raise ProxyFailed(request.url, proxy.address, problem, is_certain=is_certain)
         return page

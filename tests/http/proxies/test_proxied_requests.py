@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.client_proto import ResponseHandler
+from multidict import CIMultiDict
 
 from longline.config.proxies import SessionSpec
 from longline.core.errors import BadStatus, Blocked, CircuitOpen, ConnectFailed, Deferred
@@ -21,7 +22,7 @@ from longline.http.chain import ClientIdentity, Policies, build_chain
 from longline.http.errors import NoProxy
 from longline.http.messages import Middleware, Page, Request
 from longline.http.proxies.choice import Tier, Wanted
-from longline.http.proxies.connections import ProxySessions
+from longline.http.proxies.connections import ProxySessions, find_proxy_error
 from longline.http.proxies.pool import PoolStatistics, ProxyPool, ProxyStates
 from longline.http.proxies.proxy import CredentialFiles, Proxy, parse_proxy
 from longline.http.proxies.rotation import ProxyRotation
@@ -146,6 +147,34 @@ async def test_a_text_in_place_of_a_page_is_not_the_sites(site: ScriptedSite, be
 
     assert [page.text for page in pages] == ["<main>page</main>"] * 20
     assert await bench.phase(site) is Phase.CLOSED
+
+
+@pytest.mark.parametrize(
+    ("text", "status"), [('{"price": 5}', 200), ("word " * 1000, 200), ("Moved to /0", 302)]
+)
+async def test_a_text_of_the_site_is_not_blamed_on_proxies(
+    site: ScriptedSite, bench: Bench, text: str, status: int
+) -> None:
+    serve(site, 1)
+    headers = {"content-type": "text/plain", "location": "/0"}
+    site.says("/data", text, status=status, headers=headers)
+    await bench.add("good", "good")
+
+    page = await bench.chain(expects=("main",))(Request(f"{site.url}/data"), bench.usage)
+
+    assert page.text == (text if status == 200 else "<main>page</main>")
+    assert bench.usage.proxy_failures == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "streamed", "is_empty"), [("GET", 0, True), ("GET", 5, False), ("POST", 0, False)]
+)
+def test_only_a_bare_page_without_a_body_is_a_proxys(
+    method: str, streamed: int, *, is_empty: bool
+) -> None:
+    page = Page("http://site.test/", 200, CIMultiDict(), b"", streamed=streamed)
+
+    assert (find_proxy_error(page, method) is not None) == is_empty
 
 
 async def test_a_slow_proxy_is_used_seldom(site: ScriptedSite, bench: Bench) -> None:

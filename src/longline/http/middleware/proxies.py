@@ -29,7 +29,7 @@ from longline.http.errors import (
     SessionEnded,
     TimedOut,
 )
-from longline.http.messages import FIRST_ERROR, Middleware, Page, Request
+from longline.http.messages import Middleware, Page, Request
 from longline.http.proxies.choice import Choice, Result
 from longline.http.proxies.proxy import Proxy
 from longline.http.proxies.rotation import ProxyRotation
@@ -48,6 +48,8 @@ the item of the URL waits.
 """
 _OWN_WAIT = 60.0  # seconds, at least, for which it waits then
 _MOST_URLS = 1000  # whose rounds are counted
+_FIRST_REDIRECT = 300
+_LONGEST_MESSAGE = 2_000  # bytes of a text that a proxy sends in place of a page
 _STRANGE = "the page has none of the expected elements"
 _UNCERTAIN = (BodyCut, ConnectFailed, TimedOut, BadCertificate)
 _PROVEN, _UNPROVEN = 1.0, 0.6  # how much the failure of a proxy says about the site
@@ -197,15 +199,11 @@ class ProxyMiddleware(Middleware):
         return await self._doubt(request, proxy, fault, page, trial)
 
     def _is_strange(self, request: Request, page: Page) -> bool:
-        """Return whether a page may be an insertion of the proxy: it has no expected element.
-
-        Text in place of a page may be its message; robots.txt and files are text, too.
-        """
-        kind = page.headers.get("content-type", "").lower()
-        is_file = request.sink is not None or urlsplit(request.url).path.endswith(".txt")
-        is_page = "html" in kind or ("text/plain" in kind and not is_file)
-        if not self._expects or page.status >= FIRST_ERROR or not is_page:
+        """Return whether a page may be an insertion of the proxy: it has no expected element."""
+        if not self._expects or page.status >= _FIRST_REDIRECT:
             return False
+        if "html" not in page.headers.get("content-type", "").lower():
+            return _may_be_message(request, page)
         return not any(page.first(selector) is not None for selector in self._expects)
 
     async def _succeed(
@@ -315,3 +313,14 @@ class ProxyMiddleware(Middleware):
 
 def _problem_of(error: FetchError) -> str:
     return error.problem if isinstance(error, ProxyFailed) else str(error)
+
+
+def _may_be_message(request: Request, page: Page) -> bool:
+    """Return whether a page may be a short text of the proxy; data and files are texts, too."""
+    if request.method != "GET" or request.sink is not None:
+        return False
+    url, start = urlsplit(request.url), page.body.lstrip()[:1]
+    if url.scheme != "http" or url.path.endswith(".txt") or len(page.body) > _LONGEST_MESSAGE:
+        return False
+    is_text = "text/plain" in page.headers.get("content-type", "").lower()
+    return is_text and start not in (b"", b"{", b"[", b"<")

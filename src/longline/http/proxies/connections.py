@@ -204,7 +204,7 @@ _MUBENG_ERROR = b"Proxy server error"  # with status 502, for whatever failed be
 _ORIGIN = ("date", "server", "content-type", "set-cookie", "etag", "last-modified")
 
 
-def find_proxy_error(page: Page) -> tuple[str, bool] | None:
+def find_proxy_error(page: Page, method: str) -> tuple[str, bool] | None:
     """Return why a response over plain HTTP is the proxy's own, and whether for certain.
 
     None is a response of the site.
@@ -216,7 +216,7 @@ def find_proxy_error(page: Page) -> tuple[str, bool] | None:
     program = next((one for one in _PROGRAMS if one in names), None)
     is_bare = not any(name in headers for name in _ORIGIN)
     found = None
-    if status == _OK and is_bare and not page.body:
+    if method == "GET" and status == _OK and is_bare and not page.size:
         found = "an empty response without the headers of a site"
     elif status < FIRST_ERROR:
         pass
