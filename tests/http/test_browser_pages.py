@@ -179,7 +179,9 @@ async def test_an_element_that_never_appears_is_an_error_and_the_page_is_kept(
     assert [one.data["file"] for one in usage.events][1] == str(kept[0])
 
 
-@pytest.mark.parametrize("script", ["window.ready === true", "window.ready;", "() => window.ready"])
+@pytest.mark.parametrize(
+    "script", ["window.ready === true", "window.ready;\r\n\t", "() => window.ready"]
+)
 async def test_a_script_and_silence_can_be_waited_for(
     site: ScriptedSite, tmp_path: Path, script: str
 ) -> None:

@@ -549,7 +549,7 @@ def _repeatable(expression: str) -> str:
     It would compile an expression at each look, which the policy of many sites forbids to all but
     the first.
     """
-    value = expression.rstrip("; \n")
+    value = re.sub(r"[;\s]+\Z", "", expression)
     return f"() => {{ const value = ({value}\n); return value?.call ? value() : value; }}"
 
 
