@@ -309,9 +309,12 @@ def test_the_url_of_a_file_may_have_spaces(text: str) -> None:
     assert read_value("image", text) == text.strip().replace(" ", "%20")
 
 
-def test_a_text_is_not_the_url_of_a_file() -> None:
+@pytest.mark.parametrize(
+    "text", ["a view of the house", "No photo / ask us", "/img/a.jpg 1x, /img/b.jpg 2x"]
+)
+def test_a_text_is_not_the_url_of_a_file(text: str) -> None:
     with pytest.raises(ValueError, match="URL"):
-        read_value("image", "a view of the house")
+        read_value("image", text)
 
 
 def test_json_in_a_text_is_read() -> None:

@@ -243,7 +243,9 @@ _WORDS_FOR_YES = "true yes y on 1 ja oui sí si sim tak igen ✓ ✔"
 _WORDS_FOR_NO = "false no n off 0 nein non não nao nie nee nem ✗ ✘"
 _YES, _NO = frozenset(_WORDS_FOR_YES.split()), frozenset(_WORDS_FOR_NO.split())
 _SCHEMES = frozenset({"http", "https", ""})
+_STARTS = ("/", "./", "../", "http:", "https:")
 _SUFFIX = re.compile(r"\.\w{1,8}$")
+_SRCSET = re.compile(r" \d+(\.\d+)?[wx]\b")
 
 _LARGEST = 2**64  # JSON is not written with larger integers
 _ALSO_NUMBERS = frozenset(
@@ -324,8 +326,8 @@ def _parse_url_value(value: Any, _locale: str | None, _form: str | None) -> str:
 
 def _parse_file_url(value: Any, locale: str | None, form: str | None) -> str:
     text = value.strip() if isinstance(value, str) else ""
-    # As browsers do; a text without a path or a suffix is no file.
-    if "/" in text or _SUFFIX.search(text):
+    # As browsers do; other texts with spaces are no URLs, such as those of a srcset.
+    if (text.startswith(_STARTS) or _SUFFIX.search(text)) and not _SRCSET.search(text):
         text = text.replace(" ", "%20")
     return _parse_url_value(text, locale, form)
 
