@@ -143,7 +143,7 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
     text = f"{place}: {first['msg']}" if place else str(first["msg"])
     if first["type"] == "json_invalid":
         text = f"the body is not valid JSON: {first['ctx']['error']}, at character {place}"
-    elif first["loc"] == ("body",):
+    elif first["loc"] == ("body",) and first["type"] in ("missing", "model_attributes_type"):
         text = "the body must be a JSON object, with the header Content-Type: application/json"
     return problem_response(request, text, status=422)
 

@@ -111,6 +111,7 @@ async def test_impossible_jobs_are_refused(dashboard: Dashboard, filled: Filled)
         ('{"source": ', "application/json", "not valid JSON"),
         ('{"source": "shop"}', "application/x-www-form-urlencoded", "Content-Type"),
         ("[]", "application/json", "JSON object"),
+        ('{"source": "a\\u0000b"}', "application/json", "NUL"),
     ],
 )
 async def test_a_malformed_body_is_explained(
