@@ -564,7 +564,8 @@ class BulkInsert:
         dialect = connection.dialect.name
         if dialect not in self._compiled:
             row = {name: _bind(name) for name in self._names}
-            statement = upsert(connection, self._table).values(row)
+            # Inline: it returns no ids, which would take PostgreSQL a quarter of the time.
+            statement = upsert(connection, self._table).values(row).inline()
             self._compiled[dialect] = _compile(connection, self._finish(statement))
         return self._compiled[dialect].run(connection, rows)
 
