@@ -67,6 +67,16 @@ async def test_a_job_that_is_about_to_end_is_not_called_abandoned(store: Store) 
     assert await is_left_alone(store, job, EPOCH + 7200)
 
 
+async def test_a_killed_job_is_abandoned_also_after_its_leases(store: Store) -> None:
+    job = await queued(store, "1", "2", is_last=True)
+    first, _ = await leased(store, job, 2, owner=DEAD, at=EPOCH + 3600)
+    await complete(store, attempt(first, Outcome(OutcomeAction.SKIP), EPOCH + 3601))
+
+    assert [await is_left_alone(store, job, EPOCH + 3600 + one) for one in (2, 30, 90)] == [
+        True
+    ] * 3
+
+
 async def test_a_paused_job_is_not_called_abandoned(store: Store) -> None:
     job = await queued(store, "1")
     await store.jobs.pause_if_idle(job.id, EPOCH, "interrupted")

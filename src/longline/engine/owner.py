@@ -134,7 +134,11 @@ async def abandoned_among(store: Store, jobs: Iterable[Job], at: float) -> froze
         return frozenset()
     unowned = [job for job in dead if not owners[job]]
     alive = await store.queue.deferred_among(dead, at)
-    return frozenset(dead) - alive - await store.queue.active_among(unowned, at - _QUIET)
+    # A process that ends releases its leases; one that was killed leaves them to expire.
+    last = await store.queue.owners_of(unowned, 0.0) if unowned else {}
+    killed = [job for job, several in last.items() if several and several == dead_among(several)]
+    quiet = await store.queue.active_among(sorted({*unowned} - {*killed}), at - _QUIET)
+    return frozenset(dead) - alive - quiet
 
 
 def _is_dead(owner: str) -> bool:
