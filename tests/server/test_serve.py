@@ -18,6 +18,8 @@ from longline.core.errors import BadFile, StoreGone, StoreUnreachable
 from longline.export.tasks import enqueue_file_export, exports_folder
 from longline.scheduling.launch_groups import group_result
 from longline.server.serve import Server, keep_running
+from longline.storage.events.events import EventFilter
+from longline.storage.events.webhooks import Webhook
 from longline.storage.jobs import NewJob
 from longline.storage.monitoring.logs import LogFilter
 from longline.storage.scheduling.launches import LaunchLimits, NewLaunch
@@ -202,6 +204,24 @@ async def test_a_file_that_cannot_be_applied_changes_nothing(
         await until(lambda: part.calls > before + 5)
 
     assert [one.executor_jobs for one in part.settings] == [2]
+
+
+async def test_a_file_is_applied_when_the_webhook_that_it_names_exists(
+    file: Path, logged: list[str]
+) -> None:
+    part = Part()
+
+    async with serving(part):
+        await until(lambda: part.calls > 0)
+        file.write_text("executor_jobs: 17\nalerts: {notify: ['webhook:chat']}\n")
+        await until(lambda: any("not applied" in one for one in logged))
+        with open_store(part.settings[0].database) as store:
+            hook = Webhook("chat", "http://127.0.0.1:1/", ("env:HOOK",), created_at=0.0)
+            await store.webhooks.add(hook, EventFilter(("custom.*",)))
+        await until(lambda: len(part.settings) == 2)
+
+    assert part.settings[1].executor_jobs == 17
+    assert sum("not applied" in one for one in logged) == 1
 
 
 async def test_warnings_of_the_server_are_stored(file: Path, logged: list[str]) -> None:

@@ -310,22 +310,25 @@ class Server:
     async def _reload_settings(self, store: Store, executor: Executor, jobs: JobProcesses) -> None:
         """Apply a changed settings file, completely or not at all; running jobs keep theirs."""
         known = _stamp()
+        reported = ""
         while True:
             await asyncio.sleep(_FILE_POLL)
             if (stamp := _stamp()) == known:
                 continue
-            known = stamp
             try:
                 new = self._load()
                 await check_settings_file(store)
                 if (path := settings_file()) is not None:
                     read_definitions(path)  # its schedules
             except StoreError:
-                known = None  # to be tried again
-                continue
+                continue  # it is tried again
             except LonglineError as error:
-                _LOG.warning("the changed settings are not applied: %s", error)
+                # It is tried again, since what the file names, such as a webhook, may be added.
+                if str(error) != reported:
+                    reported = str(error)
+                    _LOG.warning("the changed settings are not applied: %s", error)
                 continue
+            known, reported = stamp, ""
             fixed = [one for one in _FIXED if getattr(new, one) != getattr(self._settings, one)]
             if fixed:
                 names = ", ".join(fixed)
