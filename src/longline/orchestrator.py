@@ -414,7 +414,14 @@ class Orchestrator:
             name = launch.target
             if name is None:
                 name = (await self.find_or_create_job(launch.spec)).id
-                await launches.attach(launch.id, owner, name, self._clock.now())
+                if not await launches.attach(launch.id, owner, name, self._clock.now()):
+                    found = await launches.get(launch.id)
+                    reason = found.reason if found is not None else None
+                    # Nothing, if another process has taken the lease over.
+                    await launches.finish(
+                        launch.id, owner, self._clock.now(), result="cancelled", reason=reason
+                    )
+                    return
             job = await self.store.jobs.get(name)
             if job.state in OPEN_STATES:
                 report = await self.resume(job.id, engine=self._settings.engine)

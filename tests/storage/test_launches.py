@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from longline.core.model import JobState
+from longline.storage.jobs import NewJob
 from longline.storage.scheduling.launches import Launch, LaunchLimits, LaunchState, NewLaunch
 from longline.storage.store import Store
 from tests.virtual import EPOCH
@@ -76,3 +78,28 @@ async def test_only_a_queued_launch_is_cancelled(store: Store) -> None:
     results = {one: await store.launches.cancel(one, EPOCH, "test") for one in (first, second)}
 
     assert (running.id, results) == (first, {first: False, second: True})
+
+
+async def test_a_launch_cancelled_at_its_start_is_not_leased_again(store: Store) -> None:
+    number = await store.launches.place(launch())
+    await leased(store)
+    await store.launches.cancel(number, EPOCH, "not today")
+    await store.launches.reclaim(EPOCH, ["me"])
+
+    assert await leased(store) == []
+    found = await store.launches.get(number)
+    assert found is not None
+    assert (found.state, found.result, found.reason) == ("ended", "cancelled", "not today")
+
+
+async def test_a_launch_cancelled_at_its_start_leaves_the_job_of_another(store: Store) -> None:
+    cancelled, other = [await store.launches.place(launch()) for _ in range(2)]
+    await leased(store, per_name=2)
+    job = await store.jobs.create(NewJob("shop", {"source": "shop"}, {}, EPOCH))
+    await store.launches.attach(other, "me", job.id, EPOCH)
+    await store.launches.cancel(cancelled, EPOCH, "not today")
+
+    is_attached = await store.launches.attach(cancelled, "me", job.id, EPOCH)
+
+    assert not is_attached
+    assert (await store.jobs.get(job.id)).state is JobState.PENDING

@@ -211,16 +211,12 @@ async def _run(one: StepRun) -> dict[str, Any]:
         resolved = found
     spec = dict(resolved["spec"])
     spec |= {name: one.fill(spec[name]) for name in ("set", "params")}
-    new = NewLaunch(
-        "source",
-        resolved["name"],
-        spec,
-        one.origin,
-        tools.clock.now(),
-        # Attempts are counted from 1 again when a person retries the run.
-        key=f"{one.origin}/{one.attempt}@{utc_datetime(one.started_at).isoformat()}",
-        priority=work.priority,
-    )
+    # Attempts are counted from 1 again when a person retries the run.
+    key = f"{one.origin}/{one.attempt}@{utc_datetime(one.started_at).isoformat()}"
+    # That of an attempt whose process died, and which is not the newest since a person's decision.
+    await _cancel_launches(one, "another attempt of its step begins", but=key)
+    now, priority = tools.clock.now(), work.priority
+    new = NewLaunch("source", resolved["name"], spec, one.origin, now, key=key, priority=priority)
     launch = await _follow_launch(one, await tools.store.launches.place(new))
     if launch.result not in _SUCCESS[work.states]:
         why = f": {launch.reason}" if launch.reason else ""
@@ -547,7 +543,18 @@ async def abort(one: StepRun) -> None:
     """Stop what a step has started elsewhere: its launches and sub-flows."""
     store, now = one.tools.store, one.tools.clock.now()
     reason = f"the flow run {one.run.id} was stopped"
+    await _cancel_launches(one, reason)
+    for child in await store.flows.list(origin=one.origin, is_open=True, limit=None):
+        if child.state is not FlowState.COMPENSATING and child.stop is None:
+            await store.flows.cancel(child.id, reason, now)
+
+
+async def _cancel_launches(one: StepRun, reason: str, *, but: str | None = None) -> None:
+    """Cancel the open launches of a step, but that with the key `but`."""
+    store, now = one.tools.store, one.tools.clock.now()
     for launch in await store.launches.list(origin=one.origin, is_open=True, limit=None):
+        if launch.key is not None and launch.key == but:
+            continue
         if await store.launches.cancel(launch.id, now, reason):
             continue
         found = await store.launches.get(launch.id)
@@ -555,9 +562,6 @@ async def abort(one: StepRun) -> None:
             job = await store.jobs.get(found.target)
             if job.state in OPEN_STATES:
                 await store.jobs.cancel(job.id, now, reason)
-    for child in await store.flows.list(origin=one.origin, is_open=True, limit=None):
-        if child.state is not FlowState.COMPENSATING and child.stop is None:
-            await store.flows.cancel(child.id, reason, now)
 
 
 # ---------------- Undoing

@@ -305,12 +305,13 @@ async def _run_launch(plan: JobPlan) -> tuple[RunEnd, int]:
 
 async def _run_job(orchestrator: Orchestrator, plan: JobPlan) -> tuple[RunEnd, int]:
     with orchestrator.handling_signals():
-        job = plan.target
+        job, store = plan.target, orchestrator.store
         if job is None:
+            if (launch := await store.launches.get(plan.launch)) is not None and launch.result:
+                return RunEnd(EndKind.ENDED, launch.result, launch.reason), 0  # it was cancelled
             job = (await orchestrator.find_or_create_job(plan.spec)).id
             # A launch whose lease was lost is not started here; the other executor finds the
             # same job.
-            store = orchestrator.store
             if not await store.launches.attach(plan.launch, plan.owner, job, await store.now()):
                 return RunEnd(EndKind.INTERRUPTED, job=job), _RESUMABLE
             found = await store.jobs.get(job)

@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, or_, select, update
+from sqlalchemy import Connection, Row, Select, exists, or_, select, update
 
+from longline.core.model import JobState
 from longline.core.output import count_text
 from longline.storage.backends import BulkChange, BulkInsert, as_json, sanitize_text, upsert
 from longline.storage.database import Repository, lock_name, reads, writes
 from longline.storage.events.events import append_events, event_row
 from longline.storage.jobs import cancel_job
 from longline.storage.scheduling.flows import cancel_flow
-from longline.storage.schema import launches, schedules
+from longline.storage.schema import jobs, launches, schedules
 
 SOURCE, FLOW = "source", "flow"
 """The kinds of launches."""
@@ -131,6 +132,7 @@ class Launches(Repository):
     ) -> LaunchList:
         """Lease queued launches that are due and within the limits, highest priority first."""
         lock_name(connection, "launches")  # the limits are counted by one executor at a time
+        _end_cancelled(connection, at)
         shown: Select[Any] = select(launches.c.id, launches.c.kind, launches.c.name)
         if limits.per_domain is not None:
             shown = shown.add_columns(launches.c.spec)
@@ -159,6 +161,7 @@ class Launches(Repository):
         self, connection: Connection, launch: int, owner: str, at: float, until: float
     ) -> Launch | None:
         """Lease one queued launch, without regard to limits; None if it is not queued."""
+        _end_cancelled(connection, at)
         is_queued = (launches.c.id == launch) & (launches.c.state == LaunchState.QUEUED)
         leased = {"state": LaunchState.RUNNING, "owner": owner, "until": until, "started_at": at}
         changed = update(launches).where(is_queued).values(**leased).returning(launches)
@@ -176,16 +179,20 @@ class Launches(Repository):
     def attach(
         self, connection: Connection, launch: int, owner: str, target: str, at: float
     ) -> bool:
-        """Note the job or flow run that a launch has started; False: the lease was lost.
+        """Note the job or flow run that a launch has started; False: it is not to be run.
 
-        If the launch was cancelled before, its target is cancelled here.
+        Then the lease was lost, or the launch was cancelled meanwhile and others use the job. If
+        the launch was cancelled and no other uses its target, the target is cancelled here.
         """
-        is_mine = _change(connection, launch, owner, target=target)
-        if is_mine:
-            row = connection.execute(select(launches).where(launches.c.id == launch)).one()
-            if row.result == _CANCELLED:
-                _cancel_target(connection, row, row.reason, at)
-        return is_mine
+        mine = (launches.c.id == launch) & (launches.c.owner == owner)
+        row = connection.execute(select(launches).where(mine).with_for_update()).one_or_none()
+        is_cancelled = row is not None and row.result == _CANCELLED
+        if row is None or (is_cancelled and _is_used(connection, row, target)):
+            return False
+        connection.execute(update(launches).where(mine).values(target=target))
+        if is_cancelled:
+            _cancel_target(connection, row.kind, target, row.reason, at)
+        return True
 
     @writes
     def finish(
@@ -254,6 +261,8 @@ class Launches(Repository):
 
         If it runs but has no target yet, the target is cancelled when it is attached.
         """
+        # Locked, so that it is not queued again in between.
+        connection.execute(select(launches.c.id).where(launches.c.id == launch).with_for_update())
         is_ended = _cancel_queued(connection, launch, at, reason)
         if not is_ended:
             _cancel_starting(connection, launch, reason)
@@ -419,11 +428,14 @@ def cancel_launches(connection: Connection, reasons: Mapping[int, str], at: floa
         if row.state == LaunchState.RUNNING and row.target is None:
             _cancel_starting(connection, row.id, reasons[row.id])
         elif row.state == LaunchState.RUNNING:
-            _cancel_target(connection, row, reasons[row.id], at)
+            _cancel_target(connection, row.kind, row.target, reasons[row.id], at)
 
 
 def _cancel_starting(connection: Connection, launch: int, reason: str) -> None:
-    """Note that a launch is cancelled whose target is not known yet, for `Launches.attach`."""
+    """Note that a launch is cancelled whose target is not known yet.
+
+    `Launches.attach` then cancels the target. Without one, `_end_cancelled` ends the launch.
+    """
     is_starting = (launches.c.id == launch) & (launches.c.state == LaunchState.RUNNING)
     noted = {"result": _CANCELLED, "reason": sanitize_text(reason)}
     connection.execute(
@@ -431,11 +443,28 @@ def _cancel_starting(connection: Connection, launch: int, reason: str) -> None:
     )
 
 
-def _cancel_target(connection: Connection, row: Row[Any], reason: str, at: float) -> None:
-    if row.kind == SOURCE:
-        cancel_job(connection, row.target, at, reason)
+def _end_cancelled(connection: Connection, at: float) -> None:
+    """End launches that were cancelled while they started, and were queued again."""
+    is_queued = (launches.c.state == LaunchState.QUEUED) & (launches.c.result == _CANCELLED)
+    ended = {"state": LaunchState.ENDED, "ended_at": at}
+    connection.execute(update(launches).where(is_queued).values(**ended))
+
+
+def _is_used(connection: Connection, row: Row[Any], target: str) -> bool:
+    """Return whether a target is not only that of this launch, but a job that others run."""
+    if row.kind != SOURCE:
+        return False  # a launch of a flow starts a run of its own
+    is_new = (jobs.c.id == target) & (jobs.c.state == JobState.PENDING)
+    is_other = (launches.c.target == target) & (launches.c.id != row.id)
+    others = exists().where(is_other, launches.c.state.in_(_OPEN))
+    return connection.scalar(select(jobs.c.id).where(is_new, ~others)) is None
+
+
+def _cancel_target(connection: Connection, kind: str, target: str, reason: str, at: float) -> None:
+    if kind == SOURCE:
+        cancel_job(connection, target, at, reason)
     else:
-        cancel_flow(connection, row.target, reason, at)
+        cancel_flow(connection, target, reason, at)
 
 
 _CANCEL = BulkChange(
