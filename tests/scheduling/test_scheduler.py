@@ -7,12 +7,16 @@ import logging
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from longline.core.clock import utc_datetime
+from longline.core.errors import StoreUnreachable
+from longline.scheduling import definitions
 from longline.storage.events.events import event_row
 from longline.storage.scheduling.launches import LaunchLimits
+from longline.storage.scheduling.schedules import Schedules
 from longline.storage.store import open_store
 from tests.scheduling.scheduled_home import AdjustedClock, ScheduledHome
 from tests.virtual import EPOCH
@@ -295,6 +299,66 @@ async def test_the_run_of_a_removed_source_is_missed_with_its_reason(home: Sched
 
     (one,) = await home.store.schedules.history("often")
     assert (one.fate, (one.reason or "").partition(":")[0]) == ("missed", "invalid")
+
+
+@pytest.mark.parametrize("code", ["1 / 0", "import threading; threading.Event().wait()"])
+async def test_a_source_that_cannot_be_imported_keeps_no_other_waiting(
+    home: ScheduledHome, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    monkeypatch.setattr(definitions, "_LONGEST_IMPORT", 0.1)
+    file = home.sources / "lots.py"
+    file.write_text(f"{code}\n{LOTS}", "utf-8")
+    await home.add("bad", source=str(file), cron="* * * * *")
+    await home.add("bad_after", source=str(file), after={"source": "shop"})
+    await home.add("good", cron="* * * * *")
+
+    await home.run(70)
+    home.write("prices", schedule={"cron": "* * * * *"})
+    await home.run(60)
+
+    (bad, *_) = await home.store.schedules.history("bad")
+    assert (bad.fate, (bad.reason or "").partition(":")[0]) == ("missed", "invalid")
+    assert [fate for _, fate in await home.fates("good")] == ["fired", "skipped"]
+    assert [fate for _, fate in await home.fates("prices")] == ["fired"]
+
+
+async def test_options_that_raise_are_the_reason_of_a_missed_run(home: ScheduledHome) -> None:
+    file = home.sources / "lots.py"
+    options = (
+        "from pydantic import model_validator\n"
+        "class Picky(Source.Options):\n"
+        "    @model_validator(mode='after')\n"
+        "    def check(self):\n"
+        "        raise KeyError('TOKEN')\n"
+    )
+    file.write_text(
+        LOTS.replace("class Lots", f"{options}\nclass Lots") + "\n    Options = Picky\n"
+    )
+    await home.add("bad", source=str(file), cron="* * * * *")
+
+    await home.run(70)
+
+    (bad,) = await home.store.schedules.history("bad")
+    assert (bad.fate, "KeyError" in (bad.reason or "")) == ("missed", True)
+
+
+async def test_an_outage_loses_no_change_of_a_file(
+    home: ScheduledHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await home.run(3)
+    home.write("prices", schedule={"cron": "0 0 * * *"})
+    (home.sources / "shop.yaml").unlink()
+
+    async def fail(*_: Any) -> None:
+        raise StoreUnreachable("database", "it does not respond")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(Schedules, "sync", fail)
+        with pytest.raises(StoreUnreachable):
+            await home.run(30)
+    await home.run(30)
+
+    assert [one.name for one in await home.store.schedules.list()] == ["prices"]
 
 
 async def test_an_edited_manifest_concerns_the_next_run(home: ScheduledHome) -> None:

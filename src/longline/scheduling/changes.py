@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
 from longline.core.clock import utc_datetime
@@ -27,9 +28,10 @@ async def add_schedule(
     if schedule.trigger is not None and schedule.enabled and is_over:
         option = "end" if schedule.at is None else "at"
         raise BadOption(f"--{option}", "this time is over, so the schedule would never run")
-    files.target_of(schedule)
+    await asyncio.to_thread(files.target_of, schedule)
     others = [one for one in await store.schedules.list() if one.name != schedule.name]
-    files.check_cycles([*(make_schedule(one.definition) for one in others), schedule])
+    together = [*(make_schedule(one.definition) for one in others), schedule]
+    await asyncio.to_thread(files.check_cycles, together)
     return await store.schedules.save(schedule.name, schedule.stated(), now)
 
 

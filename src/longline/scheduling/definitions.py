@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,9 +19,11 @@ from longline.config.documents import Document, check, read_document
 from longline.config.job_spec import JobSpec
 from longline.config.plugins import SOURCES, plugin_names
 from longline.config.settings import FILE, Settings, file_model, settings_file
-from longline.core.errors import BadFile, BadOption, ConfigError
+from longline.core.errors import BadFile, BadOption, BadSource, ConfigError, StoreError
+from longline.core.threads import Threads
 from longline.scheduling.dependencies import check_cycles
 from longline.scheduling.schedule import Dependency, Schedule, make_schedule, read_schedule
+from longline.sources.base import Source
 from longline.sources.loader import (
     BUILT_IN,
     SUFFIXES,
@@ -36,6 +39,8 @@ from longline.sources.manifest import Manifest
 from longline.storage.scheduling.schedules import ScheduleTaken
 from longline.storage.store import Store
 
+_LONGEST_IMPORT = 10.0  # seconds for a source in Python
+_MOST_IMPORTS = 16  # at the same time; those that hang never end
 _Stamp = tuple[int, int] | None  # modification time and size of a file; None: it does not exist
 
 
@@ -82,6 +87,8 @@ class DefinitionFiles:
         self._contents: dict[str, FileContent] = {}
         self._invalid: dict[str, BadFile] = {}
         self._targets: dict[str, tuple[Schedule, Mapping[str, _Stamp], Target]] = {}
+        self._threads = Threads(_MOST_IMPORTS, "longline-import")
+        self._loading: dict[str, Future[type[Source]]] = {}
 
     def refresh(self) -> Changes:
         """Read the files that are new or have changed since the last call."""
@@ -106,6 +113,12 @@ class DefinitionFiles:
         self._invalid = {path: one for path, one in self._invalid.items() if path in kept}
         self._invalid |= problems
         return Changes(changed, gone, tuple(problems.values()))
+
+    def repeat(self, changes: Changes) -> None:
+        """Report these changes again at the next `refresh`, because they were not stored."""
+        for path in (*changes.changed, *(one.path for one in changes.problems)):
+            self._stamps.pop(path, None)
+        self._stamps |= dict.fromkeys(changes.gone)
 
     def missing_among(self, origins: Iterable[str]) -> list[str]:
         """Return the files that would be among these, but do not exist."""
@@ -134,7 +147,12 @@ class DefinitionFiles:
         known = self._targets.get(schedule.name)
         if known is not None and known[0] == schedule and _are_unchanged(known[1]):
             return known[2]
-        target, files = self._resolve(schedule)
+        try:
+            target, files = self._resolve(schedule)
+        except ConfigError:
+            raise
+        except Exception as error:  # of code of the source, such as a validator of its options
+            raise BadOption("source", f"{type(error).__name__}: {error}") from error
         stamps = {path: _stamp(path) for path in files}
         self._targets[schedule.name] = (schedule, stamps, target)
         return target
@@ -182,10 +200,29 @@ class DefinitionFiles:
         spec = merge_spec(JobSpec(source=reference), reference, given)
         files = [_file_of(one) for one in (reference, spec.source)]
         files = [one for one in files if one.endswith((*SUFFIXES, ".py"))]
-        found = load_source(spec.source, spec.manifest)
-        found.with_options(spec.options)
+        found = self._load(spec)
+        found.read_options(spec.options)
         runs = frozenset([f"source {found.name}"])
         return Target("source", found.name, spec.snapshot(), runs), files
+
+    def _load(self, spec: JobSpec) -> type[Source]:
+        """Load a source. A module that takes long to be imported keeps no other schedule waiting.
+
+        Raises:
+            ConfigError: it cannot be loaded, or takes too long.
+        """
+        if spec.manifest is not None:
+            return load_source(spec.source, spec.manifest)
+        loading, seconds = self._loading.get(spec.source), 0.0
+        if loading is None or loading.done():
+            loading, seconds = self._threads.submit(load_source, spec.source), _LONGEST_IMPORT
+            self._loading[spec.source] = loading
+        try:
+            found: type[Source] = loading.result(seconds)
+        except TimeoutError:
+            problem = f"importing it takes longer than {_LONGEST_IMPORT:g} s"
+            raise BadSource(spec.source, problem) from None
+        return found
 
     def _resolve_flow(self, schedule: Schedule) -> tuple[Target, Iterable[str]]:
         from longline.scheduling.flow import load_flow  # noqa: PLC0415  # has many parts
@@ -430,6 +467,16 @@ async def sync_files(
     With `is_first`, the schedules of files that were deleted meanwhile are removed, too.
     """
     changes = await asyncio.to_thread(files.refresh)
+    try:
+        return await _store_changes(store, files, changes, now, is_first=is_first)
+    except StoreError:
+        files.repeat(changes)
+        raise
+
+
+async def _store_changes(
+    store: Store, files: DefinitionFiles, changes: Changes, now: float, *, is_first: bool
+) -> list[BadFile]:
     gone = [*changes.gone]
     if is_first:
         gone += files.missing_among(await store.schedules.origins())
@@ -449,7 +496,8 @@ async def sync_files(
             continue
         others = {name: one for name, one in followers.items() if one[0] != path}
         try:
-            files.check_cycles([*(one for _, one in others.values()), *new.values()])
+            together = [*(one for _, one in others.values()), *new.values()]
+            await asyncio.to_thread(files.check_cycles, together)
             definitions = {name: one.stated() for name, one in new.items()}
             await store.schedules.sync(path, definitions, now)
         except (ScheduleTaken, BadOption) as error:

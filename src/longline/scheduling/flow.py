@@ -824,7 +824,7 @@ def job_settings(work: RunStep, folder: Path, settings: Settings | None) -> dict
     spec = merge_spec(make_spec({"source": reference}), reference, params)
     source = load_source(spec.source, spec.manifest)
     if not any(names_in(text) for _, text in _texts(work.options)):
-        source.with_options(spec.options)
+        source.read_options(spec.options)
     return {"name": source.name, "spec": spec.snapshot()}
 
 

@@ -45,7 +45,8 @@ from longline.storage.scheduling.schedules import (
 from longline.storage.store import Store
 
 _LOG = logging.getLogger(__name__)
-_LEADER = "scheduler"
+LEADER = "scheduler"
+"""The name of the lease of the scheduler that decides what is due; the others stand by."""
 _LEADER_LEASE = 15.0  # seconds
 _LEADER_RENEWAL = 5.0
 _FOLLOWER_LAG = 10.0  # seconds by which the leader may be late before others decide
@@ -157,7 +158,7 @@ class Scheduler:
         """Let another scheduler lead immediately."""
         if self._is_leader:
             self._is_leader = False
-            await self._store.leaders.release(_LEADER, self._owner)
+            await self._store.leaders.release(LEADER, self._owner)
 
     # ---------------- Definitions
 
@@ -188,16 +189,18 @@ class Scheduler:
 
     async def _read_changes(self, newest: int) -> None:
         """Read the schedules that were added, changed or removed, by any process."""
+        schedules = self._store.schedules
         if not self._is_loaded:
+            await asyncio.to_thread(self._use, await schedules.list(), [])
             self._is_loaded, self._seen = True, newest
-            self._use(await self._store.schedules.list(), [])
         if newest <= self._seen:
             return
         wanted = EventFilter(("schedule.*", *(_WITH_DATA if self._late_from else ())))
-        found, self._seen = await self._store.events.read(self._seen, wanted, limit=5000)
-        names = {one.data["schedule"] for one in found if one.type not in _WITH_DATA}
+        found, seen = await self._store.events.read(self._seen, wanted, limit=5000)
+        names = sorted({one.data["schedule"] for one in found if one.type not in _WITH_DATA})
         if names:
-            self._use(await self._store.schedules.list(names=sorted(names)), sorted(names))
+            await asyncio.to_thread(self._use, await schedules.list(names=names), names)
+        self._seen = seen
         for source in {
             await self._source_of_job(one.job) for one in found if one.type in _WITH_DATA
         }:
@@ -205,7 +208,7 @@ class Scheduler:
                 self._late_from[source] = 0.0  # to be judged again
 
     def _use(self, rows: Sequence[StoredSchedule], names: Sequence[str]) -> None:
-        """Use these rows as the schedules of these names."""
+        """Use these rows as the schedules of these names; may import what they run."""
         old = {name: self._known.pop(name, None) for name in names}
         for name in names:
             self._due.pop(name, None)
@@ -242,7 +245,7 @@ class Scheduler:
         self._renew_at = elapsed + _LEADER_RENEWAL
         at = self._clock.now()
         self._is_leader = await self._store.leaders.acquire(
-            _LEADER, self._owner, at, at + _LEADER_LEASE
+            LEADER, self._owner, at, at + _LEADER_LEASE
         )
 
     def _horizon(self) -> float:
@@ -305,6 +308,14 @@ class Scheduler:
     async def _decide(self, released: set[str]) -> None:
         """Decide what is due, some schedules at a time."""
         names = self._pop_due() | released
+        try:
+            await self._decide_several({*names})
+        except BaseException:
+            for name in names:  # they are still due, unless they were decided
+                self._plan_next(name)
+            raise
+
+    async def _decide_several(self, names: set[str]) -> None:
         while names:
             some = sorted(names)[:_NAMES_PER_STEP]
             names.difference_update(some)

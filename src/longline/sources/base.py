@@ -487,8 +487,13 @@ class Source:
     @classmethod
     def with_options(cls, values: Mapping[str, Any]) -> Source:
         """Create the source with these options; raise BadOption if one is unknown or invalid."""
+        return cls(cls.read_options(values))
+
+    @classmethod
+    def read_options(cls, values: Mapping[str, Any]) -> BaseModel:
+        """Return valid options; raise BadOption if one is unknown or invalid."""
         try:
-            return cls(cls.Options.model_validate(values))
+            return cls.Options.model_validate(values)
         except ValidationError as error:
             first = error.errors()[0]
             name = ".".join(str(part) for part in first["loc"])
