@@ -14,7 +14,7 @@ from longline.core.clock import Clock
 from longline.core.lazy_imports import import_now
 from longline.limits.backends.state import Result, State, StateBackend, Update
 from longline.storage.backends import upsert
-from longline.storage.database import TIMEOUT, Database, Repository, open_database, writes
+from longline.storage.database import TIMEOUT, Database, Repository, open_database, reads, writes
 from longline.storage.enrichment import Questions
 from longline.storage.events.events import EventLog, Projections, update_projections
 from longline.storage.jobs import Jobs
@@ -175,6 +175,12 @@ class Leaders(Repository):
             .returning(leaders.c.name)
         )
         return connection.scalar(statement) is not None
+
+    @reads
+    def holder(self, connection: Connection, name: str, at: float) -> str | None:
+        """Return which process holds a name; None: none does."""
+        held = (leaders.c.name == name) & (leaders.c.until >= at)
+        return connection.scalar(select(leaders.c.owner).where(held))
 
     @writes
     def release(self, connection: Connection, name: str, owner: str) -> None:

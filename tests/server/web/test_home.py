@@ -128,6 +128,40 @@ async def test_a_flow_that_waits_is_approved_from_here(dashboard: Dashboard) -> 
     assert step.state is not StepState.WAITING
 
 
+async def test_what_a_flow_has_to_fill_in_is_asked_on_its_page(dashboard: Dashboard) -> None:
+    path = dashboard.settings.home / "publish.yaml"
+    path.write_text(
+        "flow: publish\nparams: {region: north}\n"
+        "steps:\n  - name: ask\n    approve: Publish {params.region}?\n"
+    )
+    flow = load_flow(str(path), dashboard.settings)
+    run = await start_flow(dashboard.store, flow, {}, at=time.time(), origin="test")
+    flows, now = dashboard.store.flows, time.time()
+    [leased] = await flows.lease("me", now, now + 60)
+    await flows.wait_for_approval(leased.lease, "ask", now, None)
+    await flows.release([leased.lease])
+
+    page = await dashboard.get("/")
+
+    assert forms_of(page.text) == []
+    assert f'href="/flows/{run.id}"' in page.text
+
+
+async def test_an_idle_server_on_another_machine_runs_what_is_submitted(
+    dashboard: Dashboard,
+) -> None:
+    store, now = dashboard.store, time.time()
+    spec = {"source": "shop"}
+    await store.launches.place(NewLaunch(SOURCE, "shop", spec, "test", now, key="one"))
+    without = await dashboard.get("/")
+    await store.leaders.acquire("scheduler", "other:1", now, now + 60)
+
+    page = await dashboard.get("/")
+
+    assert without.text.count('class="row need"') == 1
+    assert page.text.count('class="row need"') == 0
+
+
 async def test_a_reader_sees_reasons_without_buttons(dashboard: Dashboard) -> None:
     job = await run_job(dashboard.store, [failed(), skipped()])
 

@@ -82,7 +82,8 @@ def period_before(period: Period, days: int | None, zone: ZoneInfo) -> Period:
 class Need:
     """Something that waits for a person: what is wrong with it, since when, and what to do.
 
-    `target` is the job or the run of a flow that it is about, `step` its step that waits.
+    `target` is the job or the run of a flow that it is about, `step` its step that waits, if the
+    summary is all that a person is asked.
     """
 
     subject: str
@@ -509,7 +510,7 @@ def _needs_of_flows(flows: Iterable[LatestFlowRun]) -> Iterator[Need]:
                 waiting.since,
                 f"longline flow approve {waiting.run}",
                 target=waiting.run,
-                step=waiting.step,
+                step=waiting.step if waiting.question else None,
             )
         if not one.waiting and (level := _FLOW_LEVELS.get(FlowState(one.state))) is not None:
             text = one.reason or "no reason was stored"

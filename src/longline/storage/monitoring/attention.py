@@ -18,7 +18,10 @@ from longline.storage.schema import flow_runs, flow_steps, occurrences, projecti
 
 @dataclass(frozen=True, slots=True)
 class WaitingStep:
-    """A step of a run that waits for approval, and what it asks."""
+    """A step of a run that waits for approval, and what it asks.
+
+    `question` is empty if there is none, or the flow has to fill in values first.
+    """
 
     run: str
     step: str
@@ -167,6 +170,7 @@ def _waiting_steps(connection: Connection) -> Mapping[str, Sequence[WaitingStep]
 
 
 def _question_of(definition: Mapping[str, Any], step: str) -> str:
-    """Return the message of a step in the frozen definition of a flow."""
+    """Return the message of a step in the frozen definition of a flow; empty if it has names."""
     steps = definition.get("spec", {}).get("steps", ())
-    return next((one["approve"]["message"] for one in steps if one["name"] == step), "")
+    message = next((one["approve"]["message"] for one in steps if one["name"] == step), "")
+    return "" if "{" in message else message

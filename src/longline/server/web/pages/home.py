@@ -21,6 +21,7 @@ from longline.monitoring.reports.digest import (
     read_latest,
 )
 from longline.monitoring.reports.page import Level
+from longline.scheduling.scheduler import LEADER
 from longline.scheduling.upcoming import UpcomingRun
 from longline.server.web.context import Home, Web
 from longline.server.web.live import LivePart
@@ -73,7 +74,8 @@ async def read_home(web: Web, _arguments: Mapping[str, str]) -> dict[str, Any]:
     coming = await asyncio.to_thread(next_schedules, latest.schedules, now, _MOST_NEXT)
     machines = await read_summary(web)
     needs = find_needs(latest, now)
-    if not machines["servers"]:
+    # An idle server on another machine is known by its scheduler only.
+    if not machines["servers"] and await store.leaders.holder(LEADER, now) is None:
         needs = [*_needs_a_server(submitted, coming), *needs]
     sources = {row["source"]: row for row in latest.latest.sources}
     shown = needs[:_MOST_NEEDS]
@@ -213,9 +215,9 @@ def _other_actions(need: Need) -> Iterator[Action]:
     kind, _, name = need.subject.partition("/")
     if kind == "flow" and need.target is not None:
         url = f"/flows/{quote(need.target, safe='')}"
-        if need.kind == "waits":
+        if need.kind == "waits" and need.step is not None:
             question = f"Approve step {need.step} of {name[:60]}? {need.summary}"
-            fields = {"decision": "approve", "step": need.step or ""}
+            fields = {"decision": "approve", "step": need.step}
             yield Action("Approve", f"{url}/approve", fields, question)
         elif need.kind in _TRIED_AGAIN:
             yield Action("Retry", f"{url}/retry")
