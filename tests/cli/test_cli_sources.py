@@ -179,24 +179,38 @@ def test_a_setting_that_must_be_given_is_shown_as_such(longline: Terminal, tmp_p
 
 
 def test_the_docstring_of_an_option_is_its_description(longline: Terminal, tmp_path: Path) -> None:
-    (tmp_path / "towns.py").write_text(
-        "from longline import Item, Source, layer\n\n\n"
-        "class Towns(Source):\n"
-        "    name = 'towns'\n\n"
-        "    class Options(Source.Options):\n"
-        "        where: str = 'all'\n"
-        '        """Which town,\n        or all."""\n'
-        "        depth: int = 2\n\n"
-        "    async def discover(self, visit):\n"
-        "        yield Item('1', 'https://x.test/')\n\n"
-        "    @layer()\n"
-        "    async def page(self, visit):\n"
-        "        return {}\n"
-    )
+    (tmp_path / "towns.py").write_text(_TOWNS)
 
     (result,) = longline("sources", "towns.py", "--json").last
-    assert result["settings"]["where"]["about"] == "Which town, or all."
-    assert result["settings"]["depth"]["about"] is None
+    about = {name: one["about"] for name, one in result["settings"].items()}
+    assert about == {"where": "Which town, or all.", "from_": "The first day.", "depth": None}
+
+
+_TOWNS = """\
+from pydantic import Field
+
+from longline import Item, Source, layer
+
+
+class Towns(Source):
+    name = "towns"
+
+    class Options(Source.Options):
+        where: str = "all"
+        '''Which town,
+        or all.'''
+        from_: str = Field("today", alias="from")
+        '''The first day.'''
+#       old: int = 1
+        depth: int = 2
+
+    async def discover(self, visit):
+        yield Item("1", "https://x.test/")
+
+    @layer()
+    async def page(self, visit):
+        return {}
+"""
 
 
 def test_an_unknown_source_is_refused(longline: Terminal) -> None:

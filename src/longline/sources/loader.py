@@ -11,7 +11,6 @@ import pkgutil
 import re
 import shlex
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -502,7 +501,7 @@ def _generate_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """Return the docstrings below the fields of a model, by the names that users write.
+    """Return the docstrings below the fields of a model, by field.
 
     Reading them takes long, so pydantic's `use_attribute_docstrings` would make each start slow.
     """
@@ -510,16 +509,25 @@ def attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
     for kind in reversed(model.__mro__):
         if not issubclass(kind, BaseModel) or kind is BaseModel:
             continue
-        with suppress(OSError, TypeError):  # a model that was made at run time has no source
-            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-            for field, text in itertools.pairwise(cast("ast.ClassDef", tree).body):
+        # A model that was made at run time has no source.
+        with suppress(OSError, TypeError, SyntaxError):
+            for field, text in itertools.pairwise(_statements_of(kind)):
                 match field, text:
                     case (
                         ast.AnnAssign(target=ast.Name(id=name)),
                         ast.Expr(value=ast.Constant(value=str(doc))),
                     ) if name in model.model_fields:
-                        texts[model.model_fields[name].alias or name] = inspect.cleandoc(doc)
+                        texts[name] = inspect.cleandoc(doc)
     return texts
+
+
+def _statements_of(kind: type) -> Sequence[ast.stmt]:
+    """Return the statements in the body of a class."""
+    source = inspect.getsource(kind)
+    # Below an `if`, a class may be indented, even if not all lines in it are.
+    tree = ast.parse(f"if True:\n{source}" if source[0].isspace() else source).body[0]
+    (found,) = tree.body if isinstance(tree, ast.If) else (tree,)
+    return cast("ast.ClassDef", found).body
 
 
 class _ShortFormSchema(GenerateJsonSchema):
@@ -527,7 +535,9 @@ class _ShortFormSchema(GenerateJsonSchema):
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         full = super().model_schema(schema)
-        for name, text in attribute_docstrings(schema["cls"]).items():
+        model = schema["cls"]
+        for field, text in attribute_docstrings(model).items():
+            name = model.model_fields[field].alias or field
             if name in full.get("properties", {}):
                 full["properties"][name].setdefault("description", text)
         return full

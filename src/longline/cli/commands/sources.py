@@ -197,6 +197,8 @@ def _print_status(
 
 def _source_json(kind: type[Source]) -> dict[str, Any]:
     texts = attribute_docstrings(kind.Options)
+    options = kind.Options.model_fields
+    texts |= {name: one.description for name, one in options.items() if one.description}
     return {
         "name": kind.name,
         "version": kind.version,
@@ -211,9 +213,9 @@ def _source_json(kind: type[Source]) -> dict[str, Any]:
             name: {
                 "default": None if field.is_required() else field.get_default(),
                 "required": field.is_required(),
-                "about": " ".join((field.description or texts.get(name, "")).split()) or None,
+                "about": " ".join(texts.get(name, "").split()) or None,
             }
-            for name, field in kind.Options.model_fields.items()
+            for name, field in options.items()
         },
     }
 
