@@ -77,6 +77,7 @@ _NAVIGATION = re.compile(r"<nav.*?</nav>", re.DOTALL)
 _LINK = re.compile(r'href="(/[^"]*)"')
 _LONG = ("&deep=1",)  # a search that a person continues, for at most two seconds
 _UNBOUNDED = ("/live", "/stream", "/metrics", "/export")  # other bars measure them
+_EMPTY = ("/proxies/refresh",)  # 404, since none was started
 
 
 @click.command()
@@ -333,7 +334,7 @@ async def _api_lists(server: Server, source: str, job: str, flow: str) -> list[s
     for path, methods in paths.items():
         for name, value in known.items():
             path = path.replace(f"{{{name}}}", quote(value))  # noqa: PLW2901  # filled step by step
-        is_list = "get" in methods and not any(one in path for one in _UNBOUNDED)
+        is_list = "get" in methods and not any(one in path for one in _UNBOUNDED + _EMPTY)
         if is_list and "{" not in path:
             needed = methods["get"].get("parameters", [])
             required = [one["name"] for one in needed if one["required"] and one["in"] == "query"]
