@@ -392,8 +392,7 @@ async def sources_watched(store: Store, names: Sequence[str] | None = None) -> l
     """Return the last run of each source, the newest first; or of these, in their order."""
     profiles = store.profiles
     chosen = await profiles.sources() if names is None else names
-    found = [await profiles.last(source) for source in chosen]
-    return [await _run_row(store, one) for one in found if one is not None]
+    return [await _run_row(store, one) for one in await profiles.last(chosen)]
 
 
 async def last_profile(store: Store, source: str) -> StoredProfile:
@@ -402,11 +401,11 @@ async def last_profile(store: Store, source: str) -> StoredProfile:
     Raises:
         NoRunEnded: no run of this source has ended yet.
     """
-    last = await store.profiles.last(source)
-    if last is None:
+    last = await store.profiles.last([source])
+    if not last:
         known = sorted(await store.profiles.sources())
         raise NoRunEnded(source, tuple(known[:_MOST_NAMED]))
-    return last
+    return last[0]
 
 
 async def drift_of(store: Store, source: str) -> Row:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from longline.core.errors import FailureKind
 from longline.core.model import ItemState
@@ -71,6 +71,14 @@ class StoredProfile:
         return bool(self.profile.get("accepted"))
 
 
+_LAST = (
+    select(profiles)
+    .where(profiles.c.source == bindparam("b_source"))
+    .order_by(profiles.c.at.desc(), profiles.c.job_id.desc())
+    .limit(1)
+)
+
+
 class Profiles(Repository):
     """The profiles of all jobs."""
 
@@ -109,16 +117,13 @@ class Profiles(Repository):
         return found
 
     @reads
-    def last(self, connection: Connection, source: str) -> StoredProfile | None:
-        """Return the profile of the last run of a source, sound or not."""
-        query = (
-            select(profiles)
-            .where(profiles.c.source == source)
-            .order_by(profiles.c.at.desc(), profiles.c.job_id.desc())
-            .limit(1)
+    def last(self, connection: Connection, sources: Sequence[str]) -> list[StoredProfile]:
+        """Return the profiles of the last runs of these sources, sound or not, if there are any."""
+        # Of all profiles of a source, the index finds the last one without reading the others.
+        found = (
+            connection.execute(_LAST, {"b_source": source}).one_or_none() for source in sources
         )
-        row = connection.execute(query).one_or_none()
-        return StoredProfile(*row) if row else None
+        return [StoredProfile(*row) for row in found if row]
 
     @reads
     def sources(self, connection: Connection) -> list[str]:
