@@ -42,10 +42,11 @@ def prove(sizes: Sizes) -> Proof:
     with ProcessPoolExecutor(len(parts), mp_context=get_context("spawn")) as pool:
         results = list(pool.map(_simulate, *zip(*parts, strict=True)))
     occurrences = sum((one.occurrences for one in results), Counter[str]())
+    divided = f", in {len(parts)} parts side by side" if len(parts) > 1 else ""
     about = (
         f"Three schedulers on one SQLite database, {sizes.schedules} schedules every minute, and "
         f"{len(_DAILY)} daily ones, for {sizes.schedule_days} days of virtual time from "
-        f"{_FIRST:%Y-%m-%d}, in {len(parts)} parts side by side. Schedulers are killed in the "
+        f"{_FIRST:%Y-%m-%d}{divided}. Schedulers are killed in the "
         "middle of a tick and stalled, and their clocks jump by an hour. The zones are "
         "Europe/Sofia, America/New_York, Australia/Lord_Howe and Pacific/Chatham, whose clocks "
         "change in these days; the times of the daily schedules are compared with a table written "
