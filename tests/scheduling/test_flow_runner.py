@@ -548,6 +548,27 @@ async def test_a_retried_step_is_launched_again(world: World) -> None:
     assert (second.name, second.origin) == (first.name, first.origin)
 
 
+async def test_a_step_that_begins_anew_cancels_its_earlier_launch(world: World) -> None:
+    run = await world.start("flow: x\nsteps: [{name: shop, run: shop.py}]\n")
+    flows, launches = world.store.flows, world.store.launches
+    async with world.runner(run_launch=None) as runner:
+        await runner.tick()
+        await world.clock.sleep(3)
+    (first,) = await launches.list(is_open=True)
+    await flows.upgrade(
+        run.id, run.definition, "x", steps=["shop"], again=["shop"], at=world.clock.now()
+    )
+    async with world.runner(run_launch=None) as runner:
+        await runner.tick()
+        await world.clock.sleep(3)
+        (second,) = await launches.list(is_open=True)
+
+    ended = await launches.get(first.id)
+    assert second.id != first.id
+    assert ended is not None
+    assert (ended.state, ended.result) == (LaunchState.ENDED, "cancelled")
+
+
 async def test_a_launch_that_begins_while_its_run_is_cancelled_is_cancelled(world: World) -> None:
     run = await world.start("flow: x\nsteps: [{name: shop, run: shop.py}]\n")
     launches = world.store.launches
