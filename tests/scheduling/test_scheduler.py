@@ -315,11 +315,15 @@ async def test_a_source_that_cannot_be_imported_keeps_no_other_waiting(
     await home.run(70)
     home.write("prices", schedule={"cron": "* * * * *"})
     await home.run(60)
-
     (bad, *_) = await home.store.schedules.history("bad")
+    file.write_text(LOTS, "utf-8")
+    await home.run(60)
+
+    (corrected, *_) = await home.store.schedules.history("bad")
+    assert corrected.fate == "fired"
     assert (bad.fate, (bad.reason or "").partition(":")[0]) == ("missed", "invalid")
-    assert [fate for _, fate in await home.fates("good")] == ["fired", "skipped"]
-    assert [fate for _, fate in await home.fates("prices")] == ["fired"]
+    assert [fate for _, fate in await home.fates("good")] == ["fired", "skipped", "skipped"]
+    assert [fate for _, fate in await home.fates("prices")] == ["fired", "skipped"]
 
 
 async def test_options_that_raise_are_the_reason_of_a_missed_run(home: ScheduledHome) -> None:

@@ -88,7 +88,7 @@ class DefinitionFiles:
         self._invalid: dict[str, BadFile] = {}
         self._targets: dict[str, tuple[Schedule, Mapping[str, _Stamp], Target]] = {}
         self._threads = Threads(_MOST_IMPORTS, "longline-import")
-        self._loading: dict[str, Future[type[Source]]] = {}
+        self._loading: dict[tuple[str, _Stamp], Future[type[Source]]] = {}
 
     def refresh(self) -> Changes:
         """Read the files that are new or have changed since the last call."""
@@ -213,15 +213,19 @@ class DefinitionFiles:
         """
         if spec.manifest is not None:
             return load_source(spec.source, spec.manifest)
-        loading, seconds = self._loading.get(spec.source), 0.0
-        if loading is None or loading.done():
+        version = (spec.source, _stamp(_file_of(spec.source)))  # one that hangs may be corrected
+        loading, seconds = self._loading.get(version), 0.0
+        if loading is None:
             loading, seconds = self._threads.submit(load_source, spec.source), _LONGEST_IMPORT
-            self._loading[spec.source] = loading
+            self._loading[version] = loading
         try:
             found: type[Source] = loading.result(seconds)
         except TimeoutError:
             problem = f"importing it takes longer than {_LONGEST_IMPORT:g} s"
             raise BadSource(spec.source, problem) from None
+        finally:
+            if loading.done():
+                self._loading.pop(version, None)
         return found
 
     def _resolve_flow(self, schedule: Schedule) -> tuple[Target, Iterable[str]]:

@@ -213,7 +213,7 @@ async def _run(one: StepRun) -> dict[str, Any]:
     spec |= {name: one.fill(spec[name]) for name in ("set", "params")}
     # Attempts are counted from 1 again when a person retries the run.
     key = f"{one.origin}/{one.attempt}@{utc_datetime(one.started_at).isoformat()}"
-    # That of an attempt whose process died, and which is not the newest since a person's decision.
+    # A person may have upgraded or retried the run while an earlier attempt was under way.
     await _cancel_launches(one, "another attempt of its step begins", but=key)
     now, priority = tools.clock.now(), work.priority
     new = NewLaunch("source", resolved["name"], spec, one.origin, now, key=key, priority=priority)
